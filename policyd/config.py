@@ -135,7 +135,7 @@ class Settings:
 
     queue_snapshots: bool = True
     """Whether to read snapshots of the queues, which the controller serves through the API server.
-    Where it serves none, nothing is said of the queues."""
+    Without them, new jobs get no warning about their queue."""
 
     verdicts: bool = True
     """Whether a new job in a queue gets a warning that says if it would start now, or why not, also

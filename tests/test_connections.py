@@ -170,7 +170,7 @@ async def test_data_after_a_request_is_not_kept_without_end():
         writer.transport.abort()
 
 
-async def test_being_told_to_go_on_is_no_answer():
+async def test_a_continue_response_is_no_answer():
     go_on, half = b"HTTP/1.1 100 Continue\r\n\r\n", b"POST / HTTP/1.1\r\ncontent-length: 2\r\n\r\n"
     async with running() as server:
         server.answers = False

@@ -50,7 +50,7 @@ def configured(text):
 
 @BOTH
 @pytest.mark.gate("AssignQueueLabelsForPods")
-def test_pods_are_told_their_queues(on):
+def test_pods_get_their_queues(on):
     given = msgspec.convert(
         {
             "metadata": {"name": "w", "namespace": "ns"},
@@ -202,7 +202,7 @@ def test_a_workload_that_was_not_considered_yet_says_so():
 
 
 @pytest.mark.gate("UnadmittedWorkloadsObservability")
-def test_reasons_are_told_in_detail():
+def test_reasons_are_reported_in_detail():
     terse = Gates(unadmitted_workloads_observability=False)
     given = pending(reason="Misconfigured")
 
@@ -327,7 +327,7 @@ def test_equal_requests_are_not_tried_again(on):
 
 @BOTH
 @pytest.mark.gate("TASAssignmentsEncodingByHostnamePrefix")
-def test_nodes_are_told_by_the_prefixes_of_their_names(on):
+def test_nodes_are_identified_by_the_prefixes_of_their_names(on):
     names = (
         f"nodes-of-the-{side}-hall-{index}" for side in ("left", "right") for index in range(9)
     )

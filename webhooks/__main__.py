@@ -183,7 +183,7 @@ def _listen_for_health(settings: Settings, listener: socket.socket) -> socket.so
 
 
 async def _until_answered(client: HttpClient, stop: asyncio.Event) -> None:
-    """Ask the API server once, so that a wrong kubeconfig is said at once; end early on `stop`.
+    """Ask the API server once, so that a wrong kubeconfig is reported at once; end early on `stop`.
 
     Raises:
         ApiError: If it cannot be reached, or does not want us.

@@ -1,6 +1,6 @@
 """The snapshot of the queues that the controller serves, kept current for reviews.
 
-Where it cannot be had, nothing is said: no review waits for it, and none fails for it.
+Where it cannot be had, there are no warnings: no review waits for it, and none fails for it.
 """
 
 import asyncio

@@ -16,7 +16,7 @@ from policyd.snapshot.values import QueueSnapshot
 from webhooks.observe.lines import Lines
 
 LOCK_SECONDS: Final = 0.002
-"""How long a review waits for another one's plan; then nothing is said."""
+"""How long a review waits for another one's plan; then there is no warning."""
 
 log = structlog.get_logger(__name__)
 

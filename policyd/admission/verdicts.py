@@ -1,7 +1,7 @@
 """What a new job can expect of its queue, as a warning: whether it would start, and if not, why.
 
 The same for a dry run and a real creation; nothing is written. Where the snapshot of the queues
-does not tell enough, nothing is said.
+is not sufficient, there is no warning.
 """
 
 from collections.abc import Mapping, Sequence

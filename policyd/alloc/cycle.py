@@ -392,7 +392,7 @@ def tournament(
             tree.charge(charges)
             share = share_of(tree, child)
         wanted = [tree.names[cell] for cell, amount in charges.items() if amount]
-        return standing(left[best].ticket, share, wanted, gates)
+        return tournament_key(left[best].ticket, share, wanted, gates)
 
     for root in sorted({node.root for node in left}, key=lambda node: (node.queue, node.name)):
         heap = CohortHeap([node for node in left if node.root is root], match)
@@ -401,7 +401,7 @@ def tournament(
             heap.changed(winner)
 
 
-def standing(
+def tournament_key(
     ticket: Ticket, share: BorrowedShare, wanted: Iterable[FlavorResource], gates: Gates
 ) -> Key:
     """Rank a workload in a cohort; the lowest wins.

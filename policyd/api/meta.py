@@ -71,7 +71,7 @@ class Condition(Wire, frozen=True):
     last_transition_time: Annotated[datetime | None, WRITTEN] = None
     """When the status last changed."""
     observed_generation: Annotated[Int64, limits(minimum=0)] = 0
-    """The generation of the object that this was said of."""
+    """The generation of the object that this is about."""
 
 
 class ObjectReference(Wire, frozen=True):

@@ -76,23 +76,34 @@ def label_key_problems(text: str) -> list[str]:
     if slash and not prefix:
         problems.append("prefix part must be non-empty")
     elif slash:
-        found = _problems(prefix, SUBDOMAIN, SUBDOMAIN_RULE, LONGEST_SUBDOMAIN)
+        found = name_problems(prefix, SUBDOMAIN, SUBDOMAIN_RULE, LONGEST_SUBDOMAIN)
         problems += [f"prefix part {problem}" for problem in found]
     if not name:
         return [*problems, "name part must be non-empty", f"name part {KEY_NAME_RULE}"]
-    found = _problems(name, KEY_NAME, KEY_NAME_RULE, LONGEST_LABEL)
+    found = name_problems(name, KEY_NAME, KEY_NAME_RULE, LONGEST_LABEL)
     return problems + [f"name part {problem}" for problem in found]
 
 
 def label_value_problems(text: str) -> list[str]:
     """Return the API server's messages on an invalid value of a label."""
-    return _problems(text, LABEL_VALUE, LABEL_VALUE_RULE, LONGEST_LABEL)
+    return name_problems(text, LABEL_VALUE, LABEL_VALUE_RULE, LONGEST_LABEL)
 
 
-def _problems(text: str, pattern: str, rule: str, longest: int) -> list[str]:
+def name_problems(
+    text: str, pattern: str, rule: str, longest: int, *, unit: str = "bytes"
+) -> list[str]:
+    """Return the API server's messages on a text that is too long, or does not match a pattern.
+
+    Args:
+        text: A name, or a part of one.
+        pattern: A regular expression for all of it.
+        rule: The message if it does not match.
+        longest: How long it may be.
+        unit: What the API server counts the length in.
+    """
     problems = []
     if len(text) > longest:
-        problems.append(f"must be no more than {longest} bytes")
+        problems.append(f"must be no more than {longest} {unit}")
     if not re.fullmatch(pattern, text):
         problems.append(rule)
     return problems

@@ -36,6 +36,6 @@ class Node(Wire, frozen=True):
 
     @property
     def not_ready_since(self) -> datetime | None:
-        """Since when its condition Ready is not True; None if it is, or if that is not said."""
+        """Since when its condition Ready is not True; None if it is, or if that is unknown."""
         found = find_condition(self.status.conditions, "Ready")
         return None if found is None or found.status == "True" else found.last_transition_time

@@ -202,7 +202,7 @@ class PolicyStatus(Wire, frozen=True):
     """The state of a policy, or of a binding, in the cluster."""
 
     observed_generation: int = 0
-    """The generation of the object that this was said of."""
+    """The generation of the object that this is about."""
     conditions: tuple[Condition, ...] = ()
     """`Ready` says whether it counts, and why not."""
 

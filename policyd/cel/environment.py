@@ -31,7 +31,7 @@ class Environment:
             is the type of the field it names, as `Object.spec`.
         container: The namespace names are looked up in first.
         version: The version of Kubernetes that it represents.
-        cel_go: The version of cel-go whose dialect is spoken.
+        cel_go: The version of cel-go whose dialect is used.
         unavailable: For each function or macro this version lacks, the version that has it.
         same_type_literals: Whether lists and maps must have elements of one type.
         validates_literals: Whether literal durations, timestamps and patterns must be valid.

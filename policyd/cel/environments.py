@@ -39,7 +39,7 @@ from policyd.cel.types import DYN, Type
 from policyd.errors import PolicydError, did_you_mean
 
 DEFAULT_VERSION: Final[Version] = (1, 36)
-"""The version of Kubernetes policies are checked for, unless said otherwise."""
+"""The version of Kubernetes policies are checked for by default."""
 
 LIBRARIES: Final = (
     *(STANDARD, TIME, OPTIONALS, STRINGS, FORMAT, REGEX, SETS, LISTS),

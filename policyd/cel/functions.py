@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Final
 
 from policyd.cel.cost import Cost
@@ -207,24 +208,22 @@ def amount(size: int | Cost | None, arguments: tuple[object, ...]) -> int:
 
 def cost_dynamically(overloads: tuple[Overload, ...]) -> Cost:
     """Return a function that computes the cost of the overload for the types of its arguments."""
-    choose = dispatch(overloads)
-
-    def cost(*given: object) -> int:
-        overload = choose(*given)
-        return amount(overload.cost, overload.taken(given))
-
-    return cost
+    return _dynamically(overloads, attrgetter("cost"))
 
 
 def work_dynamically(overloads: tuple[Overload, ...]) -> Cost:
     """Return a function that computes the work of the overload for the types of its arguments."""
+    return _dynamically(overloads, attrgetter("work"))
+
+
+def _dynamically(overloads: tuple[Overload, ...], size: Callable[[Overload], Any]) -> Cost:
     choose = dispatch(overloads)
 
-    def work(*given: object) -> int:
+    def computed(*given: object) -> int:
         overload = choose(*given)
-        return amount(overload.work, overload.taken(given))
+        return amount(size(overload), overload.taken(given))
 
-    return work
+    return computed
 
 
 def _accepts(overload: Overload, arguments: tuple[object, ...]) -> bool:

@@ -24,7 +24,7 @@ _Commands = Mapping[str, tuple[str, str]]
 _OF_POLICIES: Final[_Commands] = {
     "up": ("policyd.cli.up:command", "Start policyd on an embedded cluster."),
     "check": ("policyd.cli.check:command", "Check policies and report every error."),
-    "apply": ("policyd.cli.apply:command", "Show what policies make of objects."),
+    "apply": ("policyd.cli.apply:command", "Show the effect of policies on objects."),
     "explain": ("policyd.cli.explain:command", "Explain the decisions of policies on objects."),
     "test": ("policyd.cli.test:command", "Run the cases next to policies."),
     "replay": ("policyd.cli.replay:command", "Show what would differ under changed policies."),
@@ -32,32 +32,32 @@ _OF_POLICIES: Final[_Commands] = {
         "policyd.cli.policy_reports:command",
         "Report the results of policies for existing objects.",
     ),
-    "cel": ("policyd.cli.cel:command", "Try expressions of CEL, as policies have them."),
+    "cel": ("policyd.cli.cel:command", "Evaluate CEL expressions as in policies."),
 }
 _OF_QUEUES: Final[_Commands] = {
-    "why": ("policyd.cli.questions.why:command", "Say why a job waits."),
-    "job": ("policyd.cli.questions.job:command", "Show everything about one job."),
+    "why": ("policyd.cli.questions.why:command", "Explain why a job is pending."),
+    "job": ("policyd.cli.questions.job:command", "Show all details of a job."),
     "queue": ("policyd.cli.questions.queue:command", "List the pending workloads of queues."),
     "quota": ("policyd.cli.questions.quota:command", "Show the quotas of queues and their use."),
     "nodes": ("policyd.cli.questions.nodes:command", "Show nodes, pods and stranded devices."),
     "priority": (
         "policyd.cli.questions.priority:command",
-        "Show what makes up the place of each pending workload.",
+        "Show the position of each pending workload, and the reason for it.",
     ),
     "history": (
         "policyd.cli.questions.history:command",
-        "List what ran, when and where, and how long it waited.",
+        "List past and running jobs, their times, nodes and preemptors.",
     ),
-    "top": ("policyd.cli.questions.top:command", "Show how loaded queues are."),
-    "events": ("policyd.cli.questions.events:command", "Show what happened in queues."),
+    "top": ("policyd.cli.questions.top:command", "Show the load of queues."),
+    "events": ("policyd.cli.questions.events:command", "Show the events of queues."),
     "stop": ("policyd.cli.operating.stopping:stop", "Stop queues, or the workloads of jobs."),
     "resume": ("policyd.cli.operating.stopping:resume", "Resume what was stopped."),
     "doctor": ("policyd.cli.doctor.command:command", "Find what is wrong with an installation."),
     "what-if": (
         "policyd.cli.questions.what_if:command",
-        "Show what a change would change: who starts when, and who is preempted.",
+        "Show the effect of a change on the starts of jobs, and preemptions.",
     ),
-    "simulate": ("policyd.cli.simulate:command", "Show what the queue would decide, and when."),
+    "simulate": ("policyd.cli.simulate:command", "Simulate the decisions of the queue."),
 }
 _OTHERS: Final[_Commands] = {
     "devices": ("policyd.cli.devices:command", "Show which GPUs nodes have, whole and in parts."),

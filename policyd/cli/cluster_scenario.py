@@ -62,6 +62,6 @@ async def listed_if_served(reader: Reader, resource: Resource) -> list[Json]:
         group = f".{resource.group}" if resource.group else ""
         hint = (
             f"an administrator has to grant `list` on `{resource.plural}{group}`{where};"
-            " or read a dump that somebody else made"
+            " or read a dump that an administrator made"
         )
         raise ForbiddenError(str(error), hint=hint) from error

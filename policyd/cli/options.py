@@ -1,4 +1,4 @@
-"""Options that several commands have, so that they are said the same way."""
+"""Options that several commands have, so that they are the same in all."""
 
 from collections.abc import Callable
 from typing import Any, TypedDict, TypeVar

@@ -85,52 +85,52 @@ class _Options(ClusterOptions, Planning):
 @click.option(
     "--other-teams",
     type=click.Choice(["names", "team", "hidden"]),
-    help="Whether jobs of other namespaces are named.  [visibility.otherTeams of FILE]",
+    help="How jobs of other namespaces are named.  [visibility.otherTeams of FILE]",
 )
 @click.option(
     "--namespace",
     default="",
     help="Namespace whose jobs are always named.  [in each line those of its workload's]",
 )
-@click.option("--explain", is_flag=True, help="Show what would let pending workloads start.")
+@click.option("--explain", is_flag=True, help="Show remedies for pending workloads.")
 @click.option(
     "--defragment",
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Plan at most N moves of running workloads for each one that is still pending.",
+    help="Plan at most N moves of running workloads for each pending workload.",
 )
 @from_cluster("queues and workloads")
 @PLANNING
 def command(**options: Unpack[_Options]) -> None:
-    r"""Show what the queue would decide, cycle by cycle, in virtual time.
+    r"""Simulate the decisions of the queue, cycle by cycle, in virtual time.
 
-    FILE (- for standard input) has ResourceFlavors, ClusterQueues, Cohorts, LocalQueues, and
-    Workloads or jobs, and perhaps Topologies, Nodes and a Configuration, as a cluster would.
-    With --cluster, they are read from the cluster as they are now, and go on from there; jobs
-    without a Workload and the controller's Configuration are not.
-    Annotations of a Workload or job set when it arrives (`policyd.io/arrives-after: 10m`), how
-    long it runs (`policyd.io/run-for: 2h`), and when it loses a pod and hangs
-    (`policyd.io/loses-pod-after: 1h`); a maximum execution time is enforced. Objects that are
-    not simulated, such as pods without a Workload, are listed.
+    FILE (- for standard input) contains ResourceFlavors, ClusterQueues, Cohorts, LocalQueues,
+    and Workloads or jobs, and optionally Topologies, Nodes and a Configuration. With
+    --cluster, the command reads them from the cluster and simulates from its current state; it
+    does not read jobs without a Workload, nor the controller's Configuration. Annotations of a
+    Workload or job set its arrival (`policyd.io/arrives-after: 10m`), its run time
+    (`policyd.io/run-for: 2h`), and when it loses a pod and hangs (`policyd.io/loses-pod-after:
+    1h`); a maximum execution time is enforced. The output lists objects that are not
+    simulated, such as pods without a Workload.
 
-    For each pending workload, ways to start it are tried: waiting for others, fewer pods,
-    another flavor, a policy or limit of its queue, more quota. The cheapest is shown; JSON
+    For each pending workload, the command tries remedies: waiting for others, fewer pods,
+    another flavor, a policy or limit of its queue, more quota. It shows the cheapest one; JSON
     output has all of them.
 
-    With --trace, the jobs of a trace come to the queues of FILE, or to a cluster that is made by
-    --gpus or --nodes: a ClusterQueue for each queue of the trace, in one Cohort, with a quota by
-    the GPU time of its jobs. Each job runs for as long as it ran in the trace, from an empty
-    cluster on. A trace is a table of jobs (CSV, `sacct -X -P`, or the Standard Workload Format,
-    whose processors are read as GPUs), or a dump of a cluster's jobs and Workloads. Figures are
-    of utilization, waits by size and team, and lost work.
+    With --trace, the jobs of a trace are submitted to the queues of FILE, or of a cluster that
+    --gpus or --nodes makes: a ClusterQueue for each queue of the trace, in one Cohort, with a
+    quota in proportion to the GPU time of its jobs. The cluster is empty at first, and each
+    job runs as long as it did in the trace. A trace is a table of jobs (CSV, `sacct -X -P`, or
+    the Standard Workload Format, whose processors are read as GPUs), or a dump of a cluster's
+    jobs and Workloads. The output shows utilization, waits by size and team, and lost work.
 
-    With --sweep, a trace is simulated under every combination of the plans, policies, loads and
-    seeds of a file.
+    With --sweep, the command simulates a trace under every combination of the plans, policies,
+    loads and seeds of a file.
 
-    With --defragment, the fewest moves are planned that let the workloads start that are still
-    pending at the end: which workloads move, from where to where, and how much of their run is
-    lost. No move is carried out.
+    With --defragment, the command plans the fewest moves that let the pending workloads at the
+    end start: which workloads move, from where to where, and how much of their run is lost. It
+    carries out no move.
 
     \b
     Examples:
@@ -240,7 +240,7 @@ def _until(simulation: Simulation, until: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A line for each decision; that somebody waits, and what helps, only if it is new.
+    """A line for each decision; pending workloads and their remedies only if they are new.
 
     Attributes:
         rows: How a line is laid out.

@@ -325,7 +325,7 @@ def welcome(api_server: str, webhooks: str, options: UpOptions) -> str:
         f"create -f {examples}/pod.yaml -o yaml": "what the policies inject into a pod",
         f"create -f {examples}/greedy.yaml": "what they refuse, and what to do about it",
         f"create -f {examples}/first.yaml": "a Job of 8 GPUs: it runs",
-        f"create -f {examples}/second.yaml": "another: it waits, and says for whom",
+        f"create -f {examples}/second.yaml": "another Job: it is pending, with a reason",
         "describe workloads -n team-a": "what is running, what is pending, and why",
         "policyd why job/second -n team-a": "why that one waits, and what would help it",
     }

@@ -172,7 +172,7 @@ class Writes:
     async def delete(self, mirror: Mirror[T], obj: T) -> None:
         """Delete an object, and then the objects that only it owns; a deleted one is not an error.
 
-        Unless that is said, the API server keeps the pods and the workload of a Job.
+        Unless the request asks for that, the API server keeps the pods and the workload of a Job.
         """
         self._check()
         metadata = obj.metadata

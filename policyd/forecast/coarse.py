@@ -3,7 +3,7 @@
 Every cohort is one sum of quotas for each resource, whatever the flavor. As in a cycle of the core,
 the first workload of each queue has its turn, those that need not borrow first, then by priority
 and time; one that waits for quota of its own queue keeps it from the others in the same round. And
-so on, until nothing fits. Nobody is preempted, and places on nodes, shares and checks play no part.
+so on, until nothing fits. No workload is preempted, and nodes, shares and checks are ignored.
 
 Workloads of a queue that request the same are one *kind*: if one does not fit, none does. So each
 event looks at the first of each kind only.
@@ -60,7 +60,7 @@ class Coming(NamedTuple):
         at: When it is queued, in seconds.
         kind: Its kind, as an index.
         run_seconds: How long it will run.
-        key: Its name; "" if nobody asks when it starts.
+        key: Its name; "" if its start is not asked for.
     """
 
     at: float

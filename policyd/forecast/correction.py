@@ -100,7 +100,7 @@ class Correction:
         Args:
             key: Of the workload.
             size_class: Of the workload.
-            interval: What the simulation said, before it was corrected.
+            interval: The result of the simulation, before the correction.
             at: When it was made, in seconds.
         """
         if key not in self._open and interval.high < inf:

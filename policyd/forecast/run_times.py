@@ -24,7 +24,7 @@ STEPS = 24 * STEPS_PER_DOUBLING
 """From one second to half a year."""
 
 ENOUGH = 5.0
-"""Jobs that must have ended, faded ones counted in part, before anything is said."""
+"""Jobs that must have ended, faded ones counted in part, before there is a forecast."""
 
 _PRIOR = 20.0
 """Jobs of the wider group that count as much as the jobs of the group itself."""

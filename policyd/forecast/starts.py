@@ -33,7 +33,7 @@ from policyd.simulate.draws import DrawnNumbers, spread
 from policyd.simulate.scenario import Arrival
 
 UnknownReason = Literal["", "BacksOff", "Misconfigured", "NeverFits", "NoHistory", "TooFar"]
-"""Why nothing is said.
+"""Why there is no forecast.
 
 It is not to be tried for now; it cannot be considered; its queue never holds it; too few jobs have
 ended to tell how long others run; in some draws it has not started by the horizon.

@@ -119,7 +119,7 @@ def _elastic(
         return chain.newest, Resize(chain.newest)
     # The job runs on the quota of an earlier slice, until a later one is admitted.
     seen = job if chain.held is None else replace(job, running=False)
-    # Whether pods are ready is told by what the job asks for now: by more than this slice has.
+    # The readiness of pods depends on the job's requests now, which exceed those of this slice.
     waited = fit == "Same" and watched(chain.newest)
     step = next_step(seen, chain.newest, watched=waited)
     return chain.newest, step or _next_slice(job, chain, fit)

@@ -108,7 +108,7 @@ def without_given_up(
     Args:
         workload: The workload, which is admitted.
         pods: Its pods; those of others are left out.
-        by_prefix: Whether nodes may be told by the prefixes of their names.
+        by_prefix: Whether nodes may be identified by the prefixes of their names.
     """
     admission = workload.status.admission
     if admission is None:

@@ -120,7 +120,7 @@ def body_of(
 
 
 def _tidy(template: dict[str, Json]) -> None:
-    """Keep one of each variable of a container: the last value, where the first was said.
+    """Keep one of each variable of a container: the last value, in the place of the first.
 
     Duplicates cannot be merged, so the API server rejects them in its own lists.
     """

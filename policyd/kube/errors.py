@@ -87,7 +87,7 @@ class UndecodableError(ApiError):
     """An answer does not have the type that was asked for.
 
     `key` and `resource_version` name the object, as far as they could be read; `deleted` tells
-    whether a watch said with it that the object is gone.
+    whether it is the event of a watch for a deletion.
     """
 
     key: str = ""

@@ -37,7 +37,7 @@ class Reports:
         self._warned = False
 
     async def api(self) -> ReportApi | None:
-        """Return the API of reports that is served; None, which is said once, if there is none.
+        """Return the API of reports that is served; None, which is logged once, if there is none.
 
         Raises:
             ApiError: If the API server cannot be asked.

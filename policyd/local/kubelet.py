@@ -144,7 +144,7 @@ class Kubelet:
         return min(waits, default=None)
 
     async def _report_nodes(self, now: float) -> None:
-        """Say that every node is ready which has not said so yet."""
+        """Set the condition Ready of each node that does not have it yet."""
         for node in list(self._nodes.store.values()):
             if find_condition(node.status.conditions, "Ready") is None:
                 ready = {**_condition("Ready", "True", now), "reason": "KubeletReady"}

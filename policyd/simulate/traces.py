@@ -94,7 +94,7 @@ def load_of(jobs: Sequence[TracedJob], gpus: float) -> float:
 
 
 def at_load(jobs: Sequence[TracedJob], load: float, gpus: float) -> list[TracedJob]:
-    """Let jobs come closer together or further apart, so that they ask for as much as said.
+    """Let jobs come closer together or further apart, so that they request a given load.
 
     Args:
         jobs: In the order in which they come.

@@ -1,8 +1,11 @@
-"""Queue snapshots: what queues give, hold and keep waiting at one moment. Pure.
+"""Queue snapshots: quotas, usage and pending workloads of all queues at one moment. Pure.
 
-The controller builds and serves them; commands and the webhooks read them, and `outlook` plans what
-is not in the queues yet. A snapshot is written for one reader, and
-names jobs of other teams only as far as that reader may know them.
+The controller builds and serves them; commands and the webhooks read them. A snapshot is written
+for one reader, and names jobs of other teams only as far as that reader may know them.
+
+- *Format*: `values`; `picture` takes it from the state, `writing` encodes it, `reading` decodes it.
+- *Answers of commands*: `answers`, `priorities`, `loads`, `starting`.
+- *For policies*: `facts`. *For new jobs*: `rules`, and `outlook`, which plans them.
 
 Imports `alloc`, `optimize`, `status` and `api`, and of `engine` the form of the facts that policies
 read. Start with `values`.

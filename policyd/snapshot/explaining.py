@@ -75,7 +75,7 @@ def explain(state: CoreState, ticket: Ticket, options: QueueOptions) -> PendingE
 
 
 def reason_for(explanation: PendingExplanation, naming: Naming) -> SnapshotReason:
-    """Return an explanation as it is told to a reader."""
+    """Return an explanation as a reader gets it."""
     refusal, found = explanation.refusal, explanation.remedies
     return SnapshotReason(
         type=refusal.reason,

@@ -6,8 +6,8 @@ from typing import Final
 from policyd.snapshot.values import QueueSnapshot
 
 STALE_SECONDS: Final = 10.0
-"""How long a snapshot is used that nobody confirms: longer than one poll may take, and so short
-that what is said of it is still likely."""
+"""How long a snapshot is used without a confirmation: longer than one poll may take, and so short
+that it is still likely to be true."""
 
 
 class LatestSnapshot:

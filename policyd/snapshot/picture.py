@@ -56,7 +56,7 @@ from policyd.status.shares import weighted_share
 STEP = 500
 """Workloads that are looked at in one step."""
 MOST_SHAPES = 200
-"""Requests of one queue of which the single pods are told, those of the first in line."""
+"""Requests of one queue of which the single pods are listed, from the first on."""
 LOOKS = 50
 """Explanations that are worked out anew for one picture, at most."""
 MOST_REASONS = 1_000

@@ -21,7 +21,7 @@ from policyd.snapshot.values import (
 )
 
 OLD_SECONDS = 60.0
-"""From this age on, a reader is told that a snapshot is old: the controller makes one on demand."""
+"""From this age on, readers get a note that a snapshot is old: it is made on demand."""
 
 
 UNCHANGED: Final = {"apiVersion": API_VERSION, "kind": "Unchanged"}
@@ -91,7 +91,7 @@ def read(body: bytes, source: str) -> QueueSnapshot:
 
 
 def read_newer(body: bytes, source: str) -> QueueSnapshot | None:
-    """Read the answer to a reader that told which version it has; None if that is the current one.
+    """Read the answer to a reader that sent its version; None if that is the current one.
 
     Raises:
         SnapshotError: As `read`.

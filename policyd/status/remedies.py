@@ -38,7 +38,7 @@ class WaitForProtection(Value, frozen=True):
 
 
 class UseFlavor(Value, frozen=True):
-    """A flavor has room, and the pods could run there if their template said so.
+    """A flavor has room, and the pods could run there with a change of their template.
 
     Attributes:
         flavor: Which.

@@ -66,7 +66,7 @@ def gang_scheduler_of(annotations: Mapping[str, str]) -> GangScheduler | None:
 
 
 def gang_wait_of(annotations: Mapping[str, str]) -> int | None:
-    """Return how many seconds pods of a gang wait for each other at most; None if not said.
+    """Return how many seconds pods of a gang wait for each other at most; None if unset.
 
     Raises:
         OptInError: If it is not a duration.

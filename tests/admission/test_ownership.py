@@ -106,7 +106,7 @@ def test_an_entry_that_names_no_account_is_refused(entry):
         makers_of([entry])
 
 
-def test_nobody_makes_what_a_group_owns_if_that_is_said():
+def test_nobody_makes_what_a_group_owns_if_that_is_configured():
     without_makers = Integrations(makers=makers_of(["batch="]))
 
     assert refusals(pod(owner()), JOBS, integrations=without_makers) != []
@@ -245,7 +245,7 @@ def whole(kind, version, spec, **metadata):
         pytest.param(job(), "", id="is-held"),
     ],
 )
-def test_a_user_who_names_a_queue_without_effect_is_told_where_to_name_it(obj, place):
+def test_a_user_who_names_a_queue_without_effect_gets_the_right_place(obj, place):
     decision = warn_of_hidden(asked(obj, "alice"), ALLOWED)
 
     assert decision.allowed

@@ -108,7 +108,7 @@ def test_a_policy_that_must_be_asked_refuses(spec, allowed):
         assert "`p`" in answer["status"]["message"]
 
 
-def test_a_policy_that_may_be_left_out_is_told_of():
+def test_a_policy_that_may_be_left_out_is_reported():
     answer = asked(unasked(policy("p", validations=NEVER, failurePolicy="Ignore")))
 
     assert answer["allowed"]

@@ -152,12 +152,12 @@ def annotated(obj, **annotations):
         pytest.param(queued(deployment(0)), id="without-pods"),
     ],
 )
-def test_nothing_is_said_of_jobs_whose_pods_or_start_are_not_known(obj):
+def test_nothing_is_reported_for_jobs_whose_pods_or_start_are_not_known(obj):
     assert submitted(obj) is None
 
 
 @pytest.mark.parametrize("spec", [None, [], {"template": 3}, {"parallelism": "x"}])
-def test_nothing_is_said_of_objects_that_are_not_of_their_kind(spec):
+def test_nothing_is_reported_for_objects_that_are_not_of_their_kind(spec):
     assert submitted({**queued(job("j")), "spec": spec}, held=False) is None
 
 
@@ -177,14 +177,14 @@ def answer(message="would start now: all", *, operation="CREATE", policies=ALLOW
     return JobAdmission(foresee=foresee).check(request, policies).warnings, seen
 
 
-def test_a_new_job_is_told_by_warning():
+def test_a_new_job_gets_a_warning():
     warnings, (submission,) = answer()
 
     assert warnings == ("queue: would start now: all",)
     assert submission.metadata.name == "j"
 
 
-def test_a_job_that_is_changed_or_refused_is_told_nothing():
+def test_a_job_that_is_changed_or_refused_gets_no_message():
     refused = Decision(denials=(Denial(policy="p", message="no"),))
     changed, _ = answer(operation="UPDATE", old=queued(job("j")))
 
@@ -193,7 +193,7 @@ def test_a_job_that_is_changed_or_refused_is_told_nothing():
     assert answer(message="") == ((), answer(message="")[1])
 
 
-def test_a_pod_that_is_not_held_is_told_nothing():
+def test_a_pod_that_is_not_held_gets_no_message():
     assert submitted(queued(pod("p")), held=False) is None
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from policyd.alloc.cluster_queue import NominatedWorkload
-from policyd.alloc.cycle import plan_cycle, standing, tournament
+from policyd.alloc.cycle import plan_cycle, tournament, tournament_key
 from policyd.alloc.fair_sharing import BorrowedShare, share_of
 from policyd.alloc.flavors.assignment import Assignment
 from policyd.alloc.flavors.options import RequestKey
@@ -140,7 +140,7 @@ def winner(node, left, stands_at):
 def stands(tree, entry, share_there, gates):
     charges = entry.assignment.charges
     wanted = [tree.names[cell] for cell, amount in charges.items() if amount]
-    return standing(entry.ticket, share_there, wanted, gates)
+    return tournament_key(entry.ticket, share_there, wanted, gates)
 
 
 def contest(choose):

@@ -82,7 +82,7 @@ def test_an_invalid_configuration_is_reported(text, message):
         parse_configuration(text)
 
 
-def test_a_file_that_cannot_be_read_is_said(tmp_path):
+def test_a_file_that_cannot_be_read_is_reported(tmp_path):
     with pytest.raises(ConfigurationError, match="is a directory"):
         load_configuration(str(tmp_path))
 
@@ -170,7 +170,7 @@ ODD = (
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
 @pytest.mark.parametrize("name", Configuration.__struct_encode_fields__)
-def test_a_value_of_a_wrong_type_is_said_wherever_it_is(version, name):
+def test_a_value_of_a_wrong_type_is_reported_wherever_it_is(version, name):
     """Defaults are filled in before types are checked: nothing of it fails otherwise."""
     refused = 0
     for value in ODD:

@@ -644,10 +644,10 @@ def _workloads() -> Iterator[tuple[Resource, Body]]:
 
 
 class Scene:
-    """A cluster in memory in which tenants write what they like, and a clean one next door."""
+    """A cluster in memory in which tenants write what they like, and a clean one beside it."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.broken: list[str] = []
         self.count = 0
 
@@ -661,12 +661,12 @@ class Scene:
             _start(world)
             await world.clock.advance(5)
             for _ in range(rounds):
-                resource, body = self.chance.choice(originals)
-                if self.chance.random() < 0.1:
+                resource, body = self.rng.choice(originals)
+                if self.rng.random() < 0.1:
                     _remove(world, resource, body)
                 else:
                     self._write(world, resource, body)
-                await world.clock.advance(self.chance.choice((0, 0.3, 2)))
+                await world.clock.advance(self.rng.choice((0, 0.3, 2)))
                 if world.task.done():
                     break
             await self._judge(world)
@@ -676,46 +676,46 @@ class Scene:
     def _write(self, world: World, resource: Resource, body: Body) -> None:
         self.count += 1
         current = _find(world, resource, body)
-        start = current if current is not None and self.chance.random() < 0.7 else body
+        start = current if current is not None and self.rng.random() < 0.7 else body
         made = copy.deepcopy(start)
-        for _ in range(self.chance.randint(1, 4)):
+        for _ in range(self.rng.randint(1, 4)):
             self._mutate(made)
         made["metadata"] = _stored(made.get("metadata"), body["metadata"])
         world.put(resource, made)
 
     def _mutate(self, body: Body) -> None:
-        chance = self.chance
-        if chance.random() < 0.3:
-            metadata = chance.choice([*_metadata(body)] or [{}])
-            where = metadata.setdefault(chance.choice(("labels", "annotations")), {})
+        rng = self.rng
+        if rng.random() < 0.3:
+            metadata = rng.choice([*_metadata(body)] or [{}])
+            where = metadata.setdefault(rng.choice(("labels", "annotations")), {})
             if isinstance(where, dict):
-                where[chance.choice(KEYS)] = chance.choice(TEXTS)
+                where[rng.choice(KEYS)] = rng.choice(TEXTS)
             return
-        container, key = chance.choice(list(_places(body)) or [({"": ""}, "")])
+        container, key = rng.choice(list(_places(body)) or [({"": ""}, "")])
         value = container[key]
-        dice = chance.random()
+        dice = rng.random()
         if dice < 0.1:
             del container[key]
         elif dice < 0.15 and isinstance(value, list) and value:
-            value.append(copy.deepcopy(chance.choice(value)))
+            value.append(copy.deepcopy(rng.choice(value)))
         elif dice < 0.2 and isinstance(value, dict | list):
             container[key] = type(value)()
         elif dice < 0.22:
-            container[key] = chance.choice((None, [], {}, "", 0, True))
+            container[key] = rng.choice((None, [], {}, "", 0, True))
         else:
             container[key] = self._other(value)
 
     def _other(self, value: object) -> object:
-        chance = self.chance
+        rng = self.rng
         match value:
             case bool():
                 return not value
             case int():
-                return chance.choice(NUMBERS)
+                return rng.choice(NUMBERS)
             case str() if value[:4].isdecimal() and value.endswith("Z"):
-                return chance.choice(TIMES)
+                return rng.choice(TIMES)
             case str():
-                return chance.choice(TEXTS)
+                return rng.choice(TEXTS)
         return value
 
     async def _judge(self, world: World) -> None:

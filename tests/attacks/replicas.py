@@ -23,7 +23,7 @@ from tests.charts import release
 from tests.controlplane.programs import free_ports
 from tests.controlplane.server import ControlPlane
 from tests.scenarios.api import PATCH_TYPES, Api, Refused, eventually
-from tests.scenarios.clusters import Process, door_is_open, install, webhooks_command
+from tests.scenarios.clusters import Process, install, webhooks_are_ready, webhooks_command
 from tests.scenarios.objects import pod
 from webhooks.certificate.rotation import KeptCertificates, write_secret
 
@@ -110,7 +110,7 @@ def opened(folder: Path) -> Iterator[tuple[Api, list[Process], list[int]]]:
             replica.start()
             stack.callback(replica.stop)
             replicas.append(replica)
-        eventually(lambda: door_is_open(api, tuple(replicas)), what="the webhooks are called")
+        eventually(lambda: webhooks_are_ready(api, tuple(replicas)), what="the webhooks are called")
         yield api, replicas, ports
 
 

@@ -169,19 +169,19 @@ def _exempt() -> Iterator[Sent]:
 
 def _mixed() -> Iterator[Sent]:
     """Yield pieces of raw JSON in random places of the object, and random bytes in its texts."""
-    chance = random.Random(20)
+    rng = random.Random(20)
     pieces = [*RAW.values(), b"[" * 600 + b"]" * 600, b'"' + ESCAPED * 20_000 + b'"']
     places = ("annotations", "labels", "finalizers", "managedFields", "name", "generateName")
     for number in range(RANDOM_INPUTS):
-        kind = chance.choice(("Pod", "Job"))
+        kind = rng.choice(("Pod", "Job"))
         obj = _object(kind)
-        chosen = chance.sample(range(len(pieces)), chance.randint(1, 3))
+        chosen = rng.sample(range(len(pieces)), rng.randint(1, 3))
         for place in chosen:
             obj["metadata"][f"x-{place}"] = f"HERE{place}"
-        spot = chance.choice(places)
+        spot = rng.choice(places)
         if spot not in ("labels", "name"):
-            obj["metadata"][spot] = chance.choice((7, "a", [1], {"a": [None]}, None))
-        old = chance.choice((None, _object(kind), {}, []))
+            obj["metadata"][spot] = rng.choice((7, "a", [1], {"a": [None]}, None))
+        old = rng.choice((None, _object(kind), {}, []))
         body = json.dumps(_envelope(obj, old)).encode()
         for place in chosen:
             body = body.replace(b'"HERE%d"' % place, pieces[place])
@@ -189,8 +189,8 @@ def _mixed() -> Iterator[Sent]:
 
 
 def _application(*, fails: type[BaseException] | None = None) -> Any:
-    door = WebhookServer(settings=Settings(), integrations=EVERYTHING)
-    policies = PoliciesInForce(namespaces=without_cluster, metrics=door.metrics)
+    webhooks = WebhookServer(settings=Settings(), integrations=EVERYTHING)
+    policies = PoliciesInForce(namespaces=without_cluster, metrics=webhooks.metrics)
     with TemporaryDirectory() as folder:
         file = Path(folder) / "cap-gpus.yaml"
         file.write_text(POLICY)
@@ -202,8 +202,8 @@ def _application(*, fails: type[BaseException] | None = None) -> Any:
             raise fails
 
         policies.mutate = policies.validate = fail  # type: ignore[method-assign]
-    workers = Workers(ThreadPoolExecutor(1), clock=door.pace.clock)
-    return application(door, policies, workers, lambda work: work.close())
+    workers = Workers(ThreadPoolExecutor(1), clock=webhooks.pace.clock)
+    return application(webhooks, policies, workers, lambda work: work.close())
 
 
 async def _asked(app: Any, path: str, body: bytes) -> tuple[int, dict[str, Any]]:

@@ -106,7 +106,7 @@ def test_an_advisory_about_another_package_has_no_effect(given):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"renewed": 1, "advisories": []}'])
-def test_a_file_that_cannot_be_read_is_said_on_one_line(tmp_path, capsys, text):
+def test_a_file_that_cannot_be_read_is_reported_on_one_line(tmp_path, capsys, text):
     file = tmp_path / "advisories.json"
     file.write_text(text)
 

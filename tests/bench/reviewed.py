@@ -1,4 +1,4 @@
-"""What the door and the engine are measured with: policies, and a review of a 10 KB pod."""
+"""What the webhook and the engine are measured with: policies, and a review of a 10 KB pod."""
 
 import json
 
@@ -119,7 +119,7 @@ def request(path, *, alike=False):
         }
     ).encode()
     head = (
-        f"POST {path}?timeout=5s HTTP/1.1\r\nHost: door\r\nContent-Type: application/json\r\n"
+        f"POST {path}?timeout=5s HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\nAccept-Encoding: gzip\r\nUser-Agent: bench\r\n\r\n"
     )
     return head.encode() + body

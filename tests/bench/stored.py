@@ -42,19 +42,19 @@ def stored(count, *, violations, releases=0, seed=1):
         releases: How many images and amounts an application has; 0 for others in each object.
         seed: What else is by chance.
     """
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     for number in range(count):
-        faulty = chance.random() < violations
-        own = chance.randrange(releases) if releases else number
-        yield (job if number % 5 == 0 else pod)(number, own, chance, faulty=faulty)
+        faulty = rng.random() < violations
+        own = rng.randrange(releases) if releases else number
+        yield (job if number % 5 == 0 else pod)(number, own, rng, faulty=faulty)
 
 
-def pod(number, release, chance, *, faulty):
+def pod(number, release, rng, *, faulty):
     """A pod of a Deployment, a StatefulSet, a Job or nobody."""
-    team = chance.choice(TEAMS)
-    maker = chance.choice(["ReplicaSet", "ReplicaSet", "StatefulSet", "Job", ""])
-    app, name = f"app-{chance.randrange(400)}", f"app-{number}-{chance.randrange(1 << 40):x}"
-    metadata = _metadata(name, team, app, chance)
+    team = rng.choice(TEAMS)
+    maker = rng.choice(["ReplicaSet", "ReplicaSet", "StatefulSet", "Job", ""])
+    app, name = f"app-{rng.randrange(400)}", f"app-{number}-{rng.randrange(1 << 40):x}"
+    metadata = _metadata(name, team, app, rng)
     if maker:
         api = "batch/v1" if maker == "Job" else "apps/v1"
         metadata["ownerReferences"] = [
@@ -63,32 +63,32 @@ def pod(number, release, chance, *, faulty):
                 "blockOwnerDeletion": True,
                 "controller": True,
                 "kind": maker,
-                "name": f"{app}-{chance.randrange(1 << 30):x}",
-                "uid": _uid(chance),
+                "name": f"{app}-{rng.randrange(1 << 30):x}",
+                "uid": _uid(rng),
             }
         ]
     if maker == "ReplicaSet":
-        metadata["labels"]["pod-template-hash"] = f"{chance.randrange(1 << 40):x}"
+        metadata["labels"]["pod-template-hash"] = f"{rng.randrange(1 << 40):x}"
     if maker == "StatefulSet":
         metadata["labels"]["apps.kubernetes.io/pod-index"] = str(number % 7)
-    token = f"kube-api-access-{chance.randrange(1 << 25):05x}"
-    spec = _spec((team, app, release), chance, faulty=faulty, token=token)
-    node = f"node-{chance.randrange(2000)}"
+    token = f"kube-api-access-{rng.randrange(1 << 25):05x}"
+    spec = _spec((team, app, release), rng, faulty=faulty, token=token)
+    node = f"node-{rng.randrange(2000)}"
     spec |= {"nodeName": node, "tolerations": [PENALTY | {"key": "node.kubernetes.io/not-ready"}]}
-    if chance.random() < 0.1 or maker == "Job":
-        _train(metadata, spec, chance, faulty=faulty)
+    if rng.random() < 0.1 or maker == "Job":
+        _train(metadata, spec, rng, faulty=faulty)
     ready = {"lastProbeTime": None, "lastTransitionTime": AT, "status": "True"}
     types = ("Initialized", "Ready", "ContainersReady", "PodScheduled")
     status = {
         "conditions": [ready | {"type": kind} for kind in types],
         "containerStatuses": [
             {
-                "containerID": f"containerd://{chance.randrange(1 << 250):064x}",
+                "containerID": f"containerd://{rng.randrange(1 << 250):064x}",
                 "image": container["image"],
-                "imageID": f"{container['image']}@sha256:{chance.randrange(1 << 250):064x}",
+                "imageID": f"{container['image']}@sha256:{rng.randrange(1 << 250):064x}",
                 "name": container["name"],
                 "ready": True,
-                "restartCount": chance.randrange(3),
+                "restartCount": rng.randrange(3),
                 "state": {"running": {"startedAt": AT}},
             }
             for container in spec["containers"]
@@ -108,38 +108,38 @@ def pod(number, release, chance, *, faulty):
     }
 
 
-def job(number, release, chance, *, faulty):
+def job(number, release, rng, *, faulty):
     """A Job of a CronJob, or nobody's; its template has pods like the others."""
-    team, app = chance.choice(TEAMS), f"job-{chance.randrange(400)}"
-    metadata = _metadata(f"{app}-{number}", team, app, chance)
-    uid = _uid(chance)
+    team, app = rng.choice(TEAMS), f"job-{rng.randrange(400)}"
+    metadata = _metadata(f"{app}-{number}", team, app, rng)
+    uid = _uid(rng)
     owned = {
         "batch.kubernetes.io/controller-uid": uid,
         "batch.kubernetes.io/job-name": metadata["name"],
         "app": app,
     }
-    if chance.random() < 0.3:
+    if rng.random() < 0.3:
         metadata["ownerReferences"] = [
             {
                 "apiVersion": "batch/v1",
                 "controller": True,
                 "kind": "CronJob",
                 "name": app,
-                "uid": _uid(chance),
+                "uid": _uid(rng),
             }
         ]
-    template = _spec((team, app, release), chance, faulty=faulty, token=None) | {
+    template = _spec((team, app, release), rng, faulty=faulty, token=None) | {
         "restartPolicy": "Never"
     }
-    if chance.random() < 0.5:
-        _train(metadata, template, chance, faulty=faulty)
-    pods = chance.choice([1, 1, 2, 4, 8])
+    if rng.random() < 0.5:
+        _train(metadata, template, rng, faulty=faulty)
+    pods = rng.choice([1, 1, 2, 4, 8])
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": metadata | {"uid": uid},
         "spec": {
-            "backoffLimit": chance.randrange(6),
+            "backoffLimit": rng.randrange(6),
             "completionMode": "Indexed",
             "completions": pods,
             "parallelism": pods,
@@ -153,7 +153,7 @@ def job(number, release, chance, *, faulty):
     }
 
 
-def _metadata(name, team, app, chance):
+def _metadata(name, team, app, rng):
     return {
         "annotations": {
             "checksum/config": hashlib.sha256(f"{team}/{app}".encode()).hexdigest(),
@@ -162,19 +162,19 @@ def _metadata(name, team, app, chance):
         "creationTimestamp": AT,
         "labels": {
             "app.kubernetes.io/name": app,
-            "app.kubernetes.io/version": f"1.{chance.randrange(50)}.{chance.randrange(50)}",
+            "app.kubernetes.io/version": f"1.{rng.randrange(50)}.{rng.randrange(50)}",
             "team": team,
-            "policyd.io/owner": f"user-{chance.randrange(300)}",
-            "policyd.io/cost-centre": f"c-{chance.randrange(40)}",
+            "policyd.io/owner": f"user-{rng.randrange(300)}",
+            "policyd.io/cost-centre": f"c-{rng.randrange(40)}",
         },
         "name": name,
         "namespace": team,
-        "resourceVersion": str(chance.randrange(1 << 30)),
-        "uid": _uid(chance),
+        "resourceVersion": str(rng.randrange(1 << 30)),
+        "uid": _uid(rng),
     }
 
 
-def _spec(release, chance, *, faulty, token):
+def _spec(release, rng, *, faulty, token):
     names = ("main", "proxy")[: random.Random(str(release)).choice([1, 1, 2])]
     containers = [_container(name, release, token) for name in names]
     spec = {
@@ -186,7 +186,7 @@ def _spec(release, chance, *, faulty, token):
         "restartPolicy": "Always",
         "schedulerName": "default-scheduler",
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-        "serviceAccountName": f"runner-{chance.randrange(20)}",
+        "serviceAccountName": f"runner-{rng.randrange(20)}",
         "terminationGracePeriodSeconds": 30,
         "volumes": [
             {"configMap": {"defaultMode": 420, "name": f"config-{release[1]}"}, "name": "c"}
@@ -198,8 +198,8 @@ def _spec(release, chance, *, faulty, token):
             {"name": token, "projected": {"defaultMode": 420, "sources": [source]}}
         )
     if faulty:
-        broken = chance.choice(containers)
-        chance.choice(
+        broken = rng.choice(containers)
+        rng.choice(
             [
                 lambda: broken["securityContext"].update(privileged=True),
                 lambda: spec.update(hostNetwork=True),
@@ -213,17 +213,17 @@ def _spec(release, chance, *, faulty, token):
 
 
 def _container(name, release, token):
-    chance = random.Random(f"{name} {release}")
-    memory, cpu = f"{chance.randrange(64, 4096)}Mi", f"{chance.randrange(50, 4000)}m"
-    tag = f"{chance.randrange(4)}.{chance.randrange(30)}.{chance.randrange(30)}"
+    rng = random.Random(f"{name} {release}")
+    memory, cpu = f"{rng.randrange(64, 4096)}Mi", f"{rng.randrange(50, 4000)}m"
+    tag = f"{rng.randrange(4)}.{rng.randrange(30)}.{rng.randrange(30)}"
     mounts = [{"mountPath": "/etc/config", "name": "c"}]
     if token is not None:
         path = "/var/run/secrets/kubernetes.io/serviceaccount"
         mounts.append({"mountPath": path, "name": token, "readOnly": True})
     return {
-        "args": [f"--shard={chance.randrange(100)}"],
+        "args": [f"--shard={rng.randrange(100)}"],
         "env": [{"name": f"SETTING_{n}", "value": f"{release[1]}-{n}"} for n in range(6)],
-        "image": f"{chance.choice(IMAGES)}:{tag}",
+        "image": f"{rng.choice(IMAGES)}:{tag}",
         "imagePullPolicy": "IfNotPresent",
         "livenessProbe": {"httpGet": {"path": "/live", "port": 8080}, "periodSeconds": 10},
         "name": name,
@@ -240,17 +240,17 @@ def _container(name, release, token):
     }
 
 
-def _train(metadata, spec, chance, *, faulty):
+def _train(metadata, spec, rng, *, faulty):
     """Have it ask for GPUs, with a queue unless it is faulty."""
-    gpus = str(chance.choice([1, 2, 4, 8]))
+    gpus = str(rng.choice([1, 2, 4, 8]))
     for side in ("limits", "requests"):
         spec["containers"][0]["resources"].setdefault(side, {})["nvidia.com/gpu"] = gpus
     tolerations = [*spec.get("tolerations", ()), {"key": "nvidia.com/gpu", "operator": "Exists"}]
     spec |= {"tolerations": tolerations, "priorityClassName": "training"}
     if not faulty:
-        metadata["labels"]["kueue.x-k8s.io/queue-name"] = f"queue-{chance.randrange(4)}"
+        metadata["labels"]["kueue.x-k8s.io/queue-name"] = f"queue-{rng.randrange(4)}"
 
 
-def _uid(chance):
-    text = f"{chance.randrange(1 << 127):032x}"
+def _uid(rng):
+    text = f"{rng.randrange(1 << 127):032x}"
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

@@ -27,11 +27,11 @@ def specs(queues):
 
 def jobs(queues):
     """Jobs of one to eight GPUs, without declared run times, some of which run."""
-    chance = DrawnNumbers("bench")
+    rng = DrawnNumbers("bench")
     found, free = [], float(GPUS)
     for number in range(RUNNING + PENDING):
-        gpus = (1, 1, 1, 1, 1, 1, 2, 4, 8, 8)[int(10 * chance.next())]
-        name = f"q{int(queues * chance.next())}"
+        gpus = (1, 1, 1, 1, 1, 1, 2, 4, 8, 8)[int(10 * rng.next())]
+        name = f"q{int(queues * rng.next())}"
         runs = number < RUNNING and free >= gpus
         free -= gpus if runs else 0
         since = 1.0 + number / 1_000 if runs else None
@@ -72,10 +72,10 @@ def test_forecasts_of_all_pending_workloads(queues, core, newcomers):
 
 @pytest.mark.parametrize("queues", [1, 10])
 def test_one_draw_by_the_core(queues):
-    chance = DrawnNumbers("run times")
+    rng = DrawnNumbers("run times")
     arrivals = [
         Arrival(
-            workload=each.workload, at=600.0, run_seconds=600 + 5_000 * chance.next(),
+            workload=each.workload, at=600.0, run_seconds=600 + 5_000 * rng.next(),
             queued_at=each.workload.queued_at,
         )
         for each in jobs(queues)

@@ -109,7 +109,7 @@ LOADS = {
 }
 
 HELD = ("ClusterQueue", "ResourceFlavor", "Topology")
-"""What the door gives a finalizer; there is no door here."""
+"""What the webhook gives a finalizer; there is no webhook here."""
 
 REQUESTS = ("required", "preferred", "balanced")
 """What workloads of a topology ask for, in turns."""

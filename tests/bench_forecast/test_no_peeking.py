@@ -13,12 +13,12 @@ GPUS, HALF = 8, 300
 
 def trace():
     """Jobs of two owners that are too many for eight GPUs."""
-    chance, at, jobs = DrawnNumbers("trace"), 0.0, []
+    rng, at, jobs = DrawnNumbers("trace"), 0.0, []
     for number in range(2 * HALF):
-        at += 120 * chance.next()
-        owner = "ana" if chance.next() < 0.5 else "ben"
-        seconds = 60 * 60 ** chance.next()
-        gpus = (1, 1, 1, 2, 4, 8)[int(6 * chance.next())]
+        at += 120 * rng.next()
+        owner = "ana" if rng.next() < 0.5 else "ben"
+        seconds = 60 * 60 ** rng.next()
+        gpus = (1, 1, 1, 2, 4, 8)[int(6 * rng.next())]
         jobs.append(TraceJob(f"{owner}/{number}", at, seconds, gpus, owner))
     return jobs
 

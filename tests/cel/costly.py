@@ -345,20 +345,20 @@ def _written(overload, arguments):
 class _Maker:
     """Makes up one expression."""
 
-    def __init__(self, chance):
-        self.chance = chance
-        self.choose = chance.choice
+    def __init__(self, rng):
+        self.rng = rng
+        self.choose = rng.choice
 
     def of_type(self, kind, depth):
         """Return an expression of a type."""
         name = "any" if kind.variable or kind.name in ("dyn", "any") else kind.name
-        if self.chance.random() < 0.15 * depth:
+        if self.rng.random() < 0.15 * depth:
             made = self.made_by_macro(name, depth) or self.made(name, depth)
             if made:
                 return made
         if name == "any":
             return self.choose((*_ANY, "i", "j"))
-        if name == "list" and kind.parameters and self.chance.random() < 0.6:
+        if name == "list" and kind.parameters and self.rng.random() < 0.6:
             inner = kind.parameters[0].name
             known = _ELEMENTS.get(inner)
             if known:
@@ -371,7 +371,7 @@ class _Maker:
 
     def made_by_macro(self, name, depth):
         forms = _MACROS.get(name)
-        if not forms or self.chance.random() < 0.5:
+        if not forms or self.rng.random() < 0.5:
             return ""
         return self.filled(self.choose(forms), depth - 1)
 

@@ -84,7 +84,7 @@ def test_texts_are_accepted_or_refused_alike(data, source):
         *("1 + $ && ? && 3 +", "'abc", "a and b", "a not in b", "f(a;b)", "(a,b)", "a[b,c]", "()"),
     ],
 )
-def test_the_first_mistake_is_said_in_the_same_words(source):
+def test_the_first_mistake_is_reported_in_the_same_words(source):
     with pytest.raises(CelCompileError) as caught:
         parse(source)
 

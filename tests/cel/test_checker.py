@@ -119,13 +119,13 @@ def test_types_are_deduced(source, kind):
         ),
     ],
 )
-def test_mistakes_are_said_in_the_words_of_cel_go(source, column, message):
+def test_mistakes_are_reported_in_the_words_of_cel_go(source, column, message):
     (issue,) = wrong_with(source)
 
     assert (issue.line, issue.column, issue.message) == (1, column, message)
 
 
-def test_all_mistakes_are_said_at_once():
+def test_all_mistakes_are_reported_at_once():
     issues = wrong_with("objct.spec && request.nam == '' && 1 + 'a' == 2")
 
     assert [issue.column for issue in issues] == [1, 22, 38]

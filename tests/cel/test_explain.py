@@ -125,7 +125,7 @@ def shown(outcome):
         ),
     ],
 )
-def test_parts_are_told_in_the_order_of_the_text(source, expected):
+def test_parts_are_reported_in_the_order_of_the_text(source, expected):
     assert [(d, t, as_json(v)) for d, t, v in parts(source)] == expected
 
 

@@ -156,7 +156,7 @@ def test_unsigned_literals_have_their_own_type():
         pytest.param("", [(1, 1, "mismatched input '<EOF>'")], id="nothing"),
     ],
 )
-def test_mistakes_are_all_said_with_their_places(source, wrong):
+def test_mistakes_are_all_reported_with_their_places(source, wrong):
     with pytest.raises(CelCompileError) as caught:
         parse(source)
 

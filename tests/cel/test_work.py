@@ -257,7 +257,7 @@ def test_out_of_time_ends_what_nothing_absorbs():
 
 
 @pytest.mark.parametrize("source", ["double(text)", "quantity(text)", "int(text)", "uint(text)"])
-def test_what_is_no_number_is_told_in_one_look(source):
+def test_what_is_no_number_is_reported_in_one_look(source):
     """A million digits: one look at them for each would take hours."""
     environment = _EXTENDED.extend(variables={"text": DYN})
 

@@ -16,7 +16,7 @@ from tests.controlplane.programs import API_SERVER, COMPONENTS, ETCD, KWOK, free
 from tests.controlplane.server import ControlPlane
 from tests.report_kinds import definitions
 from tests.scenarios.api import Api, eventually
-from tests.scenarios.clusters import Process, created, door_is_open
+from tests.scenarios.clusters import Process, created, webhooks_are_ready
 
 STRICT = "OwnerReferencesPermissionEnforcement"
 """What some distributions add: who makes an object that keeps its owner needs rights on that."""
@@ -30,7 +30,7 @@ class Installation:
     api: Api
     folder: Path
     values: dict[str, object]
-    door: Process
+    webhooks: Process
     controller: Process
 
     def helm(self, *arguments: object) -> str:
@@ -72,21 +72,25 @@ def installation(
         chart = before.chart if before else CHART
         values = installed(control_plane, api, more or {}, chart=chart, wait=KWOK in components)
         release.lead_to_this_machine(control_plane, WEBHOOKS)
-        door, controller = (process(control_plane, name, folder) for name in (WEBHOOKS, CONTROLLER))
+        webhooks, controller = (
+            process(control_plane, name, folder) for name in (WEBHOOKS, CONTROLLER)
+        )
         if before:
-            door.arguments[:1] = before.webhooks
-        for each in (door, controller):
+            webhooks.arguments[:1] = before.webhooks
+        for each in (webhooks, controller):
             each.start()
             stack.callback(each.stop)
         for item in demo.teams():
             eventually(lambda item=item: created(api, item), what=f"{item['kind']} is served")
-        eventually(lambda: door_is_open(api, (door, controller)), what="the door is open")
+        eventually(
+            lambda: webhooks_are_ready(api, (webhooks, controller)), what="the webhook is open"
+        )
         yield Installation(
             control_plane=control_plane,
             api=api,
             folder=folder,
             values=values,
-            door=door,
+            webhooks=webhooks,
             controller=controller,
         )
 

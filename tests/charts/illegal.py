@@ -7,9 +7,9 @@ from typing import Any
 from tests.charts.release import CONTROLLER, WEBHOOKS
 from tests.charts.writes import (
     CONFIG_MAPS,
+    CONFIGURATION_NAME,
     CORE,
     COUNTS,
-    DOOR,
     EXEMPT,
     FORMER,
     IMAGE,
@@ -195,7 +195,7 @@ def _illegal_registrations() -> Iterator[Write]:
         yield registered(f"{which}-kube-system", which, namespaceSelector=selector)
         only = {"matchExpressions": [some | {"operator": "In", "values": EXEMPT}]}
         yield registered(f"{which}-only-kube-system", which, namespaceSelector=only)
-        path = f"{REGISTRATION}/{which}webhookconfigurations/{DOOR}"
+        path = f"{REGISTRATION}/{which}webhookconfigurations/{CONFIGURATION_NAME}"
         deleted = {"method": "DELETE", "path": path}
         yield Write(id=f"{which}-configuration-deleted", account=WEBHOOKS, **deleted)
         labels = {"metadata": {"labels": {"a": "b"}}}

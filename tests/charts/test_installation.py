@@ -220,7 +220,7 @@ SELDOM = {
 
 @pytest.fixture(scope="session")
 def reported(whole):
-    """Scans have written reports and taken one away, and the door has counted into another."""
+    """Scans have written reports and taken one away, and the webhook has counted into another."""
     api = whole.api
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "quiet"}})
     params = {"name": "time", "namespace": "quiet"}  # what another policy asks for
@@ -284,7 +284,7 @@ def report(api, namespace):
 
 
 def admitted_of(api):
-    """Return how often the door has let pods through; twice each, if it is asked twice."""
+    """Return how often the webhook has let pods through; twice each, if it is asked twice."""
     return sum(int(each["properties"].get("admitted", 0)) for each in report(api, "quiet"))
 
 

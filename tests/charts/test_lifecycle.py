@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 
 WITHOUT_PODS = (ETCD, API_SERVER, CONTROLLER_MANAGER)
 CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-DOOR = "admission.policyd.io"
+CONFIGURATION_NAME = "admission.policyd.io"
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,8 @@ def running(tmp_path_factory):
 def webhooks(control_plane):
     """What both configurations have the API server call, by the webhooks' names."""
     found = [
-        json.loads(control_plane.kubectl("get", kind, DOOR, "-o=json")) for kind in CONFIGURATIONS
+        json.loads(control_plane.kubectl("get", kind, CONFIGURATION_NAME, "-o=json"))
+        for kind in CONFIGURATIONS
     ]
     return {w["name"]: w for item in found for w in item.get("webhooks", [])}
 
@@ -113,16 +114,18 @@ def test_the_way_out_stays_open_until_an_upgrade(running):
     eventually(lambda: "no pod may be made" in refused(api), what="the policy holds")
 
     for kind in CONFIGURATIONS:
-        control_plane.kubectl("delete", kind, DOOR)
+        control_plane.kubectl("delete", kind, CONFIGURATION_NAME)
     api.delete("Policy", "closed")
     api.create(refuse_all("closed-again"))
-    eventually(lambda: "configurations_missing" in running.door.log.read_text(), what="it may not")
+    eventually(
+        lambda: "configurations_missing" in running.webhooks.log.read_text(), what="it may not"
+    )
 
     assert registered(control_plane) == []
     assert refused(api) == ""
 
-    running.door.stop()
-    running.door.start()
+    running.webhooks.stop()
+    running.webhooks.start()
     eventually(lambda: "`helm upgrade` brings them back" in unready(running), what="it says why")
 
     running.helm("upgrade", RELEASE, CHART, *release.set_values(running.values))
@@ -136,15 +139,15 @@ def test_an_uninstall_leaves_kinds_and_queues_and_nothing_that_blocks(tmp_path):
         api, control_plane = installed.api, installed.control_plane
         api.create(refuse_all("closed"))
         eventually(lambda: "no pod may be made" in refused(api), what="the policy holds")
-        log_before = len(installed.door.log.read_text())
+        log_before = len(installed.webhooks.log.read_text())
 
         installed.helm("uninstall", RELEASE)
 
         # The pods end later than the release: a policy that goes has them register once more.
         api.delete("Policy", "closed")
         eventually(
-            lambda: "registration_failed" in installed.door.log.read_text()[log_before:],
-            what="the door may no longer register",
+            lambda: "registration_failed" in installed.webhooks.log.read_text()[log_before:],
+            what="the webhook may no longer register",
         )
         assert registered(control_plane) == []
         assert refused(api) == ""
@@ -251,7 +254,5 @@ def test_the_notes_say_what_to_do_next(release_on):
 
     assert "policies.enforcement=Warn" in notes
     assert "`image.repository` is not set" in notes
-    assert (
-        f"kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration {DOOR}"
-        in notes
-    )
+    kinds = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
+    assert f"kubectl delete {kinds} {CONFIGURATION_NAME}" in notes

@@ -113,7 +113,7 @@ def test_the_chart_passes_helms_own_checks(tmp_path):
     [
         pytest.param({}, {"Deployment", "PodDisruptionBudget", "Secret", "Lease"}, id="defaults"),
         pytest.param(EVERYTHING, {"NetworkPolicy", "Policy", "ServiceMonitor"}, id="everything"),
-        pytest.param(NOTHING, {"Deployment", "Service"}, id="nothing-but-the-door"),
+        pytest.param(NOTHING, {"Deployment", "Service"}, id="nothing-but-the-webhooks"),
         pytest.param({"fullnameOverride": "gate"}, {"Deployment"}, id="another-name"),
     ],
 )
@@ -195,7 +195,7 @@ def policy_of(objects, component):
     return {each["ports"][0]["port"]: each.get("from") for each in spec["ingress"] or ()}
 
 
-def test_nobody_but_nodes_reaches_metrics_unless_told(tmp_path):
+def test_nobody_but_nodes_reaches_metrics_unless_configured(tmp_path):
     objects = rendered(tmp_path, {"controller.visibility.enabled": True})
 
     assert policy_of(objects, "webhooks") == {"https": None}
@@ -223,7 +223,7 @@ def test_the_api_server_alone_is_answered_where_its_authority_is_given(tmp_path)
     assert "/callers" in [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]]
 
 
-def test_without_the_queue_the_door_holds_no_jobs(tmp_path):
+def test_without_the_queue_the_webhook_holds_no_jobs(tmp_path):
     objects = rendered(tmp_path, NOTHING)
 
     assert "--no-queue" in arguments(objects, "webhooks")

@@ -15,7 +15,7 @@ import pytest
 from tests.charts import release
 from tests.charts.conftest import installation, process
 from tests.charts.release import CHART, CONTROLLER, RELEASE, WEBHOOKS
-from tests.charts.test_lifecycle import DOOR, refuse_all, refused
+from tests.charts.test_lifecycle import CONFIGURATION_NAME, refuse_all, refused
 from tests.controlplane.programs import free_ports
 from tests.scenarios.api import Refused, eventually
 from tests.scenarios.clusters import find_failures
@@ -89,28 +89,32 @@ def roll_out(running, number, *, replaced=lambda: True):
     here, so the old ones stay until no configuration names their port: until they are `replaced`.
     """
     pairs = []
-    for name, old in ((WEBHOOKS, running.door), (CONTROLLER, running.controller)):
+    for name, old in ((WEBHOOKS, running.webhooks), (CONTROLLER, running.controller)):
         new = process(running.control_plane, name, running.folder, log=f"{name}-{number}")
         new.start()
         running.started(new)
         pairs.append((old, new))
-    (_, door), (_, controller) = pairs
-    eventually(lambda: called_port(running) == port_of(door), within=60, what="it has registered")
+    (_, webhooks), (_, controller) = pairs
+    eventually(
+        lambda: called_port(running) == port_of(webhooks), within=60, what="it has registered"
+    )
     eventually(replaced, within=60, what="nothing is sent to the old ones")
     eventually(lambda: "mirrors_synced" in controller.log.read_text(), what="it stands by")
     for old, _ in pairs:
         old.stop()
-    running.door, running.controller = door, controller
-    return [door, controller]
+    running.webhooks, running.controller = webhooks, controller
+    return [webhooks, controller]
 
 
-def port_of(door):
-    service = next(a for a in door.arguments if a.startswith("--service="))
+def port_of(webhooks):
+    service = next(a for a in webhooks.arguments if a.startswith("--service="))
     return int(service.rpartition(":")[2])
 
 
 def called_port(running):
-    found = running.control_plane.kubectl("get", "validatingwebhookconfiguration", DOOR, "-o=json")
+    found = running.control_plane.kubectl(
+        "get", "validatingwebhookconfiguration", CONFIGURATION_NAME, "-o=json"
+    )
     ports = {w["clientConfig"]["service"]["port"] for w in json.loads(found).get("webhooks", [])}
     return ports.pop() if len(ports) == 1 else None
 
@@ -124,7 +128,7 @@ def test_an_upgrade_under_load_and_back(running):
         "webhooks.metricsPort": ports["metrics"],
         "controller.healthPort": ports["health"],
     }
-    old = [running.door, running.controller]
+    old = [running.webhooks, running.controller]
     assert not any(name.startswith(RELEASE) for name in restrictions(running))
 
     with Load(running, "up")() as up:

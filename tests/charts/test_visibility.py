@@ -113,7 +113,7 @@ def asked(control_plane, path, user="admin"):
 
 
 @pytest.mark.parametrize("path", [OF_CLUSTER_QUEUE, OF_LOCAL_QUEUE], ids=["cluster", "local"])
-def test_the_api_server_tells_who_waits(served, path):
+def test_the_api_server_lists_pending_workloads(served, path):
     items = asked(served, path)
 
     assert [(each["metadata"]["name"], each["positionInLocalQueue"]) for each in items] == [

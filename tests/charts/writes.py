@@ -24,7 +24,7 @@ GATE, OTHER_GATE = {"name": "kueue.x-k8s.io/admission"}, {"name": "example.com/o
 QUEUE = {"kueue.x-k8s.io/queue-name": "team-a"}
 MANAGED = {"kueue.x-k8s.io/managed": "true"}
 STRANGER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "stranger", "uid": "1"}
-DOOR = "admission.policyd.io"
+CONFIGURATION_NAME = "admission.policyd.io"
 FORMER = "door.policyd.io"
 EXEMPT = ["kube-node-lease", "kube-public", "kube-system", NAMESPACE]
 CORE, BATCH, APPS = "api/v1", "apis/batch/v1", "apis/apps/v1"
@@ -279,7 +279,7 @@ def webhook(**more: Any) -> dict[str, Any]:
     """Return a webhook as policyd registers it, but for what is told otherwise."""
     selector = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": EXEMPT}
     return {
-        "name": f"one.{DOOR}",
+        "name": f"one.{CONFIGURATION_NAME}",
         "clientConfig": {
             "service": {"namespace": NAMESPACE, "name": WEBHOOKS, "path": "/validate"}
         },
@@ -291,6 +291,6 @@ def webhook(**more: Any) -> dict[str, Any]:
     }
 
 
-def registered(id: str, which: str, name: str = DOOR, **more: Any) -> Write:  # noqa: A002
+def registered(id: str, which: str, name: str = CONFIGURATION_NAME, **more: Any) -> Write:  # noqa: A002
     path = f"{REGISTRATION}/{which}webhookconfigurations/{name}"
     return patch(id, path, {"webhooks": [webhook(**more)]}, WEBHOOKS)

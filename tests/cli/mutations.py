@@ -92,23 +92,23 @@ VALUES = (
 )
 
 
-def mutated(text: str, chance: random.Random) -> bytes:
+def mutated(text: str, rng: random.Random) -> bytes:
     """Return a text with a few small changes."""
     characters = text
-    for _ in range(chance.randint(1, 3)):
-        at = chance.randrange(len(characters) + 1)
-        end = at + chance.choice((0, 0, 1, 3, 20))
-        characters = characters[:at] + chance.choice(PIECES) + characters[end:]
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(len(characters) + 1)
+        end = at + rng.choice((0, 0, 1, 3, 20))
+        characters = characters[:at] + rng.choice(PIECES) + characters[end:]
     return characters.encode(errors="surrogatepass")
 
 
-def misshapen(document: object, chance: random.Random) -> bytes:
+def misshapen(document: object, rng: random.Random) -> bytes:
     """Return JSON in which some values have another type."""
     copy = json.loads(json.dumps(document))
     places = list(_places(copy))
-    for _ in range(chance.randint(1, 3)):
-        container, key = chance.choice(places)
-        container[key] = chance.choice(VALUES)
+    for _ in range(rng.randint(1, 3)):
+        container, key = rng.choice(places)
+        container[key] = rng.choice(VALUES)
     return json.dumps(copy).encode()
 
 
@@ -122,13 +122,13 @@ def _places(value: object) -> Iterator[tuple[dict | list, object]]:
 
 def attempts(name: str, number: int, seed: int) -> Iterator[bytes]:
     """Yield files for a command, the same for the same seed."""
-    chance = random.Random(f"{name} {seed}")
+    rng = random.Random(f"{name} {seed}")
     texts, documents = GIVEN[name].texts, GIVEN[name].documents
     for index in range(number):
         if index % 2:
-            yield mutated(chance.choice(texts), chance)
+            yield mutated(rng.choice(texts), rng)
         else:
-            yield misshapen(chance.choice(documents), chance)
+            yield misshapen(rng.choice(documents), rng)
 
 
 def wrong(name: str, content: bytes, folder: Path) -> str | None:

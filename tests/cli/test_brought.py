@@ -519,7 +519,7 @@ def test_a_kyverno_test_may_have_any_name_if_it_is_named(kyverno_folder):
     assert run("test", kyverno_folder / "other.yaml").stdout == "3 cases passed\n"
 
 
-def test_a_file_without_cases_is_told_by_its_kind(kyverno_folder):
+def test_a_file_without_cases_is_identified_by_its_kind(kyverno_folder):
     result = run("test", kyverno_folder / "policy.yaml")
 
     assert result.exit_code == 1

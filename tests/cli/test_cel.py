@@ -224,7 +224,7 @@ def test_functions_are_listed_and_looked_up(run):
     assert (listed.exit_code, found.exit_code) == (0, 0)
 
 
-def test_a_function_there_is_not_is_said_with_a_hint(run):
+def test_a_function_there_is_not_is_reported_with_a_hint(run):
     assert "did you mean `indexOf`?" in run("functions", "indexof").stderr
     missing = run("functions", "includes")
     assert "it needs Kubernetes 1.37" in missing.stderr
@@ -240,7 +240,7 @@ def test_a_function_there_is_not_is_said_with_a_hint(run):
 )
 @pytest.mark.parametrize("output", ["text", "json"])
 @pytest.mark.parametrize("command", ["eval", "explain"])
-def test_a_value_too_deep_or_large_for_json_is_said_in_words(
+def test_a_value_too_deep_or_large_for_json_is_reported_in_words(
     run, command, output, expression, message
 ):
     result = run(command, expression, "-o", output)

@@ -301,7 +301,7 @@ def test_a_broken_policy_on_standard_input_ends_up_at_once():
     assert "stdin:4:" in result.stderr
 
 
-def test_a_wrong_configuration_on_standard_input_is_said():
+def test_a_wrong_configuration_on_standard_input_is_reported():
     result = run("up", "--config", "-", text="apiVersion: a\nkind: Configuration\n")
 
     assert result.exit_code == 2

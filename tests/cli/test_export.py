@@ -125,7 +125,7 @@ def test_omissions_are_reported_and_the_rest_is_printed(export, given, message, 
     assert len(objects(result)) == 2
 
 
-def test_it_writes_to_a_file_if_told(export, tmp_path):
+def test_it_writes_to_a_file_if_asked(export, tmp_path):
     result = export(POLICY, options=["-o", str(tmp_path / "native.yaml")])
 
     assert result.stdout == ""

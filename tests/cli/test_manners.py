@@ -240,7 +240,7 @@ def test_a_folder_in_a_folder_that_cannot_be_read_is_no_success(words, tmp_path,
     assert re.search("cannot read `?.*locked`?: permission denied", result.stderr)
 
 
-def test_a_file_that_cannot_be_written_is_said(tmp_path):
+def test_a_file_that_cannot_be_written_is_reported(tmp_path):
     result = CliRunner().invoke(
         main, ["export", str(POLICY), "-o", str(tmp_path / "none" / "out.yaml")]
     )

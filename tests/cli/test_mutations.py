@@ -30,7 +30,7 @@ def test_nearly_right_files_end_no_command_in_a_traceback(name, tmp_path):
         pytest.param("kind: Pod\nmetadata: " + DEEP + "]" * 5000, id="in-an-object"),
     ],
 )
-def test_nesting_of_5000_is_said_to_be_too_deep(name, text, tmp_path):
+def test_nesting_of_5000_is_reported_as_too_deep(name, text, tmp_path):
     file = tmp_path / GIVEN[name].file
     file.write_text(text)
 
@@ -41,7 +41,7 @@ def test_nesting_of_5000_is_said_to_be_too_deep(name, text, tmp_path):
     assert "Traceback" not in result.stderr
 
 
-def test_a_deep_expression_is_said_to_be_too_deep():
+def test_a_deep_expression_is_reported_as_too_deep():
     result = CliRunner().invoke(main, ["cel", "eval", "[" * 5000 + "]" * 5000])
 
     assert (result.exit_code, isinstance(result.exception, SystemExit)) == (1, True)
@@ -59,7 +59,7 @@ def test_a_deep_expression_is_said_to_be_too_deep():
         pytest.param("Workload", "status: {admission: [x]}", id="admission"),
     ],
 )
-def test_an_older_object_of_wrong_types_is_said_to_be_none(command, kind, rest, tmp_path):
+def test_an_older_object_of_wrong_types_is_reported_as_none(command, kind, rest, tmp_path):
     (tmp_path / "old.yaml").write_text(OLD.format(kind=kind, rest=rest))
 
     result = CliRunner().invoke(main, [*command, str(tmp_path / "old.yaml")])

@@ -93,7 +93,7 @@ def test_a_namespaces_name_is_known(run, tmp_path):
     assert "`tier`" in same.stderr
 
 
-def test_it_is_said_once_for_each_policy_and_namespace(run):
+def test_it_is_reported_once_for_each_policy_and_namespace(run):
     result = run("apply", text="---\n".join([POD, POD.replace("name: a,", "name: b,")]))
 
     assert result.stderr.count("applies is unknown") == 1

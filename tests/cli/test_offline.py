@@ -302,7 +302,7 @@ def test_cases_alone_on_standard_input_concern_the_visible_policies_beside(folde
     assert run("test", "-", text=CASES).stdout == "1 case passed\n"
 
 
-def test_cases_on_standard_input_without_any_policy_are_said_to_have_none(tmp_path, monkeypatch):
+def test_cases_on_standard_input_without_any_policy_are_reported(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     result = run("test", "-", text=CASES)

@@ -55,7 +55,7 @@ def test_the_objects_that_a_cluster_would_have(run, api, kind):
     assert report["summary"]["fail"] == 1
 
 
-def test_a_policy_that_cannot_be_used_is_said(run):
+def test_a_policy_that_cannot_be_used_is_reported(run):
     result = run(("a", "b"), policies=POLICY.replace("object.metadata", "objekt.metadata"))
 
     assert "objekt" in result.stderr

@@ -1,4 +1,4 @@
-"""Roll-outs and shadows off line: `apply`, `explain` and `replay` say what the door would."""
+"""Roll-outs and shadows off line: `apply`, `explain` and `replay` say what the webhook would."""
 
 import json
 

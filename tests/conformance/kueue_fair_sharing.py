@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from policyd.alloc.cycle import standing
+from policyd.alloc.cycle import tournament_key
 from policyd.alloc.fair_sharing import BorrowedShare, share_of
 from policyd.alloc.flavors.options import RequestKey
 from policyd.alloc.pending import Ticket
@@ -123,12 +123,12 @@ def run_comparison(path):
 def _comparison(case):
     cluster = cluster_of(case)
     gates = Gates.of(case.gates)
-    left, right = (_standing(case, cluster, name, gates) for name in ("a", "b"))
+    left, right = (_tournament_key(case, cluster, name, gates) for name in ("a", "b"))
     found, wanted = left < right, case.want["wantLess"]
     return "" if found == wanted else f"expected {wanted}, got {found}"
 
 
-def _standing(case, cluster, name, gates):
+def _tournament_key(case, cluster, name, gates):
     entry = case.input[name]
     key = key_of(entry["Obj"])
     drs = (case.input.get("drsValues") or {}).get(f"test-cohort/{key}", {})
@@ -136,7 +136,7 @@ def _standing(case, cluster, name, gates):
     ticket.preemptor = entry.get("IsPreemptor", False)
     asked = (case.input.get("requestedFRs") or {}).get(key, {})
     wanted = [tuple(n.split("/", 1)) for n, amount in asked.items() if amount]
-    return standing(ticket, _share(drs), wanted, gates)
+    return tournament_key(ticket, _share(drs), wanted, gates)
 
 
 def run_order(path):

@@ -65,7 +65,7 @@ def summarize(workload):
 
 
 def run_requests(path):
-    """What a pod template asks of a topology; what cannot be read is refused at the door."""
+    """What a pod template asks of a topology; what cannot be read is refused at the webhook."""
 
     def failure(case):
         given, annotations = case.input, (case.input.get("meta") or {}).get("annotations") or {}

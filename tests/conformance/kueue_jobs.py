@@ -101,7 +101,7 @@ def waits_for_workload(case):
     """Leave out what is refused until a workload is gone: the controller waits for that instead."""
     there = (each for each in case.input.get("objs") or () if each.get("kind") == "Workload")
     going = any(each["metadata"].get("deletionTimestamp") for each in there)
-    return "workloads are not looked up at the door" if going and case.want["wantErr"] else ""
+    return "workloads are not looked up at the webhook" if going and case.want["wantErr"] else ""
 
 
 def refused(case, new, old=None):

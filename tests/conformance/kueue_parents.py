@@ -27,7 +27,7 @@ INDEX = "an annotation of Kueue's own that nothing here reads"
 
 
 class ParentScene(Scene):
-    """Pods go to their parents, as the door has marked them."""
+    """Pods go to their parents, as the webhook has marked them."""
 
     def __init__(self, case, kind):
         super().__init__(case, stored=lambda body: marked(body, WORDS[kind]))

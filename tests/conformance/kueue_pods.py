@@ -60,7 +60,7 @@ def of_pods(scene, case):
 
 
 def is_unmanaged(body):
-    """Tell whether an object is a pod that the door has not held: such pods are not watched."""
+    """Tell whether an object is a pod that the webhook has not held: such pods are not watched."""
     return body["kind"] == "Pod" and MANAGED not in body["metadata"].get("labels", {})
 
 
@@ -85,7 +85,7 @@ def key_of(case):
 
 
 def with_role(body):
-    """Return a pod of a group as the door stores it: it writes down which pods it is like."""
+    """Return a pod of a group as the webhook stores it: it writes down which pods it is like."""
     metadata = body["metadata"]
     if body["kind"] == "Pod":
         metadata.setdefault("creationTimestamp", LONG_AGO)
@@ -188,11 +188,11 @@ def run_defaults(path):
             default_on_create(draft, group="", kind="Pod", surroundings=surroundings(case))
         return difference(held(draft.object), held(case.want["want"]), "pod")
 
-    yield from run_table(path, failure, rule=left_out_at_the_door)
+    yield from run_table(path, failure, rule=left_out_by_the_webhook)
 
 
 def is_sent(case):
-    """Tell whether pods of a namespace are sent to the door at all."""
+    """Tell whether pods of a namespace are sent to the webhook at all."""
     selector = case.input.get("managedJobsNamespaceSelector")
     if selector is None:
         return True
@@ -213,10 +213,10 @@ def held(pod):
     return pruned({**pod, "metadata": metadata})
 
 
-def left_out_at_the_door(case):
-    """Name what is not looked up, or chosen, at the door."""
+def left_out_by_the_webhook(case):
+    """Name what is not looked up, or chosen, at the webhook."""
     if case.want["wantErr"]:
-        return "owners are not looked up at the door"
+        return "owners are not looked up at the webhook"
     chosen = case.input.get("podSelector") or case.input.get("namespaceSelector")
     untouched = (case.want["want"] or {}) == case.input["pod"]
     queues = QUEUE_NAME in case.input["pod"]["metadata"].get("labels", {})

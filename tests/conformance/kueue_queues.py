@@ -34,7 +34,7 @@ from tests.conformance.kueue_scene import (
     workload_key,
 )
 
-OWN_FINALIZER = "the door gives what is created its finalizer: nothing is written for it later"
+OWN_FINALIZER = "the webhook gives what is created its finalizer: nothing is written for it later"
 REPORTED_LATER = (
     "usage that is known and not told before it is sampled: the product tells it at once"
 )
@@ -198,7 +198,7 @@ def conditions(queue):
     )
 
 
-def as_the_door(body):
+def as_the_webhook(body):
     """Return a queue as it is stored: with what keeps it while it is in use."""
     if body["kind"] == "ClusterQueue":
         body["metadata"]["finalizers"] = [RESOURCE_IN_USE_FINALIZER]
@@ -209,7 +209,7 @@ def run_terminating(path):
     """A ClusterQueue that is deleted stays as long as somebody holds its quota."""
 
     def failure(case):
-        scene = QueueScene(case, stored=as_the_door)
+        scene = QueueScene(case, stored=as_the_webhook)
         for _, arguments, _ in case.operations("client.Delete"):
             scene.delete(arguments["obj"])
         scene.hold(ReconcileKey("ClusterQueue", "", "cq"))
@@ -240,10 +240,10 @@ def run_flavors(path):
         wanted = case.want["wantFlavor"]["metadata"].get("finalizers", [])
         return difference(flavors[0]["metadata"].get("finalizers", []), wanted, "finalizers")
 
-    yield from run_table(path, failure, rule=made_by_the_door)
+    yield from run_table(path, failure, rule=made_by_the_webhook)
 
 
-def made_by_the_door(case):
+def made_by_the_webhook(case):
     """Leave out the finalizer of what is new: it has one when it is stored."""
     wanted = (case.want["wantFlavor"] or {}).get("metadata", {}).get("finalizers", [])
     had = case.input["flavor"]["metadata"].get("finalizers", [])

@@ -16,7 +16,7 @@ OUT_OF_SCOPE = {
     "mutateExisting": "changes objects that exist already, in the background of a cluster",
     "subresource-mapping": "Kyverno's CLI takes an object for a subresource of another",
 }
-"""Features of a case that need another system than the door."""
+"""Features of a case that need another system than the webhook."""
 
 
 def _rules(case):

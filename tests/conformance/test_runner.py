@@ -57,14 +57,14 @@ def test_a_suite_whose_cases_pass_is_no_finding(cases):
     assert main(["--suite", "cel"]) == 0
 
 
-def test_missing_cases_are_said_on_one_line(tmp_path, monkeypatch, capsys):
+def test_missing_cases_are_reported_on_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("POLICYD_CASES", str(tmp_path / "nowhere"))
 
     assert main([]) == 2
     assert "set POLICYD_CASES to their folder" in capsys.readouterr().err
 
 
-def test_an_unknown_suite_is_said(cases, capsys):
+def test_an_unknown_suite_is_reported(cases, capsys):
     assert main(["--suite", "nothing"]) == 2
     assert "is called `nothing`" in capsys.readouterr().err
 

@@ -103,7 +103,7 @@ async def test_a_workload_made_by_hand_does_not_hide_the_claims_of_its_job():
         assert world.condition("by-hand", "Finished")["reason"] == "OutOfSync"
 
 
-async def test_pods_that_claim_more_than_their_workload_are_told_to_run_outside_of_quota():
+async def test_pods_that_claim_more_than_their_workload_are_reported_as_outside_of_quota():
     world = World()
     world.furnish()
     async with running(world):

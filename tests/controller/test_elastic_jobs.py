@@ -32,7 +32,7 @@ def furnished(gpus):
 
 
 def elastic_job(world, parallelism, **more):
-    """Create an elastic job of one GPU a pod, as the door lets it in."""
+    """Create an elastic job of one GPU a pod, as the webhook lets it in."""
     spec = {"parallelism": parallelism, "template": {"spec": pod_spec(1)}, **more}
     metadata = {"name": "train", "labels": {QUEUE: "lq-cq"}, "annotations": {ELASTIC: "true"}}
     draft = Draft({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})

@@ -31,7 +31,7 @@ def cluster_spec(replicas):
 
 
 def submit(world, kind, replicas):
-    """Create an elastic job of one GPU a worker, as the door lets it in."""
+    """Create an elastic job of one GPU a worker, as the webhook lets it in."""
     spec = cluster_spec(replicas)
     if kind is RAY_JOB:
         spec = {"rayClusterSpec": {**spec, **AUTOSCALED}, "shutdownAfterJobFinishes": True}

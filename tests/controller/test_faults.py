@@ -216,7 +216,7 @@ async def test_a_job_whose_workload_is_refused_says_so(world):
     assert not world.suspended("train")
 
 
-async def test_a_queue_of_more_flavors_than_its_definition_takes_tells_of_those_in_use(world):
+async def test_a_queue_of_more_flavors_than_its_definition_takes_reports_those_in_use(world):
     names = [f"f{number:02}" for number in range(70)] + ["h100"]
     quotas = [{"name": "nvidia.com/gpu", "nominalQuota": "8"}]
     flavors = [{"name": name, "resources": quotas} for name in names]
@@ -396,7 +396,7 @@ def submit_workload(world, name, *, priority=0):
     world.create(r.WORKLOADS, {"metadata": {"name": name}, "spec": spec})
 
 
-async def test_a_slow_server_is_told_first_of_the_workloads_of_high_priority():
+async def test_a_slow_server_gets_first_the_workloads_of_high_priority():
     world, client = on_a_slow_server()
     try:
         await world.pass_time(0.1)

@@ -339,7 +339,7 @@ async def test_no_workload_is_preempted_for_a_gang_that_would_not_fit_whole():
 
 
 def member(world, name, *, order="", total=3, **metadata):
-    """A pod of the group `ring`, as the door leaves it."""
+    """A pod of the group `ring`, as the webhook leaves it."""
     annotations = {"kueue.x-k8s.io/pod-group-total-count": str(total)}
     annotations |= {"kueue.x-k8s.io/role-hash": f"role{order}"} if order else {}
     annotations |= {"policyd.io/start-order": order} if order else {}

@@ -44,7 +44,7 @@ class Slow(FakeClient):
             yield event
 
 
-class Standing:
+class Instance:
     """One of two controllers."""
 
     def __init__(self, world, identity):
@@ -59,16 +59,16 @@ async def side_by_side(**leader):
     """A leader, a stand-by, and a queue with room for one of two jobs."""
     world = World()
     world.furnish(gpus=8)
-    first = Standing(world, "first")
+    first = Instance(world, "first")
     vars(first.client).update(leader)
     await world.pass_time(2)
-    second = Standing(world, "second")
+    second = Instance(world, "second")
     await world.pass_time(2)
     try:
         yield world, first, second
     finally:
-        for standing in (first, second):
-            standing.task.cancel()
+        for instance in (first, second):
+            instance.task.cancel()
         await world.pass_time(20)
         await asyncio.gather(first.task, second.task, return_exceptions=True)
 

@@ -139,7 +139,7 @@ async def world():
 
 
 def submit(world, name, spec, **labels):
-    """Create a job as the API server would, once the door has seen it."""
+    """Create a job as the API server would, once the webhook has seen it."""
     body = {
         "apiVersion": name.api_version,
         "kind": name.kind,
@@ -217,7 +217,7 @@ def nested(world, name, owner, kind="Job", version="batch/v1"):
 GONE = {"metadata": {"name": "gone", "uid": "gone"}}
 
 
-async def test_nobody_can_tell_whom_the_last_of_many_nested_jobs_belongs_to(world):
+async def test_the_owner_of_the_last_of_many_nested_jobs_is_unknown(world):
     owner, last = world.job("job-0"), LONGEST_CHAIN + 1
     for index in range(1, last + 1):
         owner = nested(world, f"job-{index}", owner)

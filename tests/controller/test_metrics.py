@@ -258,7 +258,7 @@ async def test_local_queues_have_metrics_where_they_are_to(settings, expected):
     assert (counted, looked_up) == ((1, 1) if expected else (None, None))
 
 
-async def test_quotas_and_cohorts_are_told_where_they_are_to():
+async def test_quotas_and_cohorts_are_published_where_configured():
     world = World(queueing=QueueingSettings(fair_sharing=FairSharingRules()))
     world.furnish(cohort="all")
     world.queue("other", gpus=4, cohort="all", limits={"lendingLimit": "1"})

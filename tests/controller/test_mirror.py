@@ -67,7 +67,7 @@ def test_the_answer_to_a_write_does_not_bring_back_what_is_deleted(mirror, chang
     assert mirror.get("ns/w") is None
 
 
-def test_an_object_made_again_is_told_as_a_deletion_and_a_creation(mirror, changes):
+def test_an_object_made_again_is_reported_as_a_deletion_and_a_creation(mirror, changes):
     mirror._seen(Added(obj(1)))
     mirror.wrote(obj(5, uid="u2"))
     mirror._seen(Deleted(obj(1)))

@@ -57,7 +57,7 @@ def stateful_set(world, replicas=2, gpus=2, **labels):
 
 
 def make_pod(world, parent, index, template, *, kind="StatefulSet", **metadata):
-    """Make a pod as the parent's controller does, past the door."""
+    """Make a pod as the parent's controller does, past the webhook."""
     owner = {
         "apiVersion": "apps/v1",
         "kind": kind,
@@ -112,7 +112,7 @@ async def test_pods_of_a_stateful_set_wait_for_quota_and_start_one_after_the_oth
         pytest.param("s" * 52, "annotations", id="longer"),
     ],
 )
-async def test_pods_are_told_their_group_by_labels_where_they_are_to_be(name, section):
+async def test_pods_get_their_group_by_labels_where_they_are_to_be(name, section):
     world = World(queueing=QueueingSettings(gates=Gates(workload_identifier_annotations=False)))
     world.furnish()
     world.queue()
@@ -352,7 +352,7 @@ async def test_the_revision_counts_of_the_set_that_leads_its_groups(world, revis
 
 
 @BELIEVING
-async def test_a_pod_of_an_old_version_that_was_let_go_is_told_no_queue(world):
+async def test_a_pod_of_an_old_version_that_was_let_go_gets_no_queue(world):
     template = {"size": 1, "workerTemplate": {"spec": pod_spec(16)}}
     parent = submit(world, LEADER_WORKER_SET, {"replicas": 1, "leaderWorkerTemplate": template})
     make_set(world, parent)
@@ -408,7 +408,7 @@ async def test_a_set_that_was_admitted_stays_in_its_queue_until_it_waits_again(w
     ("gpus", "expected"),
     [pytest.param(2, None, id="let-go"), pytest.param(16, "high", id="held")],
 )
-async def test_pods_of_a_leader_worker_set_are_told_its_class_only_while_they_are_held(
+async def test_pods_of_a_leader_worker_set_get_its_class_only_while_they_are_held(
     world, gpus, expected
 ):
     template = {"size": 1, "workerTemplate": {"spec": pod_spec(gpus)}}

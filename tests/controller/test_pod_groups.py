@@ -278,7 +278,7 @@ async def test_gates_of_others_stay_on_a_pod(world):
     assert finalizers(world, "solo") == ["example.com/mine"]
 
 
-async def test_the_end_of_a_group_is_told_once_and_its_pods_may_go(world):
+async def test_the_end_of_a_group_is_reported_once_and_its_pods_may_go(world):
     ring(world, "a", "b")
     await world.pass_time(1)
 

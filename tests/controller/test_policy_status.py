@@ -80,7 +80,7 @@ def test_ready_says_whether_and_why_not_and_where(given, status, reason, message
     assert condition.last_transition_time == timestamp(NOW)
 
 
-def test_everything_that_is_wrong_is_said():
+def test_everything_that_is_wrong_is_reported():
     given = spec("1 +") | {"validations": [{"expression": "1 +"}, {"expression": "nobody"}]}
 
     [condition] = policy_status(policy(given), now=NOW).conditions

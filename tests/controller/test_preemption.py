@@ -123,7 +123,7 @@ def condition_text(workload, kind):
     return found["status"], found["reason"], found["message"]
 
 
-async def test_both_sides_are_told(world):
+async def test_both_sides_get_events(world):
     await start(world, "victim")
     await start(world, "urgent", "high")
 

@@ -133,7 +133,7 @@ def test_a_gate_that_is_off_leaves_its_metrics_out():
     assert [(each.cohorts, each.creation) for each in found] == [(True, True), (False, False)]
 
 
-def test_all_that_is_wrong_is_said():
+def test_all_that_is_wrong_is_reported():
     text = "fairSharing: {preemptionStrategies: [A]}\nresources: {quotaCheckStrategy: B}"
 
     with pytest.raises(ConfigurationError, match=r"fairSharing\.pre.*quotaCheckStrategy"):

@@ -227,7 +227,7 @@ def messages(item):
         yield each["message"]
 
 
-def test_the_settings_name_everybody_unless_told_otherwise():
+def test_the_settings_name_everybody_unless_configured_otherwise():
     assert ControllerSettings().other_teams == "names"
 
 
@@ -273,7 +273,7 @@ async def test_a_victim_gets_the_name_of_its_preemptor(world):
     assert ("Normal", "PreemptedBy", text) in events_of(world, workload, "Workload")
 
 
-async def test_a_stopped_queue_is_told_with_who_and_since_when(world):
+async def test_a_stopped_queue_is_reported_with_who_and_since_when(world):
     world.queue(stopPolicy="Hold")
     await world.pass_time(3)
     world.job("train")
@@ -285,7 +285,7 @@ async def test_a_stopped_queue_is_told_with_who_and_since_when(world):
     assert text.endswith("Z: its stopPolicy is Hold")
 
 
-async def test_a_wrong_queue_is_told_with_those_that_there_are(world):
+async def test_a_wrong_queue_is_reported_with_those_that_there_are(world):
     world.queue("other")
     world.job("train", queue="lq-cp")
     await world.pass_time(3)
@@ -299,7 +299,7 @@ async def test_a_wrong_queue_is_told_with_those_that_there_are(world):
     ]
 
 
-async def test_a_queue_that_lacks_a_flavor_is_told_with_its_name(world):
+async def test_a_queue_that_lacks_a_flavor_is_reported_with_its_name(world):
     flavor = world.store.get(r.RESOURCE_FLAVORS, "", "h100")
     flavor["metadata"]["finalizers"] = []
     world.store.delete(r.RESOURCE_FLAVORS, flavor, dry_run=False)

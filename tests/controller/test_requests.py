@@ -96,7 +96,7 @@ async def test_usage_before_a_restart_counts_after_it():
 
 
 @pytest.mark.parametrize("scope", [{}, {"admissionMode": "UsageBasedAdmissionFairSharing"}])
-async def test_an_idle_queue_tells_that_it_used_nothing(scope):
+async def test_an_idle_queue_shows_that_it_used_nothing(scope):
     sharing = UsageBasedOrder(half_life_seconds=600, sampling_seconds=60)
     world = World(QueueingSettings(admission_fair_sharing=sharing))
     world.furnish(**({"admissionScope": scope} if scope else {}))

@@ -201,7 +201,7 @@ async def test_the_webhooks_get_each_change_within_two_seconds(world, change):
     assert newer.rules != first.rules or newer.cluster_queues != first.cluster_queues
 
 
-async def test_the_class_of_a_priority_is_told(world):
+async def test_the_class_of_a_priority_is_reported(world):
     world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 9})
     await world.pass_time(1)
     world.job("urgent", **{"kueue.x-k8s.io/priority-class": "high"})

@@ -138,7 +138,7 @@ async def test_a_gang_that_fits_no_rack_says_so_and_goes_once_there_is_a_bigger_
     assert world.is_true("ring", "Admitted")
 
 
-async def test_nodes_that_are_not_counted_are_told_to_who_finds_no_room(world):
+async def test_nodes_that_are_not_counted_are_reported_to_workloads_without_room(world):
     world.put(r.NODES, node("b3", "b", ready="False"))
     job(world, pods=6, **{f"{P}podset-required-topology": RACK})
     await world.pass_time(2)

@@ -70,7 +70,7 @@ def outside_quota(world):
 
 
 @ANYIO
-async def test_a_pod_that_slipped_past_is_told_of_within_ten_seconds(world):
+async def test_a_pod_that_slipped_past_is_reported_within_ten_seconds(world):
     bare(world, "huge", gpus=64)
     await world.pass_time(3)
     assert outside_quota(world) == {}  # it may be on its way out
@@ -85,7 +85,7 @@ async def test_a_pod_that_slipped_past_is_told_of_within_ten_seconds(world):
 
 
 @ANYIO
-async def test_it_is_told_once_and_no_longer_counted_when_it_is_gone(world):
+async def test_it_is_reported_once_and_no_longer_counted_when_it_is_gone(world):
     bare(world, "huge")
     await world.pass_time(300)
 
@@ -377,7 +377,7 @@ def test_others_may_add_a_sidecar_but_not_a_machine(cpu, within):
 
 
 @ANYIO
-async def test_a_job_of_an_admitted_one_that_was_made_bigger_is_told_of(world):
+async def test_a_job_of_an_admitted_one_that_was_made_bigger_is_reported(world):
     jobs = [
         {"name": "a", "template": {"spec": {"parallelism": 2, "template": {"spec": pod_spec(4)}}}}
     ]

@@ -191,7 +191,7 @@ SCENARIOS = [
 
 
 @pytest.mark.parametrize(("furnish", "before", "new", "reason", "starts"), SCENARIOS)
-async def test_the_controller_decides_as_it_was_said(furnish, before, new, reason, starts):
+async def test_the_controller_decides_as_predicted(furnish, before, new, reason, starts):
     world = World()
     furnish(world)
     await world.start()

@@ -114,7 +114,7 @@ async def test_a_service_account_is_of_its_namespace(world, user, named):
     assert [item["positionInClusterQueue"] for item in items] == [0, 1, 2]
 
 
-async def test_places_priority_and_queue_are_told(world):
+async def test_places_priority_and_queue_are_reported(world):
     async with plainly(app_of(world)) as port:
         _, body = await Caller(port)(f"{ROOT}/v1beta1/clusterqueues/cq/pendingworkloads?offset=2")
 
@@ -185,7 +185,7 @@ async def test_it_can_be_discovered(world):
     }
 
 
-async def test_nothing_is_told_before_all_queues_are_known(world):
+async def test_nothing_is_reported_before_all_queues_are_known(world):
     async with plainly(app_of(world, ready=lambda: False)) as port:
         status, _ = await Caller(port)(f"{ROOT}/v1beta2")
 
@@ -284,7 +284,7 @@ async def test_names_that_cannot_be_read_are_an_error_with_the_place(world, name
 @pytest.mark.parametrize(
     "data", [pytest.param(None, id="no-config-map"), pytest.param({}, id="no-authority")]
 )
-async def test_an_api_server_that_passes_nothing_on_is_told(world, data):
+async def test_an_api_server_that_passes_nothing_on_is_reported(world, data):
     if data is not None:
         world.put(r.CONFIG_MAPS, callers(**data))
 

@@ -27,7 +27,7 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 GATE = "kueue.x-k8s.io/admission"
 
 HELD = {"finalizers": [RESOURCE_IN_USE_FINALIZER]}
-"""As the door has it when queues and flavors are created."""
+"""As the webhook has it when queues and flavors are created."""
 
 UNCOUNTED = (r.EVENTS, r.CLUSTER_QUEUES, r.LOCAL_QUEUES)
 """Writes that tell; nothing depends on them."""

@@ -94,7 +94,7 @@ def served(api):
 
 
 def made(api, film):
-    """Make a Render again until the door knows that there are any."""
+    """Make a Render again until the webhook knows that there are any."""
     found = api.create(film)
     if found["spec"].get("suspend"):
         return found

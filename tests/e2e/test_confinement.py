@@ -14,9 +14,9 @@ from tests.scenarios.api import PATHS, Api, Refused, eventually
 from tests.scenarios.clusters import (
     Process,
     accounts_on,
-    door_is_open,
     find_failures,
     install,
+    webhooks_are_ready,
     webhooks_command,
 )
 from tests.scenarios.objects import pod
@@ -65,7 +65,7 @@ def webhooks(tmp_path_factory):
         process = Process(command, folder / "webhooks.log")
         process.start()
         stack.callback(process.stop)
-        eventually(lambda: door_is_open(api, (process,)), what="the webhooks answer")
+        eventually(lambda: webhooks_are_ready(api, (process,)), what="the webhooks answer")
         yield api
         assert find_failures(process) == []
 

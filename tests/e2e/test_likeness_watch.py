@@ -85,7 +85,7 @@ def watched(server, changes, kind, query, headers=None):
         pytest.param(JOBS, "Job", {}, "application/json", id="jobs"),
     ],
 )
-def test_both_servers_tell_the_same_events(servers, changes, kind, query, accept):
+def test_both_servers_send_the_same_events(servers, changes, kind, query, accept):
     received = {
         who: watched(server, changes, kind, query, {"Accept": accept})
         for who, server in servers.items()

@@ -10,8 +10,8 @@ from tests.scenarios.clusters import (
     Process,
     accounts_on,
     controller_command,
-    door_is_open,
     install,
+    webhooks_are_ready,
     webhooks_command,
 )
 from tests.scenarios.objects import job
@@ -28,14 +28,18 @@ def api(tmp_path_factory):
         found = Api(control_plane.kubeconfig)
         install(found)
         accounts = accounts_on(control_plane, webhooks__serveV1beta1=True)
-        door = Process([*webhooks_command(accounts), "--serve-v1beta1"], folder / "webhooks.log")
+        webhooks = Process(
+            [*webhooks_command(accounts), "--serve-v1beta1"], folder / "webhooks.log"
+        )
         controller = Process(controller_command(accounts), folder / "log")
-        for process in (door, controller):
+        for process in (webhooks, controller):
             process.start()
             stack.callback(process.stop)
-        eventually(lambda: door_is_open(found, (door, controller)), what="the door is open")
+        eventually(
+            lambda: webhooks_are_ready(found, (webhooks, controller)), what="the webhook is open"
+        )
         eventually(lambda: served(found), what="v1beta1 is served")
-        found.door = door
+        found.webhooks = webhooks
         yield found
 
 
@@ -142,7 +146,7 @@ def test_the_rules_of_queues_hold_for_both_versions(api):
 
 def test_definitions_stay_as_they_are(api):
     name = "clusterqueues.kueue.x-k8s.io"
-    written = api.door.log.read_text().count("old_version_served")
+    written = api.webhooks.log.read_text().count("old_version_served")
 
     found = api.get("CustomResourceDefinition", name)
 

@@ -1,4 +1,4 @@
-"""While no door answers, what stops is what a policy with `failurePolicy: Fail` is about."""
+"""While no webhook answers, what stops is what a policy with `failurePolicy: Fail` is about."""
 
 import json
 import time
@@ -63,7 +63,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def outage(servers_and_loop):
-    """Both servers, with the webhooks of a door that is down."""
+    """Both servers, with the webhooks of a webhook that is down."""
     servers, _ = servers_and_loop
     wanted = Registration(
         endpoint=UNREACHABLE,

@@ -13,8 +13,8 @@ from tests.scenarios.clusters import (
     Process,
     accounts_on,
     controller_command,
-    door_is_open,
     install,
+    webhooks_are_ready,
     webhooks_command,
 )
 from tests.scenarios.objects import pod
@@ -48,13 +48,15 @@ def api(tmp_path_factory):
         install(found)
         options, values = ("--reports", "--kyverno"), {"reports__enabled": True}
         accounts = accounts_on(control_plane, webhooks__kyverno=True, **values)
-        door = Process([*webhooks_command(accounts), *options], folder / "webhooks.log")
+        webhooks = Process([*webhooks_command(accounts), *options], folder / "webhooks.log")
         controller = Process([*controller_command(accounts), *options], folder / "controller.log")
-        for process in (door, controller):
+        for process in (webhooks, controller):
             process.start()
             stack.callback(process.stop)
-        eventually(lambda: door_is_open(found, (door, controller)), what="the door is open")
-        found.door = door
+        eventually(
+            lambda: webhooks_are_ready(found, (webhooks, controller)), what="the webhook is open"
+        )
+        found.webhooks = webhooks
         yield found
 
 
@@ -157,10 +159,10 @@ def test_a_shadow_is_asked_and_has_no_say(api):
         api.create(plain("in-the-shadow"), dry_run=False)
         api.delete("Pod", "in-the-shadow", "team-a")
         eventually(lambda: not api.exists("Pod", "in-the-shadow", "team-a"), what="it is gone")
-        return "shadow_differs" in api.door.log.read_text()
+        return "shadow_differs" in api.webhooks.log.read_text()
 
     eventually(differs, what="the difference is logged")
-    assert "kept-2, shadow of kept, would deny" in api.door.log.read_text()
+    assert "kept-2, shadow of kept, would deny" in api.webhooks.log.read_text()
     found = eventually(
         lambda: results(api, "kept-2").get("fail"), within=SOON, what="the difference is reported"
     )

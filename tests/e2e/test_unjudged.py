@@ -10,9 +10,9 @@ from tests.scenarios.clusters import (
     Process,
     accounts_on,
     controller_command,
-    door_is_open,
     install,
     real,
+    webhooks_are_ready,
     webhooks_command,
 )
 from tests.scenarios.objects import pod
@@ -120,7 +120,9 @@ def test_an_outage_stops_what_queues_or_names_a_gpu_and_nothing_else(tmp_path):
         controller = Process(controller_command(accounts), tmp_path / "c.log")
         webhooks.start()
         controller.start()
-        eventually(lambda: door_is_open(api, (webhooks, controller)), what="the door is open")
+        eventually(
+            lambda: webhooks_are_ready(api, (webhooks, controller)), what="the webhook is open"
+        )
         controller.stop()
         webhooks.kill()
 

@@ -31,34 +31,34 @@ def loaded():
     return load([str(PROJECT / "policies")])
 
 
-def amounts(chance):
-    made = {"cpu": f"{chance.randint(1, 900)}m", "memory": f"{chance.randint(1, 64)}Gi"}
-    if chance.random() < 0.7:
-        made["nvidia.com/gpu"] = chance.choice([1, 4, 16])
+def amounts(rng):
+    made = {"cpu": f"{rng.randint(1, 900)}m", "memory": f"{rng.randint(1, 64)}Gi"}
+    if rng.random() < 0.7:
+        made["nvidia.com/gpu"] = rng.choice([1, 4, 16])
     return made
 
 
-def pod_spec(chance):
-    container = {"name": "main", "image": chance.choice(["a", "registry.example/b:1"])}
-    if chance.random() < 0.9:
-        container["resources"] = {"limits": amounts(chance), "requests": amounts(chance)}
-    if chance.random() < 0.3:
+def pod_spec(rng):
+    container = {"name": "main", "image": rng.choice(["a", "registry.example/b:1"])}
+    if rng.random() < 0.9:
+        container["resources"] = {"limits": amounts(rng), "requests": amounts(rng)}
+    if rng.random() < 0.3:
         container["securityContext"] = {"privileged": True}
-    spec = {"containers": [container], "restartPolicy": chance.choice(["Never", "Always"])}
-    if chance.random() < 0.2:
+    spec = {"containers": [container], "restartPolicy": rng.choice(["Never", "Always"])}
+    if rng.random() < 0.2:
         spec["initContainers"] = [{**container, "name": "first", "restartPolicy": "Always"}]
-    if chance.random() < 0.2:
+    if rng.random() < 0.2:
         spec["hostNetwork"] = True
     return spec
 
 
-def template(chance):
-    labels = {"policyd.io/gpu-model": chance.choice(["h100", "none"])}
-    return {"metadata": {"labels": labels}, "spec": pod_spec(chance)}
+def template(rng):
+    labels = {"policyd.io/gpu-model": rng.choice(["h100", "none"])}
+    return {"metadata": {"labels": labels}, "spec": pod_spec(rng)}
 
 
-def job(chance):
-    return {"parallelism": chance.choice([1, 2]), "template": template(chance)}
+def job(rng):
+    return {"parallelism": rng.choice([1, 2]), "template": template(rng)}
 
 
 SPECS = {
@@ -79,12 +79,12 @@ SPECS = {
 }
 
 
-def made(number, chance, kind=None):
-    labels = {"kueue.x-k8s.io/queue-name": "q"} if chance.random() < 0.5 else {}
-    labels["app"] = str(chance.choice([1, number]))
+def made(number, rng, kind=None):
+    labels = {"kueue.x-k8s.io/queue-name": "q"} if rng.random() < 0.5 else {}
+    labels["app"] = str(rng.choice([1, number]))
     metadata = {"name": f"n{number}", "namespace": "ns", "uid": str(number), "labels": labels}
-    version, kind = kind or chance.choice(list(SPECS))
-    spec = SPECS[version, kind](chance)
+    version, kind = kind or rng.choice(list(SPECS))
+    spec = SPECS[version, kind](rng)
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
@@ -138,8 +138,8 @@ def policies(loaded):
 @pytest.mark.parametrize("tries", [500, 0], ids=["compared", "given-up"])
 def test_equal_objects_are_reported_as_if_each_were_evaluated(loaded, tries, monkeypatch):
     monkeypatch.setattr(scan_module, "TRIES", tries)
-    chance = random.Random(1)
-    objects = [found(made(number, chance)) for number in range(300)]
+    rng = random.Random(1)
+    objects = [found(made(number, rng)) for number in range(300)]
 
     known = same(policies(loaded), objects)
 
@@ -167,18 +167,18 @@ def library_cases():
 ODD = [None, 0, 1, -1.5, "", "x", True, [], {}, [None], [[]], ["a"], {"a": 1}, {"name": None}]
 
 
-def changed(value, chance):
+def changed(value, rng):
     """Return an object in which something is another, be it nothing that Kubernetes would take."""
     made = json.loads(json.dumps(value))
-    node = made[chance.choice(["metadata", "spec"])] if "spec" in made else made["metadata"]
+    node = made[rng.choice(["metadata", "spec"])] if "spec" in made else made["metadata"]
     while isinstance(node, (dict, list)) and node:
-        key = chance.choice([*node] if isinstance(node, dict) else range(len(node)))
+        key = rng.choice([*node] if isinstance(node, dict) else range(len(node)))
         inside = isinstance(node[key], (dict, list)) and node[key]
-        if not inside or chance.random() < 0.15:
-            if chance.random() < 0.3:
+        if not inside or rng.random() < 0.15:
+            if rng.random() < 0.3:
                 del node[key]
             else:
-                node[key] = chance.choice(ODD)
+                node[key] = rng.choice(ODD)
             break
         node = node[key]
     return made
@@ -186,13 +186,13 @@ def changed(value, chance):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_misshapen_objects_are_reported_as_if_each_were_asked(loaded, seed):
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     bases = [*library_cases(), *stored(20, violations=0.3)]
-    bases += [made(number, chance, kind) for kind in SPECS for number in range(3)]
-    chosen = chance.sample(bases, 60)
+    bases += [made(number, rng, kind) for kind in SPECS for number in range(3)]
+    chosen = rng.sample(bases, 60)
     objects = []
     for value in chosen:
-        objects += [value, *(changed(value, chance) for _ in range(6))]
+        objects += [value, *(changed(value, rng) for _ in range(6))]
 
     assert same(policies(loaded), _readable(objects))
 
@@ -375,7 +375,7 @@ def test_absent_fields_differ_from_empty_ones(one, other):
     assert see({**pod, **one}, "ns") != see({**pod, **other}, "ns")
 
 
-def test_labels_that_are_no_texts_are_told_from_those_that_are(tmp_path):
+def test_labels_that_are_no_texts_are_distinguished_from_those_that_are(tmp_path):
     scan, slow = (make(reviews.policies(SELECTING)) for make in (PolicyScan, asked_about_each))
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}
     for labels in ({"a": "b", "c": "d"}, {"a": "b", "c": 1}, {"a": "b", "c": "e"}):

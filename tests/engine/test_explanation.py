@@ -72,7 +72,7 @@ def explained(text, obj=None, *, labels=None, **circumstances):
         ),
     ],
 )
-def test_it_is_said_what_leaves_a_request_out(rule, selectors, operation, reason):
+def test_the_message_names_what_leaves_a_request_out(rule, selectors, operation, reason):
     text = PODS % (rule, selectors)
 
     (one,) = explained(text, labels={"tier": "lead"}, operation=operation, old=pod())

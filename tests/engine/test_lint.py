@@ -258,7 +258,7 @@ def test_a_mutation_that_fails_for_the_least_object_is_doubtful(mutation, expect
         pytest.param("object.kind == 'Job' || true", False, id="or-else"),
     ],
 )
-def test_a_condition_on_what_the_rules_tell_is_tried(condition, doubtful):
+def test_a_condition_on_fields_of_the_rules_is_tried(condition, doubtful):
     doubts = found(condition)
 
     assert bool(doubts) == doubtful

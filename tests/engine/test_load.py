@@ -209,7 +209,7 @@ def test_the_caret_stands_below_the_mistake():
     ]
 
 
-def test_everything_that_is_wrong_is_said_at_once_in_the_order_of_the_text():
+def test_everything_that_is_wrong_is_reported_at_once_in_the_order_of_the_text():
     lines = [
         "  matchConditions: [{name: a, expression: 'x'}]",
         "  variables: [{name: a, expression: 'y'}]",
@@ -275,7 +275,7 @@ def test_documents_of_other_kinds_are_passed_over():
     assert loaded.findings == ()
 
 
-def test_a_policy_from_the_api_server_is_told_by_field():
+def test_a_policy_from_the_api_server_is_identified_by_field():
     value = {
         "apiVersion": "policyd.io/v1alpha1",
         "kind": "Policy",

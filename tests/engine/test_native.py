@@ -132,7 +132,7 @@ def test_the_message_is_chosen_as_the_api_server_chooses_it(validation, message)
     assert messages(decision) == [message]
 
 
-def test_a_failing_expression_is_said_as_the_api_server_says_it():
+def test_a_failing_expression_is_reported_as_the_api_server_says_it():
     decision = validated({"validations": [{"expression": "object.spec.nothing == 1"}]})
 
     assert messages(decision) == [
@@ -175,7 +175,7 @@ def test_errors_on_another_type_are_in_the_api_server_s_words(expression, messag
     assert messages(decision) == [f"expression '{expression}' resulted in error: {message}"]
 
 
-def test_match_conditions_that_fail_alike_are_said_once():
+def test_match_conditions_that_fail_alike_are_reported_once():
     conditions = [{"name": name, "expression": "object.spec.no == 1"} for name in ("a", "b")]
     spec = {"matchConditions": conditions, "validations": [{"expression": "true"}]}
 
@@ -214,7 +214,7 @@ def test_a_violation_leads_to_the_binding_s_actions(actions, allowed, warnings, 
     assert (key in decision.audit_annotations) is audited
 
 
-def test_the_audit_log_is_told_which_validation_it_was():
+def test_the_audit_log_names_the_validation():
     spec = {"validations": [{"expression": e} for e in ("true", "object.spec.no == 1", "false")]}
     decision = validated(spec, bound={"validationActions": ["Audit"]})
     annotation = decision.audit_annotations["validation.policy.admission.k8s.io/validation_failure"]

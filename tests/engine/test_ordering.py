@@ -87,7 +87,7 @@ OVERRIDE = "{override: true, labels: {x: %s}}"
         ),
     ],
 )
-def test_policies_that_come_to_another_object_are_told_of(texts):
+def test_policies_that_come_to_another_object_are_reported(texts):
     texts = [text.replace("spec:\n", "spec:\n  reinvocationPolicy: Never\n", 1) for text in texts]
     findings = found(*texts)
 

@@ -106,20 +106,20 @@ def differs(text):
     return None if json.dumps(fast) == json.dumps(slow) else f"{text!r}: {fast} and not {slow}"
 
 
-def mutated(text, chance):
+def mutated(text, rng):
     characters = list(text)
-    for _ in range(chance.randint(1, 3)):
-        at = chance.randrange(len(characters))
-        match chance.randrange(4):
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(len(characters))
+        match rng.randrange(4):
             case 0:
-                characters[at] = chance.choice(PIECES)
+                characters[at] = rng.choice(PIECES)
             case 1:
-                characters.insert(at, chance.choice(PIECES))
+                characters.insert(at, rng.choice(PIECES))
             case 2:
-                del characters[at : at + chance.randint(1, 4)]
+                del characters[at : at + rng.randint(1, 4)]
             case _:
                 lines = "".join(characters).splitlines(keepends=True)
-                chance.shuffle(lines)
+                rng.shuffle(lines)
                 characters = list("".join(lines)) or ["a"]
     return "".join(characters)
 
@@ -136,18 +136,18 @@ def test_all_that_the_project_has_is_read_alike():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_mutated_manifests_are_read_alike(seed):
-    chance = random.Random(seed)
-    texts = (mutated(MANIFEST, chance) for _ in range(100))
+    rng = random.Random(seed)
+    texts = (mutated(MANIFEST, rng) for _ in range(100))
 
     assert [found for text in texts if (found := differs(text))] == []
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_mutated_json_is_read_alike(seed):
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     text = json.dumps(slowly(MANIFEST))
 
-    assert [found for _ in range(100) if (found := differs(mutated(text, chance)))] == []
+    assert [found for _ in range(100) if (found := differs(mutated(text, rng)))] == []
 
 
 def test_places_are_those_of_the_text():

@@ -24,7 +24,7 @@ def test_refusals_of_the_api_server_are_reported(obj):
     assert message.startswith("the API server refuses it: ")
 
 
-def test_a_version_that_it_has_not_is_said():
+def test_a_version_that_it_has_not_is_reported():
     obj = {**validating(), "apiVersion": "admissionregistration.k8s.io/v9"}
 
     assert refusals(obj) == [

@@ -152,7 +152,7 @@ def test_in_a_namespace_that_is_not_known_nothing_is_remembered():
     assert not asked(request(pod()))
 
 
-def test_users_are_told_apart_where_a_policy_looks_at_them():
+def test_users_are_distinguished_where_a_policy_looks_at_them():
     asked = Asked("validations: [{expression: request.userInfo.username != 'b'}]")
     asked(request(pod(), user="a"))
 
@@ -222,7 +222,7 @@ def test_without_params_that_must_be_there_nothing_is_remembered():
     assert not asked(request(pod()))
 
 
-def test_a_policy_of_which_nothing_can_be_told_has_nothing_remembered():
+def test_a_policy_of_which_nothing_is_known_has_nothing_remembered():
     asked = Asked(IMAGES, "validations: [{expression: request != null}]")
     asked(request(pod()))
 

@@ -89,7 +89,7 @@ def test_a_doubtful_field_has_its_place_and_what_may_be_meant():
         pytest.param([PODS], "pod.gpus() > 0", id="own-functions"),
     ],
 )
-def test_nothing_is_said_where_nothing_is_known_to_be_wrong(rules, expression):
+def test_nothing_is_reported_where_nothing_is_known_to_be_wrong(rules, expression):
     assert found(rules, validation(expression)) == []
 
 

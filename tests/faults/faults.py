@@ -13,7 +13,7 @@ from tests.controlplane.programs import API_SERVER, ETCD
 from tests.faults.proxy import Trouble
 from tests.faults.stage import Stage
 from tests.scenarios.api import Refused, eventually
-from tests.scenarios.clusters import Process, door_is_open
+from tests.scenarios.clusters import Process, webhooks_are_ready
 from tests.scenarios.objects import pod
 
 Jobs = list[tuple[str, str]]
@@ -124,7 +124,7 @@ def frozen(stage: Stage) -> Jobs:
     return jobs
 
 
-def door_down(stage: Stage) -> Jobs:
+def webhooks_down(stage: Stage) -> Jobs:
     """The webhooks are down while a thousand pods are made: these run beside the queue."""
     stage.controller()
     stage.webhooks.kill()
@@ -134,8 +134,8 @@ def door_down(stage: Stage) -> Jobs:
         made = pod(f"beside-{number}", gpus=0, labels=labels, annotations=annotations)
         stage.patiently(made)
     stage.webhooks.start()
-    eventually(lambda: _open(stage, stage.webhooks), within=60, what="the door is open")
-    jobs = stage.submit("door-back", JOBS)
+    eventually(lambda: _open(stage, stage.webhooks), within=60, what="the webhook is open")
+    jobs = stage.submit("webhooks-back", JOBS)
     for number in range(BESIDE_PODS):
         stage.api.delete("Pod", f"beside-{number}", "team-a", missing_is_fine=True)
     return jobs
@@ -143,7 +143,7 @@ def door_down(stage: Stage) -> Jobs:
 
 def _open(stage: Stage, webhooks: Process) -> bool:
     with suppress(Refused, OSError):
-        return door_is_open(stage.api, (webhooks,))
+        return webhooks_are_ready(stage.api, (webhooks,))
     return False
 
 
@@ -175,6 +175,6 @@ def faults(kills: int) -> dict[str, Callable[[Stage], Jobs]]:
         "clean stop": clean_stop,
         "two leaders": two_leaders,
         "leader frozen": frozen,
-        "door down": door_down,
+        "webhooks down": webhooks_down,
         "clock jumps": clock_jumps,
     }

@@ -20,8 +20,8 @@ from tests.scenarios.api import Api, Refused, condition, eventually
 from tests.scenarios.clusters import (
     Process,
     accounts_on,
-    door_is_open,
     install,
+    webhooks_are_ready,
     webhooks_command,
 )
 from tests.scenarios.objects import job
@@ -207,7 +207,7 @@ def opened(folder: Path) -> Iterator[Stage]:
         webhooks = Process(webhooks_command(accounts), folder / "webhooks.log")
         webhooks.start()
         stack.callback(webhooks.stop)
-        eventually(lambda: door_is_open(api, (webhooks,)), what="the door is open")
+        eventually(lambda: webhooks_are_ready(api, (webhooks,)), what="the webhook is open")
         stage = Stage(control_plane, api, proxy, webhooks, folder, accounts.controller)
         stack.callback(stage.stop_controllers)
         yield stage

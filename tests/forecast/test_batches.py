@@ -41,7 +41,7 @@ def test_jobs_of_a_batch_differ_less_than_others():
     assert apart(together["a"], together["b"]) < 0.6 * apart(separate["a"], separate["b"])
 
 
-def test_one_that_ended_tells_about_the_others():
+def test_one_that_ended_informs_about_the_others():
     of = curves().of(TRAITS)
     after = {
         ran: median(of.quantile(part) for part in drawn(("a", 5.0, None), ended=[(0.0, ran)])["a"])
@@ -52,7 +52,7 @@ def test_one_that_ended_tells_about_the_others():
     assert after[30_000.0] == pytest.approx(30_000.0, rel=0.5)
 
 
-def test_one_of_the_batch_before_tells_less_and_one_long_before_nothing():
+def test_one_of_the_batch_before_informs_less_and_one_long_before_nothing():
     of = curves().of(TRAITS)
     medians = [
         median(map(of.quantile, drawn(("a", at, None), ended=[(0.0, 120.0)])["a"]))
@@ -64,7 +64,7 @@ def test_one_of_the_batch_before_tells_less_and_one_long_before_nothing():
     assert drawn(("a", 1.0 + AGAIN_SECONDS, None), ended=[(0.0, 120.0)]) == alone
 
 
-def test_one_that_runs_long_tells_that_the_others_will():
+def test_one_that_runs_long_shows_that_the_others_will():
     of = curves().of(TRAITS)
     sample = drawn(("a", 5.0, None), ("r", 0.0, 30_000.0))
 

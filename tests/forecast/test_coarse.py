@@ -129,9 +129,9 @@ def test_a_cohort_is_as_in_the_core(drawn):
 
 @pytest.mark.parametrize("queues", [1, 2, 5])
 def test_a_long_queue_is_as_in_the_core(queues):
-    chance = DrawnNumbers(f"{queues} queues")
+    rng = DrawnNumbers(f"{queues} queues")
     drawn = [
-        (0, 1 + int(8 * chance.next()), 1 + int(90 * chance.next()), 0, f"q{number % queues}")
+        (0, 1 + int(8 * rng.next()), 1 + int(90 * rng.next()), 0, f"q{number % queues}")
         for number in range(150)
     ]
 

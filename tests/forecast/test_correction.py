@@ -12,8 +12,8 @@ TOO_SURE = Interval(low=900, median=1_000, high=1_100)
 
 def waits(name, count):
     """Waits from 100 s to 10,000 s, their logarithms evenly spread."""
-    chance = DrawnNumbers(name)
-    return [100 * 100 ** chance.next() for _ in range(count)]
+    rng = DrawnNumbers(name)
+    return [100 * 100 ** rng.next() for _ in range(count)]
 
 
 def learnt(actual, *, size_class="1", interval=TOO_SURE, **options):

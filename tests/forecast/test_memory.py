@@ -83,6 +83,6 @@ def encoded(**fields):
         pytest.param(encoded(arrivals=[[1.0, 0]]), "a kind that is not there", id="no-such-kind"),
     ],
 )
-def test_what_cannot_be_read_is_told(body, reason):
+def test_what_cannot_be_read_is_reported(body, reason):
     with pytest.raises(MemoryDamagedError, match=reason):
         unpack(body)

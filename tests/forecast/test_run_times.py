@@ -27,7 +27,7 @@ def near(seconds):
     return pytest.approx(seconds, rel=STEP - 1)
 
 
-def test_nothing_is_said_before_a_few_jobs_have_ended():
+def test_nothing_is_reported_before_a_few_jobs_have_ended():
     assert RunTimeHistory().curves().of(ANA) is None
     assert history((ANA, 60, 4)).curves().of(ANA) is None
     assert history((ANA, 60, 5)).curves().of(ANA) is not None
@@ -46,7 +46,7 @@ def test_a_new_owner_gets_those_of_similar_jobs():
     assert median(history((ANA, 100, 200)), new) == near(100)
 
 
-def test_the_shape_tells_jobs_of_unknown_owners_apart():
+def test_the_shape_distinguishes_jobs_of_unknown_owners():
     small, large = JobTraits(shape="gpu=1"), JobTraits(shape="gpu=64")
     of = history((small, 100, 200), (large, 50_000, 200))
 

@@ -58,7 +58,7 @@ def test_workloads_beyond_the_first_in_line_are_labelled():
     assert found == {"w0": certain(5), "w1": certain(15), "w2": certain(25, coarse=True)}
 
 
-def test_only_wanted_workloads_are_told():
+def test_only_wanted_workloads_are_reported():
     jobs = [job(f"w{n}", gpu=4, runs=10, at=n) for n in range(3)]
 
     assert list(forecaster().forecast(present([queue("q", gpu=4)], *jobs), wanted=["w1"])) == ["w1"]
@@ -202,7 +202,7 @@ def test_those_behind_an_unknown_start_are_unknown():
     assert forecaster().forecast(now)["b"].unknown == "NoHistory"
 
 
-def test_a_workload_that_backs_off_is_told_so_and_holds_up_no_other():
+def test_a_workload_that_backs_off_gets_a_message_and_holds_up_no_other():
     jobs = [job("off", gpu=4, runs=10, backing_off=True), job("a", gpu=4, runs=10, at=1)]
     now = present([queue("q", gpu=4)], job("r", gpu=4, runs=10, since=0), *jobs, now=5.0)
 

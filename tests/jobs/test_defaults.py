@@ -1,4 +1,4 @@
-"""What the door does to new jobs and pods."""
+"""What the webhook does to new jobs and pods."""
 
 import copy
 import re

@@ -54,7 +54,7 @@ def test_kinds_are_on_that_a_configuration_lists(text, on, off):
     assert not any(holds(*kind, found) for kind in off)
 
 
-def test_pods_that_nothing_made_queue_only_if_that_is_said():
+def test_pods_that_nothing_made_queue_only_if_that_is_configured():
     pods, made = (
         chosen(f"integrations: {{frameworks: [{name}]}}\n{SELECTOR}")
         for name in ("pod", "deployment")

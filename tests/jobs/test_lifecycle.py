@@ -64,7 +64,7 @@ EVICTED = (*ADMITTED, "Evicted")
             id="half-started",
         ),
         pytest.param(running(), workload(*ADMITTED), None, id="runs"),
-        pytest.param(running(), workload(), step.Stop, id="slipped-past-the-door"),
+        pytest.param(running(), workload(), step.Stop, id="slipped-past-the-webhook"),
         pytest.param(running(), workload(*EVICTED), step.Stop, id="evicted"),
         pytest.param(view(active=True), workload(*EVICTED), None, id="evicted-pods-still-end"),
         pytest.param(view(), workload(*EVICTED), step.Release, id="evicted-and-stopped"),

@@ -1,4 +1,4 @@
-"""What the door refuses of pods, alone and in groups."""
+"""What the webhook refuses of pods, alone and in groups."""
 
 import pytest
 

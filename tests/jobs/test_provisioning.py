@@ -65,7 +65,7 @@ def state_after(body, config, request):
     return answered(state, workload, config, request)
 
 
-def test_pods_that_are_alike_are_asked_for_together_and_all_are_told():
+def test_pods_that_are_alike_are_asked_for_together_and_all_are_reported():
     merging = config(
         podSetMergePolicy="IdenticalPodTemplates",
         podSetUpdates={

@@ -1,4 +1,4 @@
-"""What the door refuses of the topology that pods ask for."""
+"""What the webhook refuses of the topology that pods ask for."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What the door refuses of jobs and pods."""
+"""What the webhook refuses of jobs and pods."""
 
 import pytest
 

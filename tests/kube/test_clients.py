@@ -297,7 +297,7 @@ async def take(watch, count):
         return [await anext(events) for _ in range(count)]
 
 
-async def test_a_watch_tells_what_came_after_its_version(world):
+async def test_a_watch_sends_what_came_after_its_version(world):
     client, store = world
     version = add(store, "a")["metadata"]["resourceVersion"]
     change(store, "a", priority=1)

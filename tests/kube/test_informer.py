@@ -238,7 +238,7 @@ async def test_an_unseen_deletion_is_reported_after_the_next_list():
         assert changes.objects == informer.store == stored(client.store)
 
 
-async def test_an_object_made_anew_meanwhile_is_told_as_gone_and_new():
+async def test_an_object_made_anew_meanwhile_is_reported_as_gone_and_new():
     client, clock, changes = FakeClient(), FakeClock(), RecordedChanges()
     add(client.store, "a")
 

@@ -69,11 +69,11 @@ class Candidate:
 async def candidates(*identities, clock=None):
     clock = clock or FakeClock()
     store = ObjectStore(clock)
-    standing = [Candidate(store, identity, clock) for identity in identities]
+    running = [Candidate(store, identity, clock) for identity in identities]
     try:
-        yield (*standing, clock, store)
+        yield (*running, clock, store)
     finally:
-        for each in standing:
+        for each in running:
             await each.stop()
 
 
@@ -207,7 +207,7 @@ async def test_leading_is_counted_from_when_a_renewal_was_sent():
         assert (early, a.leading) == (True, False)
 
 
-async def test_the_end_of_leading_is_told_while_a_call_hangs():
+async def test_the_end_of_leading_is_reported_while_a_call_hangs():
     async with candidates("a") as (a, clock, _):
         await clock.advance(1)
         await a.election.wait_elected()
@@ -327,9 +327,9 @@ EVENTS = st.tuples(
 @given(st.lists(EVENTS, max_size=12))
 def test_there_are_never_two_leaders_and_in_the_end_there_is_one(events):
     async def scenario():
-        async with candidates("a", "b", "c") as (*standing, clock, store):
+        async with candidates("a", "b", "c") as (*running, clock, store):
             for number, (index, what, seconds) in enumerate(events):
-                each = standing[index]
+                each = running[index]
                 if what == "restart":
                     await each.stop()
                     each.__init__(store, f"{each.election.identity}{number}", clock)
@@ -339,11 +339,11 @@ def test_there_are_never_two_leaders_and_in_the_end_there_is_one(events):
                     each.client.hangs = what
                 for _ in range(4):
                     await clock.advance(seconds / 4)
-                    assert sum(other.leading for other in standing) <= 1
-            for each in standing:
+                    assert sum(other.leading for other in running) <= 1
+            for each in running:
                 each.client.hangs = ""
             await clock.advance(40)
 
-            assert sum(each.leading for each in standing) == 1
+            assert sum(each.leading for each in running) == 1
 
     asyncio.run(scenario())

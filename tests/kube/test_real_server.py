@@ -154,7 +154,7 @@ async def test_violations_of_rules_are_reported_by_field(client):
     assert caught.value.fields == ("spec.containers[0].name",)
 
 
-async def test_credentials_are_told_from_permissions(control_plane):
+async def test_credentials_are_distinguished_from_permissions(control_plane):
     path = str(control_plane.kubeconfig)
     async with HttpClient(connection_from({}, kubeconfig=path, context="nobody-special")) as client:
         with pytest.raises(ForbiddenError, match="cannot list resource") as caught:
@@ -195,7 +195,7 @@ class Stranger:
         return False
 
 
-async def test_a_watch_tells_what_comes(client):
+async def test_a_watch_sends_what_comes(client):
     page = await client.page(PODS, into=Pod, namespace="ml")
     watch = client.watch(PODS, into=Pod, namespace="ml", resource_version=page.resource_version)
     async with aclosing(watch) as events:
@@ -292,7 +292,7 @@ async def test_events_are_written_and_counted(client):
     assert recorder.left_out == 0
 
 
-async def test_discovery_tells_the_resources_of_a_version_and_where_they_live(client):
+async def test_discovery_lists_the_resources_of_a_version_and_where_they_live(client):
     core, apps = await client.served("v1"), await client.served("apps/v1")
 
     assert {CONFIG_MAPS, NAMESPACES} <= set(core)

@@ -314,7 +314,7 @@ async def test_paths_and_queries(call, expected):
     assert server.requests[0][:2] == expected
 
 
-async def test_the_server_is_told_who_asks():
+async def test_the_server_gets_the_user():
     async with talking() as (server, client, _):
         await client.fetch("/version", into=dict)
 

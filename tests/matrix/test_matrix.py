@@ -36,7 +36,7 @@ def test_a_job_starts_ends_and_gives_its_quota_back_and_no_write_is_refused(clus
     assert (result.started, result.finished, result.returned) == (True, True, True)
 
 
-def test_what_a_feature_is_not_for_is_told_and_not_tried(cluster):
+def test_what_a_feature_is_not_for_is_reported_and_not_tried(cluster):
     result = run(cluster, "Deployment", "partial")
 
     assert (result.applies, result.fine) == (False, True)

@@ -423,7 +423,7 @@ def test_bindings_narrow_what_is_sent_and_say_whether_it_is_refused():
     ]
 
 
-def test_conditions_of_kyvernos_policies_are_asked_at_the_door():
+def test_conditions_of_kyvernos_policies_are_sent_to_the_webhook():
     spec = {
         "matchConstraints": {"resourceRules": [rule()]},
         "matchConditions": [{"name": "c", "expression": "has(object.metadata.labels)"}],

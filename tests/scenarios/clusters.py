@@ -139,7 +139,9 @@ def real(
         for process in (webhooks, controller):
             process.start()
             stack.callback(process.stop)
-        eventually(lambda: door_is_open(api, (webhooks, controller)), what="the door is open")
+        eventually(
+            lambda: webhooks_are_ready(api, (webhooks, controller)), what="the webhook is open"
+        )
         eventually(lambda: found(api, SNAPSHOTS), within=90, what="snapshots are served")
         yield Cluster("real", kubeconfig, api, controller)
         refused = find_failures(webhooks, controller)
@@ -216,7 +218,7 @@ def created(api: Api, item: dict[str, Any]) -> bool:
     return True
 
 
-def door_is_open(api: Api, processes: tuple[Process, ...]) -> bool:
+def webhooks_are_ready(api: Api, processes: tuple[Process, ...]) -> bool:
     """Tell whether a pod comes back with what the policies inject."""
     for process in processes:
         process.alive()

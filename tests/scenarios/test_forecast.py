@@ -42,7 +42,7 @@ def line(api):
     return since
 
 
-def test_jobs_with_limits_are_told_when_they_start(ask, line):
+def test_jobs_with_limits_get_their_start(ask, line):
     second, third = (
         eventually(lambda name=name: forecast(ask, name), what="a forecast")
         for name in ("second", "third")

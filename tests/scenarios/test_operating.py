@@ -153,7 +153,7 @@ def replace_authority(webhook, authority):
 
 
 @pytest.mark.parametrize("cluster", [pytest.param("real", marks=pytest.mark.e2e)], indirect=True)
-def test_without_rights_it_is_said_what_is_missing_and_nothing_is_changed(cluster, api, tmp_path):
+def test_without_rights_the_message_names_them_and_nothing_is_changed(cluster, api, tmp_path):
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     for each in config["users"]:
         each["user"] |= {"as": "nobody", "as-groups": ["system:authenticated"]}

@@ -82,7 +82,7 @@ def test_a_job_starts_when_its_verdict_forecast_it(cluster, api):
     assert abs(waited - 60 * minutes) <= 45, f"{minutes} min, {waited} s after {asked - since} s"
 
 
-def test_a_job_that_can_never_start_is_told_so(cluster, api):
+def test_a_job_that_can_never_start_gets_a_message(cluster, api):
     del api
     (missing,) = eventually(lambda: dry(cluster, in_queue(job("lost"), "taem-a")), what="a verdict")
     (never,) = dry(cluster, job("huge", gpus=16, pods=2))
@@ -97,7 +97,7 @@ def test_a_job_that_can_never_start_is_told_so(cluster, api):
     )
 
 
-def test_nobody_is_told_anything_of_queues_that_nobody_knows(cluster, api):
+def test_there_is_no_verdict_for_unknown_queues(cluster, api):
     """The last scenario: the controller is away, and comes back."""
     if cluster.name == "embedded":
         return  # one process

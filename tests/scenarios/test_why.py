@@ -9,7 +9,7 @@ from tests.scenarios.test_queue import admitted, waiting
 GPU = "nvidia.com/gpu"
 
 
-def test_a_job_that_waits_is_told_why_and_what_would_help(api, ask):
+def test_a_job_that_waits_gets_the_reason_and_remedies(api, ask):
     api.create(job("first", run_for="120s"))
     eventually(lambda: admitted(api, "first"), what="the first job is admitted")
     for name in ("second", "third"):
@@ -62,7 +62,7 @@ def test_a_pod_of_a_job_and_a_plain_pod_are_answered_for(api, ask):
     assert (plain["kind"], plain["localQueue"]) == ("Pod", "team-a")
 
 
-def test_a_job_that_never_came_into_a_queue_is_told_what_is_missing(api, ask):
+def test_a_job_that_never_came_into_a_queue_gets_the_shortfall(api, ask):
     mistyped = job("mistyped")
     mistyped["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "taem-a"}
     api.create(mistyped)

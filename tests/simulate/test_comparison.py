@@ -48,7 +48,7 @@ def test_a_workload_that_is_new_lets_another_start_later():
     ]
 
 
-def test_a_victim_is_told_of_with_its_preemptor():
+def test_a_victim_is_reported_with_its_preemptor():
     coming = [arrival("low", runs=60, gpu=4)]
     high = arrival("high", at=30, runs=10, gpu=4, priority=1)
     queues = [queue("q", gpu=4, preemption=PREEMPTING)]
@@ -96,7 +96,7 @@ def test_after_a_workload_without_a_run_time_has_started_nothing_is_known_in_its
         arrival("a", runs=60, gpu=4),
         arrival("endless", at=10, gpu=4),
         arrival("behind", at=20, runs=5, gpu=2),
-        arrival("next door", at=20, runs=5, gpu=4, q="r"),
+        arrival("beside it", at=20, runs=5, gpu=4, q="r"),
         arrival("elsewhere", at=20, runs=5, gpu=4, q="alone"),
     ]
     of = state(queue("q", "all", gpu=4), queue("r", "all", gpu=4), queue("alone", gpu=4))
@@ -105,7 +105,7 @@ def test_after_a_workload_without_a_run_time_has_started_nothing_is_known_in_its
 
     assert found.doubts == ("endless",)
     assert found.stays["endless"].start == 10  # beside `a`, by the quota of `r`
-    assert [found.stays[key].start for key in ("behind", "next door")] == [None, None]
+    assert [found.stays[key].start for key in ("behind", "beside it")] == [None, None]
     assert found.stays["elsewhere"].start == 20
     assert (found.stays["a"].known_until, found.stays["elsewhere"].known_until) == (10, inf)
 

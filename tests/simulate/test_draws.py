@@ -26,8 +26,8 @@ def test_names_have_nothing_to_do_with_each_other():
 
 
 def test_a_sequence_is_even():
-    chance = DrawnNumbers("a")
-    numbers = [chance.next() for _ in range(20_000)]
+    rng = DrawnNumbers("a")
+    numbers = [rng.next() for _ in range(20_000)]
 
     assert 0 <= min(numbers) < max(numbers) < 1
     assert sum(numbers) / 20_000 == pytest.approx(0.5, abs=0.01)

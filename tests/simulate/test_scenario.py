@@ -65,7 +65,7 @@ def test_a_workload_that_was_evicted_before_it_started_can_be_preempted():
     )
 
 
-def test_time_ends_where_it_is_told_to():
+def test_time_ends_where_it_is_configured():
     assert run(state(queue("q", gpu=4)), arrival("a", at=5, gpu=1), until=4) == []
 
 
@@ -220,7 +220,7 @@ def test_a_missing_local_queue_leaves_out_its_workload_alone(simulate):
     assert "ns/found" in result.stdout
 
 
-def test_each_of_several_equal_workloads_is_said_to_wait(simulate):
+def test_each_of_several_equal_workloads_is_reported_as_pending(simulate):
     text = cluster(ADMITTED.replace("maximumExecutionTimeSeconds: 600", ""), *map(waiting, "abc"))
 
     table = simulate(text).stdout

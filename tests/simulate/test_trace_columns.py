@@ -117,7 +117,7 @@ def test_gpus_are_shared_by_as_few_pods_as_nodes_allow(gpus, pods, per_node, exp
     assert (job.pod_sets[0].count, job.pod_sets[0].requests[GPU]) == expected
 
 
-def test_jobs_of_the_same_name_are_told_apart():
+def test_jobs_of_the_same_name_are_distinguished():
     jobs, _ = read("submit,seconds,gpus,name\n0,1,1,a\n0,1,1,a\n")
 
     assert [job.key for job in jobs] == ["all/a", "all/a-2"]

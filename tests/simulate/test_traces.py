@@ -186,7 +186,7 @@ def test_bars_cover_the_gpu_time_and_no_row_twice():
 NODES = [TopologyNode(name=f"n{number}") for number in range(200)]
 
 
-def test_failures_are_the_same_for_a_seed_and_as_often_as_said():
+def test_failures_are_the_same_for_a_seed_and_as_often_as_configured():
     rates = FailureRates(between_seconds=90.0, repair_seconds=10.0)
 
     once, again, other = (

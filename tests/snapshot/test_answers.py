@@ -23,7 +23,7 @@ def why(found, name, namespace="ns", kind="Job"):
     return why_pending(find(found, namespace, kind, name), kind, namespace, name)
 
 
-def test_the_next_is_told_what_is_missing_who_holds_it_and_what_helps():
+def test_the_next_gets_the_shortfall_the_holders_and_remedies():
     answer = why(snapshot(settled(*LINE)), "next")
 
     (missing,) = answer.missing
@@ -36,7 +36,7 @@ def test_the_next_is_told_what_is_missing_who_holds_it_and_what_helps():
     assert answer.since == "1970-01-01T00:00:01Z"
 
 
-def test_one_behind_it_is_told_for_whom_it_waits_and_nothing_that_would_not_help_it():
+def test_one_behind_it_gets_the_workload_it_waits_for_and_nothing_that_would_not_help_it():
     answer = why(snapshot(settled(*LINE)), "behind")
 
     assert answer.message == "behind ns/next, which needs 4 gpu of default; 2 are free"
@@ -44,7 +44,7 @@ def test_one_behind_it_is_told_for_whom_it_waits_and_nothing_that_would_not_help
     assert (answer.user, answer.administrator) == ("", "")
 
 
-def test_one_behind_a_job_that_can_never_start_is_told_so():
+def test_one_behind_a_job_that_can_never_start_gets_a_message():
     of = settled(
         queue("q", gpu=8, strict=True), workload("ns/job-huge", "q", gpu=12, at=1),
         workload("ns/job-small", "q", gpu=1, at=2),

@@ -71,7 +71,7 @@ def submitted(choose):
 
 @settings(deadline=None, max_examples=400)
 @given(scenarios(submitted, 194))
-def test_the_core_decides_as_it_was_said(scenario):
+def test_the_core_decides_as_predicted(scenario):
     things, _, new = scenario
     of = made(things)
     at_rest(of)
@@ -92,7 +92,7 @@ def test_the_core_decides_as_it_was_said(scenario):
 
 @settings(deadline=None, max_examples=400)
 @given(scenarios(submitted, 194))
-def test_the_core_preempts_as_it_was_said(scenario):
+def test_the_core_preempts_as_predicted(scenario):
     things, policies, new = scenario
     of = made(
         msgspec.structs.replace(each, preemption=policies[each.name])
@@ -131,7 +131,7 @@ def test_a_workload_that_fits_starts_with_what_it_takes():
     assert (found.lender, found.victims, found.placed, found.checks) == ("", 0, False, ())
 
 
-def test_what_it_borrows_is_told_and_of_whom():
+def test_what_it_borrows_is_reported_and_of_whom():
     c = cohort("c")
     of = settled(c, queue("q", "c", gpu=8), queue("other", "c", gpu=8), running("w", "q", gpu=4))
     found = outlook(of, c).prospect(newcomer(gpu=8))
@@ -140,7 +140,7 @@ def test_what_it_borrows_is_told_and_of_whom():
     assert found.lender == "c"
 
 
-def test_what_it_lacks_is_told_and_how_many_are_ahead():
+def test_its_shortfall_and_the_number_of_workloads_ahead_are_reported():
     of = settled(
         queue("q", gpu=8),
         running("w", "q", gpu=6),
@@ -168,7 +168,7 @@ def test_what_a_queue_can_never_hold_never_starts():
     assert [(shortfall.requested, shortfall.capacity) for shortfall in found.shortfalls] == [(9, 8)]
 
 
-def test_a_flavor_that_refuses_it_is_told():
+def test_a_flavor_that_refuses_it_is_reported():
     tainted = FlavorSpec(
         name="default", taints=(NodeTaint(key="k", value="v", effect="NoSchedule"),)
     )
@@ -180,7 +180,7 @@ def test_a_flavor_that_refuses_it_is_told():
     assert "untolerated taint" in found.message
 
 
-def test_of_flavors_with_a_topology_it_is_told_that_nodes_have_to_have_room():
+def test_of_flavors_with_a_topology_the_verdict_depends_on_the_room_on_nodes():
     placing = FlavorSpec(name="default", topology="t", levels=("rack",))
     of = settled(queue("q", gpu=8), running("w", "q", gpu=2))
     foresees = outlook(of, flavors=(placing,))
@@ -199,7 +199,7 @@ def test_of_flavors_with_a_topology_it_is_told_that_nodes_have_to_have_room():
         pytest.param({}, [workload("next", "q", gpu=1, at=1)], None, id="others-were-not-tried"),
     ],
 )
-def test_nothing_is_said_of_a_start_that_is_not_certain(given, things, rules):
+def test_nothing_is_reported_for_a_start_that_is_not_certain(given, things, rules):
     of = settled(queue("q", gpu=8), running("w", "q", gpu=2))
     if rules is not None:
         of.settings = rules
@@ -209,7 +209,7 @@ def test_nothing_is_said_of_a_start_that_is_not_certain(given, things, rules):
     assert outlook(of, **given).prospect(newcomer(gpu=4)) is None
 
 
-def test_nothing_is_said_where_too_many_could_be_preempted():
+def test_nothing_is_reported_where_too_many_could_be_preempted():
     few, many = (
         settled(
             queue("q", gpu=MOST_HOLDING + 1, preemption=POLICIES[1]),

@@ -75,7 +75,7 @@ def test_a_cohort_uses_what_all_below_it_use_whatever_they_lend():
     assert [each.used for each in found.cohorts[0].quotas] == [7]
 
 
-def test_limits_of_a_quota_are_told():
+def test_limits_of_a_quota_are_reported():
     limited = queue("q", "c", groups=[group(default={"gpu": quota(8, 4, 2)})])
     (found,) = queue_of(snapshot(settled(cohort("c"), limited))).quotas
 
@@ -111,7 +111,7 @@ def test_the_slice_that_a_workload_replaces_is_not_among_its_holders():
     assert [each.name for each in reason.lacking[0].holders] == ["ns/b"]
 
 
-def test_a_workload_that_can_never_start_is_told_the_most_that_it_could_have():
+def test_a_workload_that_can_never_start_gets_the_most_that_it_could_have():
     of = settled(queue("q", gpu=8), workload("ns/w", "q", gpu=12))
     (reason,) = queue_of(snapshot(of)).reasons
     (shortfall,) = reason.lacking
@@ -130,7 +130,7 @@ def test_where_more_than_kueues_rules_decide_the_condition_is_the_reason():
     assert (reason.type, reason.message, reason.lacking) == ("Told", "told to ns/w", ())
 
 
-def test_a_reason_that_is_no_longer_true_is_not_told():
+def test_a_reason_that_is_no_longer_true_is_not_shown():
     of = settled(queue("q", gpu=8), running("a", "q", gpu=6), workload("ns/w", "q", gpu=4))
     changes = iter([lambda: of.put_workload(running("b", "q", gpu=1))])
 
@@ -215,7 +215,7 @@ def test_nothing_that_is_hidden_is_anywhere_in_the_snapshot(others, absent):
     assert [name for name in absent if name in body] == []
 
 
-def test_owners_are_told_of_jobs_that_are_named():
+def test_owners_are_shown_of_jobs_that_are_named():
     mine = queue_of(snapshot(settled(*SHARED), reader="team-a", others="hidden"))
     first, second = mine.pending
 
@@ -229,7 +229,7 @@ def test_owners_are_told_of_jobs_that_are_named():
         pytest.param("hidden", {}, id="hidden"),
     ],
 )
-def test_single_pods_are_told_without_what_other_teams_select(others, selector):
+def test_single_pods_are_reported_without_what_other_teams_select(others, selector):
     pods = pod_set(count=3, gpu=2, selector={"kind": "secret"})
     of = settled(queue("q", gpu=1), workload("team-b/w", "q", pods))
     found = queue_of(snapshot(of, reader="team-a", others=others))
@@ -238,7 +238,7 @@ def test_single_pods_are_told_without_what_other_teams_select(others, selector):
     assert found.requests == ({"gpu": 6},)
 
 
-def test_a_workload_that_backs_off_is_told_by_its_place():
+def test_a_workload_that_backs_off_is_identified_by_its_place():
     of = settled(
         queue("q", gpu=1),
         workload("a", "q", gpu=9, at=1),
@@ -247,7 +247,7 @@ def test_a_workload_that_backs_off_is_told_by_its_place():
     assert queue_of(snapshot(of)).backing_off == (1,)
 
 
-def test_a_condition_is_told_to_its_own_team_alone():
+def test_a_condition_is_shown_to_its_own_team_alone():
     of = settled(
         queue("q", gpu=4, opt_ins=OptIns(claims=True)), running("team-b/r", "q", gpu=4),
         workload("team-b/w", "q", gpu=4),
@@ -274,7 +274,7 @@ def test_a_reader_sees_the_trees_in_which_its_namespace_has_a_queue(scope, queue
     assert {each.name for each in found.cohorts} == ({"c"} if "q" in queues else set())
 
 
-def test_nodes_are_told_to_readers_of_the_cluster_with_their_free_devices():
+def test_nodes_are_shown_to_readers_of_the_cluster_with_their_free_devices():
     of = state(FlavorSpec(name="default", topology="t", levels=(HOSTNAME,)), queue("q", gpu=8))
     for name, ready in (("n1", True), ("n2", False)):
         of.ledger.nodes.put(

@@ -90,7 +90,7 @@ def by_usage():
     return of
 
 
-def test_past_usage_goes_before_priority_and_its_parts_are_told():
+def test_past_usage_goes_before_priority_and_its_parts_are_reported():
     answer = priorities(snapshot(by_usage()))
 
     assert decided(answer) == [("Job/b", "first"), ("Job/a", "usage"), ("Job/z", "usage")]
@@ -101,7 +101,7 @@ def test_past_usage_goes_before_priority_and_its_parts_are_told():
     assert (answer.half_life_seconds, answer.resource_weights) == (HALF_LIFE, {"gpu": 2.0})
 
 
-def test_what_other_teams_used_is_not_told_where_they_are_hidden():
+def test_what_other_teams_used_is_not_shown_where_they_are_hidden():
     answer = priorities(snapshot(by_usage(), reader="other", others="hidden"))
 
     assert {line.usage for line in answer.workloads} == {None}

@@ -25,8 +25,8 @@ from tests.scenarios.clusters import (
     accounts_on,
     controller_command,
     created,
-    door_is_open,
     install,
+    webhooks_are_ready,
     webhooks_command,
 )
 
@@ -119,7 +119,9 @@ def opened(folder: Path, schemas: Schemas = SCHEMAS) -> Iterator[Stage]:
             process.start()
             stack.callback(process.stop)
         eventually(
-            lambda: door_is_open(api, (webhooks, controller)), within=90, what="the webhooks answer"
+            lambda: webhooks_are_ready(api, (webhooks, controller)),
+            within=90,
+            what="the webhooks answer",
         )
         foreign.install(api)
         yield Stage(control_plane, api, webhooks, controller, audit, configuration)

@@ -124,11 +124,11 @@ def event(code, user, message="", *, verb="patch"):
         pytest.param(event(422, "system:job-controller", "no"), None, id="not-by-webhooks"),
     ],
 )
-def test_refused_writes_are_told(line, found):
+def test_refused_writes_are_reported(line, found):
     assert [*refused([line], {"me": "ours"})] == ([found] if found else [])
 
 
-def test_how_long_no_reason_is_said_is_measured_from_the_creation_on():
+def test_how_long_no_reason_is_reported_is_measured_from_the_creation_on():
     pending = {"metadata": {"namespace": "ns", "name": "x", "creationTimestamp": OLD}}
     condition = {"type": "QuotaReserved", "status": "False", "message": "because"}
     reasons = Reasons()

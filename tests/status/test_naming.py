@@ -123,7 +123,7 @@ def simulated(others, *words):
         pytest.param("hidden", r"theirs", r"another team|other teams", id="hidden"),
     ],
 )
-def test_a_simulation_tells_a_team_of_others_as_far_as_is_wanted(words, others, unsaid, message):
+def test_a_simulation_shows_a_team_others_as_far_as_is_wanted(words, others, unsaid, message):
     text = simulated(others, "--namespace", "ours", *words)
 
     assert re.search(message, text)

@@ -51,7 +51,7 @@ def test_in_a_strict_queue_all_are_behind_the_head():
     assert line(of, strict=True) == {"w1": None, "small": "w1"}
 
 
-def test_why_a_workload_waits_is_said_from_the_state_as_it_is():
+def test_why_a_workload_waits_is_reported_from_the_state_as_it_is():
     of = settled(queue("q", gpu=4), running("a", "q", gpu=2), workload("w", "q", gpu=3))
     (before,) = why(of).missing
     of.put_workload(running("b", "q", gpu=1))
@@ -116,7 +116,7 @@ def test_the_needs_of_the_one_before(things, text):
     assert behind_text("w", why(of)) == text
 
 
-def test_of_who_is_preempting_it_is_said_for_how_many_it_waits():
+def test_of_a_preemptor_the_number_of_its_victims_is_reported():
     refusal = Refusal("WaitingForPreemptedWorkloads", pending=2)
 
     assert behind_text("w", refusal).endswith("Pending the preemption of 2 workload(s)")

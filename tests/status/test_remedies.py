@@ -203,7 +203,7 @@ def test_candidates_that_are_protected_are_named_with_the_time():
     )
 
 
-def test_nothing_is_told_of_protection_once_it_is_over():
+def test_nothing_is_reported_for_protection_once_it_is_over():
     of = state(
         queue("q", gpu=4, opt_ins=OptIns(protection=Protection(preemption=60))),
         running("a", "q", gpu=4, at=100),

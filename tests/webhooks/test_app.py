@@ -392,7 +392,7 @@ def test_an_answer_that_may_have_come_too_late_is_counted(took, late):
         pytest.param("?timeout=2s", 1.7, False, id="with-less-patience"),
     ],
 )
-def test_deciding_is_told_when_the_caller_is_about_to_stop_waiting(query, seconds, left):
+def test_deciding_knows_when_the_caller_is_about_to_stop_waiting(query, seconds, left):
     clock, seen = FakeClock(), []
 
     async def answer(body, out_of_time):

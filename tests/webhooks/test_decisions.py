@@ -305,7 +305,7 @@ def test_hostile_jobs_are_refused_with_a_reason_or_pass(tmp_path, shape, path):
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
-def test_a_pod_that_is_none_is_told_where(tmp_path, path):
+def test_a_pod_that_is_none_gets_the_place(tmp_path, path):
     body = json.dumps(envelope(object=in_a_queue(HOSTILE["containers-are-texts"])))
 
     answered = response(ask(client_with(tmp_path), path, body))

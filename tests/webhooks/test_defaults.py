@@ -81,7 +81,7 @@ async def test_a_kind_that_is_not_there_is_not_waited_for_and_found_when_it_come
         assert (before, queues.namespaces) == (frozenset(), {"team-a"})
 
 
-async def test_a_list_that_does_not_come_does_not_keep_the_door_shut():
+async def test_a_list_that_does_not_come_does_not_block_reviews():
     async with watching(hangs=True) as (_, clock, queues, watch, _):
         waiting = asyncio.ensure_future(watch.first_list())
         await clock.advance(FIRST_LIST_SECONDS + 1)

@@ -195,7 +195,7 @@ async def test_kinds_that_come_later_are_found():
         assert (before, case.denials()) == ([], ["no"])
 
 
-async def test_nothing_is_decided_before_the_api_server_has_said_what_there_is():
+async def test_nothing_is_decided_before_the_api_server_has_listed_its_objects():
     case = Case(NEW)
     case.create(NEW, spec=spec())
     case.client.away = 1

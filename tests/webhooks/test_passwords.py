@@ -90,7 +90,7 @@ def test_a_file_that_cannot_be_used_changes_nothing_and_is_not_quoted(tmp_path, 
     assert passwords.of("ghcr.io/a") == f"Basic {SECRET}"
 
 
-def test_a_file_that_is_gone_is_said(tmp_path):
+def test_a_file_that_is_gone_is_reported(tmp_path):
     with pytest.raises(ConfigurationError, match="cannot read"):
         Passwords(tmp_path / "gone").read()
 
@@ -103,7 +103,7 @@ def test_without_a_file_there_are_none():
 
 
 @pytest.mark.anyio
-async def test_the_door_reads_the_file_and_follows_it(tmp_path):
+async def test_the_webhook_reads_the_file_and_follows_it(tmp_path):
     file = tmp_path / ".dockerconfigjson"
     given = {"registries": ("ghcr.io",), "registry_credentials": str(file)}
     server = WebhookServer(settings=Settings(**given, reload_seconds=0.01))

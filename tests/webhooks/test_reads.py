@@ -253,7 +253,7 @@ class Everything(FakeClient):
 
 
 @asynccontextmanager
-async def door_of_a_namespace():
+async def webhook_of_a_namespace():
     """What a policy of `team-a` is told at admission, where the webhooks may read everything."""
     client = Everything(resources=[CONFIG_MAPS, NODES, SECRETS])
     for namespace, word in (("team-a", "own"), ("team-b", "other")):
@@ -314,7 +314,7 @@ def local_review(namespace):
     ],
 )
 async def test_a_policy_of_a_namespace_reads_that(expression, expected):
-    async with door_of_a_namespace() as (evaluate, _):
+    async with webhook_of_a_namespace() as (evaluate, _):
         message, _ = await evaluate(expression)
 
     assert message.endswith(f": {expected}")
@@ -329,8 +329,8 @@ async def test_a_policy_of_a_namespace_reads_that(expression, expected):
         local_review(""),
     ],
 )
-async def test_a_policy_of_a_namespace_is_told_of_nothing_else(expression):
-    async with door_of_a_namespace() as (evaluate, client):
+async def test_a_policy_of_a_namespace_receives_nothing_else(expression):
+    async with webhook_of_a_namespace() as (evaluate, client):
         message, _ = await evaluate(expression)
 
     assert "a policy of namespace `team-a` cannot access" in message
@@ -348,7 +348,7 @@ async def test_a_policy_of_a_namespace_is_told_of_nothing_else(expression):
     ],
 )
 async def test_a_policy_of_a_namespace_that_asks_further_says_nothing(expression):
-    async with door_of_a_namespace() as (evaluate, client):
+    async with webhook_of_a_namespace() as (evaluate, client):
         message, _ = await evaluate(expression)
 
     assert "other" not in message

@@ -159,7 +159,7 @@ async def test_other_registries_are_not_asked(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["registry", "", "ghcr.io/team", "ftp://ghcr.io", "a b.c"])
-def test_a_registry_that_is_none_is_said_at_once(tmp_path, text):
+def test_a_registry_that_is_none_is_reported_at_once(tmp_path, text):
     with pytest.raises(ConfigurationError, match="is not a registry"):
         Registries(Registry(), AskingPolicies(tmp_path).lookups, [text])
 
@@ -286,7 +286,7 @@ async def test_a_password_is_not_sent_in_the_clear(tmp_path):
         ),
     ],
 )
-async def test_a_refused_password_is_said_and_not_shown(tmp_path, given, message):
+async def test_a_refused_password_is_reported_and_not_shown(tmp_path, given, message):
     auths = {name: {"username": "me", "password": word} for name, word in given.items()}
     answer = await credentials(tmp_path, Closed(), auths)
     assert message in answer

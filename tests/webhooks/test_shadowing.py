@@ -188,7 +188,7 @@ def loaded(*documents):
     return PolicySet(found.policies, namespaces=without_cluster).known
 
 
-def test_a_shadow_is_told_apart_by_what_it_may_replace():
+def test_a_shadow_is_distinguished_by_what_it_may_replace():
     world = World()
 
     assert [Shadow(p, world.policies).of for p in world.policies.shadows] == ["p"]

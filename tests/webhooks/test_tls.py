@@ -38,7 +38,7 @@ async def test_it_speaks_http_1_over_tls_1_3_without_tickets():
         assert connection.tls.session.has_ticket is False
 
 
-async def test_tls_1_2_is_spoken():
+async def test_tls_1_2_is_accepted():
     settings = {"maximum_version": ssl.TLSVersion.TLSv1_2}
     async with running_server(echo) as server, server.connection(**settings) as connection:
         assert (await connection.post(b"{}"))[0] == 200

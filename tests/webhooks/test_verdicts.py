@@ -52,7 +52,7 @@ def verdict_of():
     return verdict_of
 
 
-def test_a_job_is_told_what_the_snapshot_says(verdict_of):
+def test_a_job_gets_the_verdict_of_the_snapshot(verdict_of):
     assert verdict_of() == STARTS
 
 
@@ -65,14 +65,14 @@ def test_a_job_is_told_what_the_snapshot_says(verdict_of):
         pytest.param({"namespace": None}, id="an-unknown-namespace"),
     ],
 )
-def test_a_job_is_told_nothing_where_nothing_is_known(verdict_of, known):
+def test_a_job_gets_no_message_where_nothing_is_known(verdict_of, known):
     assert verdict_of(**known) == ""
 
 
 @pytest.mark.parametrize(
     ("broken", "event"), [("Outlook", "outlook_failed"), ("verdict", "verdict_failed")]
 )
-def test_an_error_is_logged_and_nothing_is_said(verdict_of, monkeypatch, broken, event):
+def test_an_error_is_logged_and_nothing_is_reported(verdict_of, monkeypatch, broken, event):
     def fail(*_arguments, **_named):
         raise ZeroDivisionError
 
@@ -97,7 +97,7 @@ def test_a_review_does_not_wait_for_the_plan_of_another():
     assert (meanwhile, verdicts(job_j)) == ("", STARTS)
 
 
-def test_a_job_that_cannot_be_read_is_told_nothing(verdict_of):
+def test_a_job_that_cannot_be_read_gets_no_message(verdict_of):
     """Its own rules say whether it is denied: what it can expect must not."""
     body = queued(foreign("RayCluster", "odd", ray_cluster(1)))
     body["spec"]["headGroupSpec"]["template"] = "odd"

@@ -168,7 +168,7 @@ async def test_an_answer_that_is_too_long_is_none(tmp_path):
     assert f"the answer has more than {MOST_BYTES} bytes" in answer
 
 
-async def test_a_server_that_is_not_there_is_said(tmp_path):
+async def test_a_server_that_is_not_there_is_reported(tmp_path):
     async with asking(tmp_path) as (policies, _):
         gone = Web(policies.fetcher, policies.lookups, ["http://127.0.0.1:1"])
         answer = await policies.evaluate('http.Get("http://127.0.0.1:1/a").name', http=gone)
@@ -195,6 +195,6 @@ async def test_authorities_are_those_of_the_policy(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["inventory", "ftp://a/b", "https://a/b?c=d", "https://u:p@a/"])
-def test_an_address_that_is_none_is_said_at_once(tmp_path, text):
+def test_an_address_that_is_none_is_reported_at_once(tmp_path, text):
     with pytest.raises(ConfigurationError, match="is not a URL that policies can call"):
         Web(Fetcher({}), AskingPolicies(tmp_path).lookups, [text])

@@ -11,7 +11,7 @@ EVENTFUL = (5, 8, 20, 21, 29, 33, 43, 48, 52, 55)
 
 
 @pytest.mark.parametrize("seed", EVENTFUL)
-async def test_what_is_said_happens(seed):
+async def test_predictions_come_true(seed):
     outcome = await run(trial_of(seed))
 
     assert any(predicted and predicted[0] for predicted in outcome.predicted.values())

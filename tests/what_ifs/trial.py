@@ -28,22 +28,22 @@ LONG = 5_000_000
 """Seconds after which everything has happened."""
 
 
-def queue(chance, name, flavors):
+def queue(rng, name, flavors):
     """A ClusterQueue with random quotas and policies."""
     options = ["Never", "LowerPriority", "LowerOrNewerEqualPriority"]
-    cohort = "all" if chance.random() < 0.7 else ""
-    preemption = {"withinClusterQueue": chance.choice(options)}
+    cohort = "all" if rng.random() < 0.7 else ""
+    preemption = {"withinClusterQueue": rng.choice(options)}
     if cohort:
-        preemption["reclaimWithinCohort"] = chance.choice(["Never", "LowerPriority", "Any"])
+        preemption["reclaimWithinCohort"] = rng.choice(["Never", "LowerPriority", "Any"])
     quotas = []
     for flavor in flavors:
-        quota = {"name": GPU, "nominalQuota": chance.randint(2, 8)}
-        if cohort and chance.random() < 0.4:
-            quota["borrowingLimit"] = chance.randint(0, 6)
+        quota = {"name": GPU, "nominalQuota": rng.randint(2, 8)}
+        if cohort and rng.random() < 0.4:
+            quota["borrowingLimit"] = rng.randint(0, 6)
         quotas.append({"name": flavor, "resources": [quota]})
     annotations = {}
-    if chance.random() < 0.25:
-        annotations["policyd.io/reserve-after"] = f"{chance.randint(5, 300)}m"
+    if rng.random() < 0.25:
+        annotations["policyd.io/reserve-after"] = f"{rng.randint(5, 300)}m"
     return {
         "apiVersion": KUEUE,
         "kind": "ClusterQueue",
@@ -51,9 +51,9 @@ def queue(chance, name, flavors):
         "spec": {
             "cohortName": cohort,
             "namespaceSelector": {},
-            "queueingStrategy": chance.choice(["BestEffortFIFO", "BestEffortFIFO", "StrictFIFO"]),
+            "queueingStrategy": rng.choice(["BestEffortFIFO", "BestEffortFIFO", "StrictFIFO"]),
             "preemption": preemption,
-            "fairSharing": {"weight": str(chance.randint(1, 4))},
+            "fairSharing": {"weight": str(rng.randint(1, 4))},
             "resourceGroups": [{"coveredResources": [GPU], "flavors": quotas}],
         },
     }
@@ -83,17 +83,17 @@ def flavor_and_node(name):
     }
 
 
-def job(chance, name, queues, *, declares=True):
+def job(rng, name, queues, *, declares=True):
     """A Job that runs for a random time, and may be stopped before by its limit."""
-    runs = chance.randint(EARLIEST, LATEST)
-    labels = {"kueue.x-k8s.io/queue-name": chance.choice(queues)}
-    if chance.random() < 0.5:
-        labels["kueue.x-k8s.io/priority-class"] = chance.choice(["low", "high"])
-    if declares and chance.random() < 0.3:
+    runs = rng.randint(EARLIEST, LATEST)
+    labels = {"kueue.x-k8s.io/queue-name": rng.choice(queues)}
+    if rng.random() < 0.5:
+        labels["kueue.x-k8s.io/priority-class"] = rng.choice(["low", "high"])
+    if declares and rng.random() < 0.3:
         labels["kueue.x-k8s.io/max-exec-time-seconds"] = str(
-            chance.randint(EARLIEST, 2 * LATEST) // 10 * 10 + 7
+            rng.randint(EARLIEST, 2 * LATEST) // 10 * 10 + 7
         )
-    requests = {GPU: str(chance.choice([1, 1, 2, 2, 3, 4, 5, 7]))}
+    requests = {GPU: str(rng.choice([1, 1, 2, 2, 3, 4, 5, 7]))}
     container = {"name": "c", "image": "i", "resources": {"limits": requests}}
     metadata = {}
     if declares:
@@ -141,10 +141,10 @@ class Trial:
 
 def trial_of(seed):
     """Make a trial of a number."""
-    chance, made = Random(seed), Trial(seed)
-    flavors = FLAVORS[: chance.randint(1, 2)]
-    names = [f"q{n}" for n in range(chance.randint(1, 3))]
-    queues = [queue(chance, name, flavors) for name in names]
+    rng, made = Random(seed), Trial(seed)
+    flavors = FLAVORS[: rng.randint(1, 2)]
+    names = [f"q{n}" for n in range(rng.randint(1, 3))]
+    queues = [queue(rng, name, flavors) for name in names]
     made.objects = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}},
         *(each for name in flavors for each in flavor_and_node(name)),
@@ -160,58 +160,58 @@ def trial_of(seed):
         *queues,
         *map(local_queue, names),
     ]
-    if chance.random() < 0.3:
+    if rng.random() < 0.3:
         api, strategies = "config.kueue.x-k8s.io/v1beta2", ["LessThanOrEqualToFinalShare"]
         fair = {"preemptionStrategies": strategies}
         made.configuration = [{"apiVersion": api, "kind": "Configuration", "fairSharing": fair}]
-    made.declared = chance.random() >= 0.03
-    count = chance.randint(6, 12)
-    times = sorted(chance.sample(range(10, AGES, 5), count))
-    silent = set() if made.declared else {chance.randrange(count)}
+    made.declared = rng.random() >= 0.03
+    count = rng.randint(6, 12)
+    times = sorted(rng.sample(range(10, AGES, 5), count))
+    silent = set() if made.declared else {rng.randrange(count)}
     made.jobs = [
-        (at, job(chance, f"j{n}", names, declares=n not in silent)) for n, at in enumerate(times)
+        (at, job(rng, f"j{n}", names, declares=n not in silent)) for n, at in enumerate(times)
     ]
-    made.asked = times[-1] + chance.randint(10, 9_999)
-    made.change = chance.choice(CHANGES)(chance, queues, names, made.jobs)
+    made.asked = times[-1] + rng.randint(10, 9_999)
+    made.change = rng.choice(CHANGES)(rng, queues, names, made.jobs)
     return made
 
 
-def submission(chance, _queues, names, _jobs):
-    return {"submitted": [job(chance, "new", names)]}
+def submission(rng, _queues, names, _jobs):
+    return {"submitted": [job(rng, "new", names)]}
 
 
-def other_quota(chance, queues, _names, _jobs):
-    chosen = chance.choice(queues)
+def other_quota(rng, queues, _names, _jobs):
+    chosen = rng.choice(queues)
     quotas = [
-        {**each, "resources": [{**each["resources"][0], "nominalQuota": chance.randint(1, 16)}]}
+        {**each, "resources": [{**each["resources"][0], "nominalQuota": rng.randint(1, 16)}]}
         for each in chosen["spec"]["resourceGroups"][0]["flavors"]
     ]
     return applied(chosen, {"resourceGroups": [{"coveredResources": [GPU], "flavors": quotas}]})
 
 
-def other_policy(chance, queues, _names, _jobs):
-    chosen = chance.choice(queues)
+def other_policy(rng, queues, _names, _jobs):
+    chosen = rng.choice(queues)
     reclaim = {"reclaimWithinCohort": "Any"} if chosen["spec"]["cohortName"] else {}
     return applied(chosen, {"preemption": {"withinClusterQueue": "LowerPriority", **reclaim}})
 
 
-def hold(chance, queues, names, _jobs):
-    chosen = chance.choice([*queues, *map(local_queue, names)])
+def hold(rng, queues, names, _jobs):
+    chosen = rng.choice([*queues, *map(local_queue, names)])
     return applied(chosen, {"stopPolicy": "Hold"})
 
 
-def other_weight(chance, queues, _names, _jobs):
-    weight = {"fairSharing": {"weight": str(chance.randint(1, 9))}}
-    return applied(chance.choice(queues), weight)
+def other_weight(rng, queues, _names, _jobs):
+    weight = {"fairSharing": {"weight": str(rng.randint(1, 9))}}
+    return applied(rng.choice(queues), weight)
 
 
-def deletion(chance, _queues, _names, jobs):
-    return {"deleted": [f"job/{chance.choice(jobs)[1]['metadata']['name']}"]}
+def deletion(rng, _queues, _names, jobs):
+    return {"deleted": [f"job/{rng.choice(jobs)[1]['metadata']['name']}"]}
 
 
-def new_queue(chance, queues, _names, _jobs):
+def new_queue(rng, queues, _names, _jobs):
     flavors = [each["name"] for each in queues[0]["spec"]["resourceGroups"][0]["flavors"]]
-    return {"applied": [queue(chance, "q9", flavors)]}
+    return {"applied": [queue(rng, "q9", flavors)]}
 
 
 CHANGES = (

@@ -82,7 +82,7 @@ def reason_of(given, **around):
     ],
 )
 @pytest.mark.gate("AdmissionGatedBy")
-def test_the_first_obstacle_is_told(given, around, reason):
+def test_the_first_obstacle_is_reported(given, around, reason):
     assert reason_of(given, **around) == reason
 
 

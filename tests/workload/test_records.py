@@ -135,7 +135,7 @@ def test_one_that_was_stopped_is_pending_again_and_keeps_what_it_ran():
         ),
     ],
 )
-def test_a_state_is_told(of, state):
+def test_a_state_is_reported(of, state):
     assert record_of(of, now=START).state == state
 
 
@@ -158,7 +158,7 @@ def test_conditions_come_in_the_order_in_which_they_changed():
     ]  # fmt: skip
 
 
-def test_checks_are_told_with_their_messages():
+def test_checks_are_reported_with_their_messages():
     status = {"admissionChecks": [{"name": "nodes", "state": "Retry", "message": "none left"}]}
     of = msgspec.convert({"status": status}, Workload)
 

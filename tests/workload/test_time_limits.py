@@ -53,7 +53,7 @@ async def test_a_job_whose_pods_take_too_long_makes_room_and_comes_again():
         assert not world.suspended("stuck")
 
 
-async def test_that_pods_begin_is_said_with_whatever_comes_first_and_costs_no_write_of_its_own():
+async def test_the_start_of_pods_is_reported_with_the_next_write():
     counts = []
     for ready in (None, ReadyRules(timeout=60)):
         world = furnished(ready=ready)

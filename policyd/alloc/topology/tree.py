@@ -201,7 +201,7 @@ class TopologyTree:
                     self.children[above].append(domain)
 
     def sum_up(self, column: Column, below: int = -1) -> None:
-        """Give each domain above a level, the lowest if none is said, the sum of those in it."""
+        """Give each domain above a level, by default the lowest, the sum of those in it."""
         self.settle()
         amount, children = column.__getitem__, self.children
         for level in reversed(self.at[:below]):

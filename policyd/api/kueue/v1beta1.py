@@ -31,7 +31,7 @@ MOST_DOMAINS: Final = 100_000
 
 
 class UnconvertibleError(PolicydError):
-    """An object is not as its version has it, or cannot be said in the other one.
+    """An object is not as its version has it, or has no form in the other one.
 
     Attributes:
         place: The field, if it is known: `spec.admissionChecks`.

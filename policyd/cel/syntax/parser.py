@@ -290,7 +290,7 @@ class _Parser:
         mistakes = len(self.tokens.issues)
         arguments = tuple(self.brackets.elements(")", self.expression, trailing=False))
         call = ast.Call(opening, function, target, arguments)
-        # Of arguments with a mistake, nothing more needs to be said.
+        # Arguments with a mistake get no further findings.
         if not is_macro(call, self.macros) or len(self.tokens.issues) > mistakes:
             return call
         try:

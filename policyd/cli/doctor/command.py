@@ -38,7 +38,7 @@ CHECKS: Checks = {
 }
 """All checks, in their order."""
 WITHOUT_RIGHTS: Final = frozenset({"visibility"})
-"""Checks that anybody can make: they say nothing of the rest."""
+"""Checks that need no permission: their success does not show that the others succeed."""
 
 
 class NothingCheckedError(PolicydError):

@@ -99,7 +99,7 @@ async def _webhooks(cluster: CheckedCluster) -> list[Webhook]:
     """Return all webhooks.
 
     Raises:
-        SkippedCheckError: If there are none, which the check of the registration has said.
+        SkippedCheckError: If there are none, which the check of the registration reports.
     """
     found = [await _configuration(cluster, resource) for resource in _BOTH]
     webhooks = [webhook for each in found if each for webhook in each.webhooks]
@@ -120,11 +120,11 @@ async def registration(cluster: CheckedCluster) -> AsyncIterator[InstallationPro
         found += configuration.webhooks
     bundles = {each.client_config.ca_bundle for each in found}
     if len(bundles) > 1:
-        message = "their webhooks have different CA bundles: somebody else has changed them"
+        message = "their webhooks have different CA bundles: something else has changed them"
         yield _wrong(f"webhook configurations {NAME}", message)
     called = {(each.client_config.url.rpartition("/")[0], service(each)) for each in found}
     if len(called) > 1:
-        message = "their webhooks lead to different servers: somebody else has changed them"
+        message = "their webhooks lead to different servers: something else has changed them"
         yield _wrong(f"webhook configurations {NAME}", message)
 
 

@@ -1,7 +1,7 @@
 """Jobs in the file of a simulation: they queue as they do in a cluster, where a Workload is made.
 
-Kinds that are suspended are simulated. Pods, and what makes pods of its own, are told apart from
-them, since only a cluster makes the groups that they queue in.
+Kinds that are suspended are simulated. Pods, and what makes pods of its own, are distinguished
+from them, since only a cluster makes the groups that they queue in.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -61,7 +61,7 @@ def job_workloads(
         past: Whether jobs count that have finished, or that name no queue.
     """
     objects = list(objects)
-    standing = {
+    stored = {
         (owner.kind, each.metadata.namespace, owner.name)
         for each in workloads
         for owner in each.metadata.owner_references
@@ -72,7 +72,7 @@ def job_workloads(
         if not isinstance(metadata, dict):
             continue
         namespace, name = metadata.get("namespace") or "default", metadata.get("name")
-        if (each["kind"], str(namespace), str(name)) not in standing:
+        if (each["kind"], str(namespace), str(name)) not in stored:
             yield from _workload(each, classes, left_out, past=past)
 
 

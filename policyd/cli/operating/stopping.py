@@ -252,7 +252,7 @@ _OPTIONS = together(
     CONTEXT,
     click.option("-n", "--namespace", default="", help="Their namespace.  [the context's]"),
     click.option(
-        "--dry-run", is_flag=True, help="Have the API server check it, and store nothing."
+        "--dry-run", is_flag=True, help="Let the API server check the change, but do not store it."
     ),
     TEXT_OR_JSON,
 )
@@ -260,9 +260,12 @@ _OPTIONS = together(
 
 @click.command("stop")
 @_OPTIONS
-@click.option("--drain", is_flag=True, help="Of queues: also evict the workloads that have quota.")
+@click.option("--drain", is_flag=True, help="For queues: also evict the workloads that have quota.")
 @click.option(
-    "--reason", default="", metavar="TEXT", help="Of jobs and Workloads: why, for their users."
+    "--reason",
+    default="",
+    metavar="TEXT",
+    help="For jobs and Workloads: the reason, shown to their users.",
 )
 def stop(*, drain: bool, reason: str, **given: Unpack[_Given]) -> None:
     r"""Stop queues, or the workloads of jobs, until they are resumed.

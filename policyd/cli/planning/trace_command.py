@@ -51,9 +51,7 @@ class Planning(TypedDict):
 
 
 PLANNING = together(
-    click.option(
-        "--trace", type=STORED_FILE, metavar="FILE", help="Jobs to simulate, as they came once."
-    ),
+    click.option("--trace", type=STORED_FILE, metavar="FILE", help="Recorded jobs to simulate."),
     click.option(
         "--trace-format",
         "form",
@@ -68,7 +66,9 @@ PLANNING = together(
         help=f"Columns of the trace by name. Fields: {', '.join(NAMES)}.",
     ),
     click.option(
-        "--gpus", type=click.IntRange(min=1), help="Make a cluster with a quota of so many GPUs."
+        "--gpus",
+        type=click.IntRange(min=1),
+        help="Make a cluster with a quota of this number of GPUs.",
     ),
     click.option("--nodes", metavar="NxM", help="Make a cluster of N nodes with M GPUs each."),
     click.option("--resource", default=GPU, show_default=True, help="The resource of the figures."),
@@ -77,26 +77,31 @@ PLANNING = together(
         "begin",
         default="",
         metavar="TIME",
-        help="Leave out the trace before a time, or a duration such as 30d.",
+        help="Skip the trace before a time, or its first part, such as 30d.",
     ),
-    click.option("--span", default="", metavar="DURATION", help="How much of the trace, as 7d."),
+    click.option(
+        "--span",
+        default="",
+        metavar="DURATION",
+        help="Length of the simulated part of the trace, such as 7d.",
+    ),
     click.option(
         "--load",
         type=click.FloatRange(min=0, min_open=True),
-        help="Part of the GPU time that jobs ask for: 0.9.  [as they came]",
+        help="Fraction of the GPU time that jobs request, such as 0.9.  [as recorded]",
     ),
     click.option(
         "--seed",
         type=click.IntRange(min=0),
         default=0,
         show_default=True,
-        help="Other failures, and other orders of the jobs of a day; 0 leaves them as they came.",
+        help="Seed of failures, and of the order of jobs within a day; 0 keeps the recorded order.",
     ),
     click.option(
         "--failures",
         default="",
         metavar="MTBF/MTTR",
-        help="Time between the failures of a node, and until it is repaired: 30d/4h.",
+        help="Mean time between failures of a node, and time to repair, such as 30d/4h.",
     ),
     click.option("--gantt", is_flag=True, help="Show when each job ran."),
     click.option(
@@ -239,7 +244,7 @@ def cluster_objects(file: str | None, options: Planning, jobs: Sequence[TracedJo
     """Return the objects of a file, or of the cluster that is to be made.
 
     Raises:
-        PolicydError: If it is not said which.
+        PolicydError: If neither is given.
     """
     sizes = [ClusterSize(gpus=options["gpus"])] if options["gpus"] else []
     sizes += [size_of_nodes(options["nodes"])] if options["nodes"] else []

@@ -75,9 +75,9 @@ def _dumped(file: str, resource: str, left_out: LeftOut) -> Iterator[TracedJob]:
     objects = scenario_objects(file)
     skipped = SkippedJobs(Names(others="names", reader=""))
     workloads = list(scenario_workloads(objects))
-    standing = {_identity(each): each for each in objects}
+    by_identity = {_identity(each): each for each in objects}
     for workload in (*workloads, *job_workloads(objects, workloads, skipped, past=True)):
-        job = _past(workload, standing, resource, left_out)
+        job = _past(workload, by_identity, resource, left_out)
         if job is not None:
             yield job
     for sentence in skipped.sentences:
@@ -91,14 +91,14 @@ def _identity(given: Mapping[str, Json]) -> tuple[str, str, str]:
 
 def _past(
     workload: kueue.Workload,
-    standing: Mapping[tuple[str, str, str], Mapping[str, Json]],
+    by_identity: Mapping[tuple[str, str, str], Mapping[str, Json]],
     resource: str,
     left_out: LeftOut,
 ) -> TracedJob | None:
     """Return a workload as it ran; None if it is not known how long, or if it uses no GPU."""
     metadata = workload.metadata
     owners = [(each.kind, metadata.namespace, each.name) for each in metadata.owner_references]
-    job = next((standing[each] for each in owners if each in standing), {})
+    job = next((by_identity[each] for each in owners if each in by_identity), {})
     seconds = _seconds(workload, job)
     if seconds is None:
         left_out.note(f"they have not ended, and no annotation `{RUN_FOR}` says how long they run")

@@ -12,7 +12,7 @@ import msgspec
 from policyd.cli.clusters import connection_for
 from policyd.cli.formats.files import FILE, text_of
 from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
-from policyd.cli.questions.pages import Output, Page, same, unless_stopped, watch
+from policyd.cli.questions.pages import OUTPUT, Output, Page, same, unless_stopped, watch
 from policyd.clock import SystemClock
 from policyd.errors import PolicydError
 from policyd.kube.client import Reader
@@ -62,14 +62,7 @@ SHARED = together(
         metavar="FILE",
         help="Read a queue snapshot from a file, or -, instead of asking a cluster.",
     ),
-    click.option(
-        "-o",
-        "--output",
-        type=click.Choice(["table", "wide", "json", "yaml"]),
-        default="table",
-        show_default=True,
-        help="For people, with more columns, or for programs.",
-    ),
+    OUTPUT,
     click.option(
         "-w",
         "--watch",
@@ -93,7 +86,7 @@ class Question(Generic[T]):
     Attributes:
         of_cluster: Asks a cluster, for a namespace.
         of_file: Asks a snapshot that was kept; None if the command needs a cluster.
-        lines: Writes an answer for people; without lines, `empty` is said.
+        lines: Writes an answer for people; without lines, `empty` is printed.
         empty: What to say of an answer that has nothing.
         version: Returns what of an answer is another when it is to be printed again.
     """

@@ -1,4 +1,4 @@
-"""`policyd events`: what happened in queues."""
+"""`policyd events`: the events of queues, and of their workloads and jobs."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -31,11 +31,12 @@ class _Given(Asking):
 @ALL_NAMESPACES
 @click.option("--queue", default="", help="Only those of this LocalQueue or ClusterQueue.")
 def command(**given: Unpack[_Given]) -> None:
-    r"""Show what happened in queues: admissions, preemptions, evictions, the latest last.
+    r"""Show events of queues in chronological order: admissions, preemptions, evictions.
 
-    Shown are the events of queues and Workloads, and those that the controller has recorded on
-    jobs and pods. An event of a Workload is shown as of its job. KIND/NAME, such as job/train,
-    leaves only those of one job and its Workloads; --queue those of a queue and its workloads.
+    The list contains the events of queues and Workloads, and those that the controller records
+    on jobs and pods. An event of a Workload is shown with the name of its job. KIND/NAME, such
+    as job/train, selects the events of one job and its Workloads; --queue those of a queue and
+    its workloads.
 
     The API server keeps events for an hour, unless configured otherwise.
 

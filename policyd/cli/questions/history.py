@@ -47,19 +47,19 @@ class _Given(Asking):
     "-A", "--all-namespaces", "everywhere", is_flag=True, help="Workloads of all namespaces."
 )
 @click.option("--queue", default="", help="Only those of this LocalQueue or ClusterQueue.")
-@click.option("--user", default="", help="Only those that name this person as their owner.")
+@click.option("--user", default="", help="Only those of this owner.")
 @click.option(
     "--since",
     type=MOMENT,
     help="Only those that had not ended by then: a time, or how long ago, such as 90m or 7d.",
 )
 def command(**given: Unpack[_Given]) -> None:
-    r"""List what ran: when and where, how long it waited, and who preempted it.
+    r"""List past and running jobs: when and where they ran, how long they waited, and preemptors.
 
-    It is read from Workloads and their conditions, with the rights of the user: from those that
-    still exist. Finished ones are kept until their job is deleted, or for as long as
-    `objectRetentionPolicies` says. WAITED and RAN are sums over all evictions. WHERE has nodes
-    if a topology placed the pods; otherwise, it has the flavors.
+    The command reads the Workloads that still exist, with the permissions of the user.
+    Finished Workloads are kept until their job is deleted, or as long as
+    `objectRetentionPolicies` allows. WAITED and RAN are sums over all evictions. WHERE shows
+    nodes if a topology placed the pods, and otherwise flavors.
 
     Exits with 0, or 2 if the cluster cannot be asked.
 

@@ -74,12 +74,13 @@ class JobAnswer(Value, frozen=True, rename="camel"):
 @click.argument("job", metavar="KIND/NAME")
 @SHARED
 def command(job: str, **given: Unpack[Asking]) -> None:
-    r"""Show everything about one job: its place, requests, flavors, nodes, times and conditions.
+    r"""Show all details of a job: position, requests, flavors, nodes, times and conditions.
 
     KIND is a kind of job, such as job, jobset or rayjob, or pod, podgroup or workload, as for
-    `policyd why`. The Workload and the pods of the job are read with the rights of the user.
+    `policyd why`. The command reads the Workload and the pods of the job with the permissions
+    of the user.
 
-    Of a snapshot that was kept, only the place and the reason are shown.
+    With --snapshot, only the position and the reason are shown.
 
     Exits with 0, or 2 if there is no such job or the cluster cannot be asked.
 

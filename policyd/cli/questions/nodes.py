@@ -100,20 +100,20 @@ class _Given(Asking):
     help="How many jobs may be moved so that a pending one finds a place; 0 plans no moves.",
 )
 def command(**given: Unpack[_Given]) -> None:
-    r"""Show nodes in their topology, with the pods on them, free devices and stranded ones.
+    r"""Show nodes in their topology, with their pods, free devices and stranded devices.
 
     \b
-    FREE       devices that no pod requests
-    FRAGMENTS  free devices of nodes of which others are in use
-    STRANDED   free devices that no pending pod can use, however many there are; where none asks
-               for the device: that a pod which takes all of a node's cannot use
-    STRANDED BY  the jobs without whose pods more could be used than these hold
+    FREE         devices that no pod requests
+    FRAGMENTS    free devices of nodes that are partly in use
+    STRANDED     free devices that no pending pod can use; if no pending pod requests the
+                 device: that a pod which requests all devices of a node cannot use
+    STRANDED BY  the jobs that strand them
 
-    Moves are proposals: the fewest jobs that would have to run elsewhere so that a pending
-    workload finds a place. Quota, and taints that keep the pending workload away, are left out.
+    Moves are proposals: the fewest jobs that have to run on other nodes so that a pending
+    workload fits. Quota, and taints that exclude the pending workload, are ignored.
 
-    Nodes and pods are read with the rights of the user. Without the right to list them, and of a
-    snapshot that was kept, the nodes of topologies are shown, without pods.
+    The command reads nodes and pods with the permissions of the user. Without permission to
+    list them, and with --snapshot, it shows the nodes of topologies, without pods.
 
     Exits with 0, or 2 if the cluster cannot be asked.
 

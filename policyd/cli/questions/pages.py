@@ -5,7 +5,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
 import click
 import msgspec
@@ -17,6 +17,14 @@ from policyd.cli.formats.tables import console
 from policyd.kube.errors import ApiError, UnreachableError
 
 Output = Literal["table", "wide", "json", "yaml"]
+OUTPUT: Final = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(get_args(Output)),
+    default="table",
+    show_default=True,
+    help="For people, with more columns, or for programs.",
+)
 
 WATCH_SECONDS: Final = 2.0
 """Between two questions: the controller makes no newer snapshot before."""
@@ -36,8 +44,8 @@ class Page(Generic[T]):
     """How answers are printed: for people by `lines`, for programs as they are.
 
     Attributes:
-        output: For whom.
-        lines: Writes an answer for people; without lines, `empty` is said.
+        output: The format.
+        lines: Writes an answer for people; without lines, `empty` is printed.
         version: Returns what of an answer is another when it is to be printed again.
     """
 

@@ -42,20 +42,20 @@ class _Given(Asking):
 @click.option("--queue", default="", help="Only those of this ClusterQueue or LocalQueue.")
 @click.option("--team", default="", help="Only those of this namespace.")
 def command(**given: Unpack[_Given]) -> None:
-    r"""Show what makes up the place of each pending workload in its ClusterQueue.
+    r"""Show the position of each pending workload in its ClusterQueue, and the reason for it.
 
     \b
-    BY says by what a workload is behind the one before it:
+    BY is the reason why a workload is behind the previous one:
     usage       its LocalQueue used more (admission fair sharing)
-    preemption  others were stopped for the one before it
+    preemption  other workloads were preempted for the previous one
     priority    its priority is lower
-    time        it waits since later
-    uid         all of that is equal
-    first       none is before it
+    time        it has been pending for a shorter time
+    uid         all of these are equal
+    first       there is no previous one
 
-    Where cohorts share fairly, a second table has the shares of ClusterQueues and Cohorts: the
-    lowest has its turn first. Where past usage orders LocalQueues, a third one has what each
-    used, and how fast that decays.
+    If cohorts share fairly, a second table shows the shares of ClusterQueues and Cohorts: the
+    lowest share goes first. If past usage orders LocalQueues, a third table shows the usage of
+    each, and how fast it decays.
 
     Exits with 0, or 2 if the cluster cannot be asked.
 

@@ -40,20 +40,20 @@ class _Given(Asking):
 @ALL_NAMESPACES
 @click.option("--queue", default="", help="Only those of this ClusterQueue or LocalQueue.")
 @click.option("--team", default="", help="Only those of this namespace.")
-@click.option("--user", default="", help="Only those that name this person as their owner.")
-@click.option(
-    "--start", "by_start", is_flag=True, help="The first that is forecast to start first."
-)
+@click.option("--user", default="", help="Only those of this owner.")
+@click.option("--start", "by_start", is_flag=True, help="Sort by the forecast start.")
 def command(**given: Unpack[_Given]) -> None:
-    r"""List pending workloads, queue by queue, in the order in which they will be tried.
+    r"""List the pending workloads of each queue in the order in which they are considered.
 
-    AHEAD is how many are before a workload in its ClusterQueue. Shown are the queues that the
-    namespace submits to, and all that share quota with these. Jobs of other namespaces are
-    named as far as `visibility.otherTeams` of the controller allows. The owner of a job is the
-    label or annotation `policyd.io/owner` of its Workload or pods.
+    AHEAD is the number of workloads before this one in its ClusterQueue. The list contains the
+    queues that the namespace submits to, and all queues that share quota with them. The
+    setting `visibility.otherTeams` of the controller determines how jobs of other namespaces
+    are named. The owner of a job is the label or annotation `policyd.io/owner` of its Workload
+    or pods.
 
-    START is the forecast of when a workload starts: the median, and the interval that holds nine
-    starts of ten. It is `unknown` where nothing can be said, and `-` before the first forecast.
+    START is the forecast of the start: the median, and the interval that contains nine of ten
+    starts. It is `unknown` if there is no forecast for the workload, and `-` before the first
+    forecast.
 
     Exits with 0, or 2 if the cluster cannot be asked.
 

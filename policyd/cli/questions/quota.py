@@ -42,11 +42,11 @@ def command(**given: Unpack[_Given]) -> None:
 
     \b
     NOMINAL    its own quota
-    USED       held by workloads with quota; of a Cohort, by all below it
+    USED       used by workloads with quota; for a Cohort, the sum of its queues and Cohorts
     BORROWED   the part of USED beyond its own quota
-    LENT       the part of its own quota that it could not use now, because others use it
-    AVAILABLE  what it could still use, borrowing included
-    PENDING    what its pending workloads request of the resource, of whatever flavor
+    LENT       the part of its own quota that it cannot use now, because others use it
+    AVAILABLE  quota that it could still use, borrowing included
+    PENDING    requests of its pending workloads for the resource, of any flavor
 
     Exits with 0, or 2 if the cluster cannot be asked.
 

@@ -38,14 +38,14 @@ class _Given(Asking):
     help="What comes first: most pending, longest waiting, largest share in use, or the names.",
 )
 def command(**given: Unpack[_Given]) -> None:
-    r"""Show how loaded ClusterQueues are, those with most pending workloads first.
+    r"""Show the load of ClusterQueues, those with the most pending workloads first.
 
     \b
     RUNNING  workloads with quota
-    PENDING  workloads without
-    OLDEST   how long the longest waiting one is pending
-    other    of each resource, of all flavors together: used/nominal (share of its own quota);
-             more than 100% is borrowed; with -o wide, also what is pending
+    PENDING  pending workloads
+    OLDEST   the longest time that one of them is pending
+    other    for each resource, of all flavors together: used/nominal (share of its own quota);
+             more than 100% is borrowed; with -o wide, also the requests of pending workloads
 
     Exits with 0, or 2 if the cluster cannot be asked.
 

@@ -24,7 +24,7 @@ from policyd.cli.formats.scenarios import scenario_objects, scenario_state, seco
 from policyd.cli.formats.tables import show_table
 from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
 from policyd.cli.questions.listing import queue_objects, submitted_objects
-from policyd.cli.questions.pages import Output, show_values
+from policyd.cli.questions.pages import OUTPUT, Output, show_values
 from policyd.clock import SystemClock
 from policyd.errors import PolicydError
 from policyd.kube.http_client import HttpClient
@@ -86,7 +86,7 @@ class DifferenceAnswer(Value, frozen=True, rename="camel"):
         job: `Kind/name` of its job; empty if it stands for itself.
         cluster_queue: Its queue.
         change: What differs.
-        seconds: How much later it starts, negative for earlier; null if that cannot be said.
+        seconds: How much later it starts, negative for earlier; null if unknown.
         before: What happens as things are; null if it is not there.
         after: What happens after the change; null if it is not there.
     """
@@ -120,9 +120,9 @@ class WhatIfAnswer(Value, frozen=True, rename="camel"):
         now: The moment from which on seconds count.
         differences: By the time of the start after the change.
         same: How many workloads nothing changes for.
-        unknown: For how many that cannot be said.
+        unknown: For how many the difference is unknown.
         unclear: Workloads whose end is unknown, and after whose start their queues are.
-        unordered: ClusterQueues that past usage orders, of which nothing can be said.
+        unordered: ClusterQueues that past usage orders, which have no answer.
     """
 
     now: str
@@ -151,22 +151,22 @@ class _Given(ContextOptions):
 
 _CHANGES = together(
     click.option(
-        "--submit", multiple=True, type=FILE, metavar="FILE", help="Jobs or Workloads that come."
+        "--submit", multiple=True, type=FILE, metavar="FILE", help="Jobs or Workloads to submit."
     ),
     click.option(
         "--apply",
         multiple=True,
         type=FILE,
         metavar="FILE",
-        help="New objects, or the fields to change of those that are there.",
+        help="New objects, or fields to change in existing objects.",
     ),
     click.option(
         "--delete",
         multiple=True,
         metavar="KIND/NAME",
-        help="An object that goes, such as job/train or workload/team-a/w.",
+        help="An object to delete, such as job/train or workload/team-a/w.",
     ),
-    click.option("--lose-node", multiple=True, metavar="NAME", help="A node that goes."),
+    click.option("--lose-node", multiple=True, metavar="NAME", help="A node to delete."),
 )
 
 
@@ -181,42 +181,37 @@ _CHANGES = together(
     "--dump", type=FILE, metavar="FILE", help="Read objects from a file, or -, not a cluster."
 )
 @CONFIG
-@click.option("--until", default="", metavar="DURATION", help="How far to look, such as 24h.")
+@click.option(
+    "--until", default="", metavar="DURATION", help="End of the simulation, such as 24h from now."
+)
 @click.option(
     "--assume",
     default="",
     metavar="DURATION",
-    help="How long jobs run that declare nothing.  [that is unknown]",
+    help="Run time of jobs that declare none.  [unknown]",
 )
 @click.option(
-    "-a", "--all", "everything", is_flag=True, help="Workloads that stay as they are, too."
+    "-a", "--all", "everything", is_flag=True, help="Show workloads without a difference, too."
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "wide", "json", "yaml"]),
-    default="table",
-    show_default=True,
-    help="For people, with more columns, or for programs.",
-)
+@OUTPUT
 def command(**given: Unpack[_Given]) -> None:
-    r"""Show what a change would change: who starts earlier or later, and who is preempted.
+    r"""Show the effect of a change: which jobs start earlier or later, and which are preempted.
 
-    The queues are simulated twice from now on, as they are and after the change, by the code
-    that decides in the controller. Nothing is written.
+    The command simulates the queues from now on, once as they are and once with the change,
+    with the scheduling code of the controller. It writes nothing.
 
-    Quotas, weights, preemption policies and flavors are changed by --apply: fields that its file
-    does not name stay as they are, lists are replaced as a whole. A new node is applied, too.
+    --apply changes quotas, weights, preemption policies and flavors: other fields keep their
+    values, and lists are replaced as a whole. It can also add a node.
 
-    A job that is submitted is first given to the API server as a dry run, so that it gets the queue
-    and the priority that policies give it; in a dump, it has to name its queue.
+    The command sends the job of --submit to the API server as a dry run, so that policies set
+    its queue and priority. With a dump, the job must name its queue.
 
-    Run times are those that workloads declare: a maximum execution time, or the annotation
-    policyd.io/expected-run-time. Where one declares none, what happens after its start is
-    unknown in its cohort, and is not guessed, unless --assume says how long such jobs run.
+    Run times are declared by workloads: a maximum execution time, or the annotation
+    policyd.io/expected-run-time. After the start of a workload without one, the simulation of
+    its cohort is unknown, unless --assume sets a run time.
 
-    A dump has the objects that `policyd simulate` reads. Pass the controller's Configuration by
-    --config if it is not the default one.
+    A dump contains the objects that `policyd simulate` reads. If the controller's
+    Configuration is not the default one, pass it with --config.
 
     Exits with 0, or 2 if the change is not possible or the cluster cannot be asked.
 

@@ -52,15 +52,15 @@ class _Given(Asking):
 @click.argument("job", metavar="KIND/NAME")
 @SHARED
 def command(**given: Unpack[_Given]) -> None:
-    r"""Say why a job waits: its reason, its position, who holds the quota, and what would help.
+    r"""Explain why a job is pending: the reason, its position, the holders of quota, and remedies.
 
-    KIND is a kind of job, such as job, jobset or rayjob, or pod, podgroup or workload. A pod of
-    a job, or a job of another one, is answered for by what it belongs to. A job that is in no
-    queue is named as such, with what is missing.
+    KIND is a kind of job, such as job, jobset or rayjob, or pod, podgroup or workload. For a
+    pod, or for a job that another job owns, the answer is about the owner. If a job is in no
+    queue, the answer shows what is missing.
 
-    What would help has been tried by planning with it: what the user can do, and what an
-    administrator can do. Jobs of other namespaces are named as far as `visibility.otherTeams`
-    of the controller allows.
+    Each remedy is verified by planning with it; there are remedies for users and for
+    administrators. The setting `visibility.otherTeams` of the controller determines how jobs
+    of other namespaces are named.
 
     Exits with 0, or 2 if there is no such job or the cluster cannot be asked.
 
@@ -86,7 +86,7 @@ async def _of_cluster(kind: str, name: str, reader: Reader, namespace: str) -> W
 
 
 def why_of_file(subject: AskedJob, snapshot: QueueSnapshot) -> WhyAnswer:
-    """Say why a job waits, by a snapshot alone.
+    """Explain why a job is pending, from a snapshot alone.
 
     Raises:
         JobNotFoundError: If it is not in there.
@@ -100,7 +100,7 @@ def why_of_file(subject: AskedJob, snapshot: QueueSnapshot) -> WhyAnswer:
 
 
 async def why(reader: Reader, subject: AskedJob) -> WhyAnswer:
-    """Say why a job waits, by the cluster's snapshot and, where that has not got it, its objects.
+    """Explain why a job is pending, from the cluster's snapshot, or else from its objects.
 
     Raises:
         JobNotFoundError: If there is no such job.

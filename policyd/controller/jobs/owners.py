@@ -90,7 +90,7 @@ def resource_of(owner: OwnerReference) -> Resource | None:
 
 
 class SeenOwners:
-    """The metadata of owners, from the mirrors, or as the API server said a while ago."""
+    """The metadata of owners, from the mirrors, or from an earlier answer of the API server."""
 
     def __init__(self, mirrors: Mirrors, writes: Writes) -> None:
         self._mirrors = mirrors

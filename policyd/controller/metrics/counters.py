@@ -67,7 +67,7 @@ class ControllerMetrics:
 
     def _build(self) -> None:
         family = self._families[BUILD]
-        assert isinstance(family, Gauge), "what runs is told, not counted"
+        assert isinstance(family, Gauge), "the metric of running processes is a gauge"
         python = f"{platform.python_implementation()} {platform.python_version()}"
         machine = f"{sys.platform}/{platform.machine()}"
         family.labels(__version__, "", "", "", python, machine).set(1)

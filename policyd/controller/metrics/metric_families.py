@@ -20,7 +20,7 @@ _LOCAL = ("name", "namespace")
 _CLASS = ("priority_class",)
 _CAUSE = ("reason", "underlying_cause")
 _SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""The bounds that Prometheus has in Go where none are said."""
+"""The default bounds of Prometheus' client for Go."""
 
 
 class Family(NamedTuple):

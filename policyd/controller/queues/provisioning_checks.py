@@ -39,7 +39,7 @@ class ProvisioningChecks:
         """Say of a check whether its parameters can be used.
 
         Raises:
-            ApiError: If it could not be said.
+            ApiError: If it could not be written.
         """
         check = self._mirrors.checks.get(key.name)
         if check is None or not asks_autoscaler(check) or not self.synced:

@@ -74,5 +74,5 @@ def workload_keys(pod: QueuedPod) -> set[str]:
 
 
 def node_of(pod: QueuedPod) -> str:
-    """Return the node that a pod is on, or the only one it may go to; empty if neither is said."""
+    """Return the node that a pod is on, or the only one it may go to; empty if there is neither."""
     return pod.spec.node_name or pod.spec.node_selector.get(HOSTNAME, "")

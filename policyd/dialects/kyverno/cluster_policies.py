@@ -127,7 +127,7 @@ def _rule(
     if rule.validate is None or rule.validate.cel is None:
         return [document.finding("a rule needs `validate`", at)]
     if any(each.roles or each.cluster_roles for each in filters_of(rule.match)):
-        message = f"rule `{rule.name}` concerns those who have a role, and policyd knows nobody's"
+        message = f"rule `{rule.name}` matches users by their roles, which policyd does not know"
         hint = "name `subjects`, or leave the rule to Kyverno"
         return [document.finding(message, (*at, "match"), of_key=True, hint=hint)]
     extended = _controllers(policy, rule)

@@ -149,7 +149,7 @@ def read_suite(document: Document) -> tuple[KyvernoTest | None, list[Finding]]:
     """
     unread = [name for name in _NOT_REQUESTS if value_at(document.value, (name,))]
     if unread:
-        message = f"`{unread[0]}` is not read: policyd tests what is said of requests"
+        message = f"`{unread[0]}` is not read: policyd tests the decisions on requests"
         return None, [document.finding(message, (unread[0],), of_key=True)]
     suite, found = read_as(KyvernoTest, document)
     findings = [

@@ -53,7 +53,7 @@ _MERGED = 100
 _CHECKED = 45
 _MOST_MERGED = 2_000_000
 """Units for an item of a list that an apply configuration has, and that the object has: items are
-told apart by their keys. One apply configuration may take a fifth of a second."""
+distinguished by their keys. One apply configuration may take a fifth of a second."""
 
 _PLACES = ("path", "from")
 

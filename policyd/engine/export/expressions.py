@@ -54,7 +54,7 @@ class Scope:
         """Return an expression in plain CEL.
 
         Raises:
-            NotExportableError: If it cannot be said in it.
+            NotExportableError: If it has no form in it.
         """
         text = source
         for start, end, plain in sorted(self._replacements(parse(source), source), reverse=True):

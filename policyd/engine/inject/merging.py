@@ -340,7 +340,7 @@ def _both(own: Term, wanted: Term, *, override: bool) -> Term:
 
 
 def _merge(own: list[Json], wanted: list[Json], *, override: bool) -> list[Json]:
-    """Add wanted conditions to a term's own; one label is spoken of by one side only."""
+    """Add wanted conditions to a term's own; the conditions on a label are those of one side."""
     kept, taken = own, [condition.get("key") for condition in own]
     if override:
         keys = [condition["key"] for condition in wanted]

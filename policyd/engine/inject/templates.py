@@ -22,7 +22,7 @@ from policyd.engine.inject.merging import InjectError
 Path = tuple[str | int, ...]
 Kind = Literal["text", "number", "amount", "flag", "texts", "objects"]
 Compile = Callable[[Expression, Path, Kind], Program | None]
-"""Compiles an expression that stands at a path; None if it cannot be, which is said elsewhere."""
+"""Compiles an expression at a path; None if it cannot be, which is reported elsewhere."""
 
 Evaluate = Callable[[Mapping[str, object], Budget], Json]
 

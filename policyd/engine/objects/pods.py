@@ -59,7 +59,7 @@ Side = Literal["requests", "limits"]
 
 
 class PodError(PolicydError):
-    """A pod is so misshapen that nothing can be said of it."""
+    """A pod is so misshapen that it cannot be evaluated."""
 
 
 @cache_short(1024)

@@ -26,7 +26,7 @@ from policyd.errors import PolicydError
 from policyd.patch.operations import same_json
 
 MOST_DECISIONS: Final = 256
-"""Decisions that are remembered, unless said otherwise."""
+"""Decisions that are remembered by default."""
 
 LONGEST_FOOTPRINT: Final = 64 * 1024
 """Bytes of a footprint that is remembered."""

@@ -18,7 +18,7 @@ from policyd.jobs.kinds.ray_cluster import (
 )
 
 CLUSTER_GENERATION: Final = "kueue.x-k8s.io/raycluster-generation"
-"""Annotation of a slice: the generation of the cluster that said how big it is."""
+"""Annotation of a slice: the generation of the cluster that set its size."""
 
 
 class OfCluster(JobObject, frozen=True):

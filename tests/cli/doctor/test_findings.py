@@ -274,7 +274,7 @@ def kept_after_deletion(client):
         pytest.param(
             other_authority,
             [("registration", "error", f"webhook configurations {NAME}",
-              "their webhooks have different CA bundles: somebody else has changed them")],
+              "their webhooks have different CA bundles: something else has changed them")],
             id="another-authority",
         ),
         pytest.param(
@@ -358,7 +358,7 @@ async def test_what_is_wrong_is_found_and_nothing_else(client, spoil, wanted):
     assert await found(client) == wanted
 
 
-async def test_where_nothing_is_installed_that_is_said_once():
+async def test_where_nothing_is_installed_there_is_one_finding():
     report = await examine(FakeClient(), now=NOW, checks={"versions": CHECKS["versions"]})
 
     assert [(each.object, each.message) for each in report.findings] == [

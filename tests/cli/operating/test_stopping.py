@@ -123,7 +123,7 @@ async def describe_change(client, kind, name, **wish):
         ),
     ],
 )
-async def test_what_is_changed_is_said_with_its_effect(client, subject, wish, message):
+async def test_what_is_changed_is_reported_with_its_effect(client, subject, wish, message):
     assert await describe_change(client, *subject, **wish) == message
 
 
@@ -239,7 +239,7 @@ async def test_what_cannot_be_stopped_is_an_error_that_says_what_can(
     assert client.writes == []
 
 
-async def test_without_the_right_to_list_only_the_missing_name_is_said(client):
+async def test_without_the_right_to_list_only_the_missing_name_is_reported(client):
     client.fail(ForbiddenError("cannot list"), verb="page")
 
     with pytest.raises(UnknownNameError) as error:

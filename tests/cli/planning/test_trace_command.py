@@ -229,7 +229,7 @@ def test_a_file_without_an_end_may_have_been_cut_off(trace):
         pytest.param(("--gpus", 1), "2 queues cannot divide 1 GPUs", id="too-small"),
     ],
 )
-def test_what_does_not_fit_together_is_said(trace, arguments, message):
+def test_what_does_not_fit_together_is_reported(trace, arguments, message):
     done = simulate("--trace", trace, *arguments)
 
     assert done.exit_code == 2

@@ -91,7 +91,7 @@ async def test_the_table_says_how_long_each_waited_and_ran_and_what_is_not_kept(
     assert "Oldest: 2026-01-01T00:00:00Z. Workloads that were deleted" in text
 
 
-async def test_a_user_without_the_right_is_told_which(client):
+async def test_a_user_without_the_right_gets_its_name(client):
     client.fail(ForbiddenError("no"))
 
     with pytest.raises(ForbiddenError) as error:
@@ -131,7 +131,7 @@ def test_a_moment_is_a_time(text, moment):
         pytest.param(["--snapshot", "/dev/null"], "a snapshot does not say this", id="snapshot"),
     ],
 )
-def test_options_that_make_no_sense_are_said_so(options, message):
+def test_options_that_make_no_sense_are_reported(options, message):
     done = CliRunner().invoke(main, ["history", *options])
 
     assert done.exit_code == 2

@@ -68,7 +68,7 @@ async def asked(client):
     return await job_answer(client, AskedJob("Job", "ns", "j"))
 
 
-async def test_a_job_is_told_with_its_workload_and_its_own_pods(client):
+async def test_a_job_is_shown_with_its_workload_and_its_own_pods(client):
     answer = await asked(client)
 
     assert answer.pods == (PodsOnNode("n1", "Running", 2), PodsOnNode("n2", "Running", 1))
@@ -94,7 +94,7 @@ async def test_who_preempted_it_is_named_while_that_one_exists(client):
         pytest.param("workloads", "times, conditions and pod sets: no", id="workloads"),
     ],
 )
-async def test_what_the_user_may_not_read_is_said_to_be_missing(client, plural, missing):
+async def test_what_the_user_may_not_read_is_reported_as_missing(client, plural, missing):
     if plural == "workloads":
         client.fail(ForbiddenError("no"), verb="get", plural=plural)
     else:

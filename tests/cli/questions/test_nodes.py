@@ -128,7 +128,7 @@ async def test_without_pending_jobs_a_pod_of_a_whole_node_is_what_is_asked_for(c
         ),
     ],
 )
-async def test_what_the_user_may_not_read_is_left_out_and_said(client, plural, missing):
+async def test_what_the_user_may_not_read_is_left_out_and_reported(client, plural, missing):
     client.fail(ForbiddenError("no"), plural=plural)
 
     assert missing in (await asked(client)).left_out

@@ -50,7 +50,7 @@ async def test_programs_get_one_document_after_another(capsys):
     assert list(yaml.safe_load_all(capsys.readouterr().out)) == [[1], [2]]
 
 
-async def test_an_answer_with_nothing_in_it_is_told_apart_from_the_data(capsys):
+async def test_an_answer_with_nothing_in_it_is_distinguished_from_the_data(capsys):
     await watched("table", [], [1])
 
     assert capsys.readouterr() == ("\n1 waits\n", "nothing waits\n")

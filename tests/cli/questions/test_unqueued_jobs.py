@@ -90,7 +90,7 @@ async def asked(client, kind="Job", name="j"):
         ),
     ],
 )
-async def test_what_keeps_a_job_out_of_the_queues_is_said(client, labels, message, user):
+async def test_what_keeps_a_job_out_of_the_queues_is_reported(client, labels, message, user):
     put(client, r.JOBS, "j", labels=labels)
 
     answer = await asked(client)
@@ -108,7 +108,7 @@ async def test_what_keeps_a_job_out_of_the_queues_is_said(client, labels, messag
         pytest.param({"active": False}, "Inactive", "", id="inactive-without-a-word"),
     ],
 )
-async def test_a_workload_that_no_snapshot_has_is_told_by_its_conditions(
+async def test_a_workload_that_no_snapshot_has_is_identified_by_its_conditions(
     client, given, answered, reason
 ):
     put(client, r.JOBS, "j", labels={QUEUE: "train"})

@@ -327,7 +327,7 @@ async def test_nodes_are_read_where_a_topology_places_pods(client):
 
 
 @pytest.mark.anyio
-async def test_a_user_without_the_right_is_told_which_one_it_is(client):
+async def test_a_user_without_the_right_gets_its_name(client):
     client.forbidden = ("workloads",)
 
     with pytest.raises(ForbiddenError) as raised:

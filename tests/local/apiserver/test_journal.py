@@ -80,7 +80,7 @@ async def test_a_line_that_was_cut_short_is_left_out(run, tmp_path):
     assert await run(read) == ["whole"]
 
 
-async def test_a_file_that_cannot_be_written_is_said_in_one_sentence(tmp_path):
+async def test_a_file_that_cannot_be_written_is_reported_in_one_sentence(tmp_path):
     options = ServerOptions(state_file=tmp_path / "missing" / "state")
 
     with pytest.raises(ConfigurationError, match="cannot keep state in"):
@@ -112,7 +112,7 @@ async def test_the_file_is_for_its_owner_alone(run, tmp_path):
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_port_that_is_taken_is_said_in_one_sentence(server):
+async def test_a_port_that_is_taken_is_reported_in_one_sentence(server):
     port = int(server.address.rpartition(":")[2])
 
     with pytest.raises(

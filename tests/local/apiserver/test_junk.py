@@ -85,17 +85,17 @@ def places(value, path=()):
         yield from places(child, (*path, key))
 
 
-def spoilt(value, chance):
+def spoilt(value, rng):
     """Return an object with junk in one place, or without what was there."""
     changed = copy.deepcopy(value)
-    *parents, last = chance.choice(list(places(changed)))
+    *parents, last = rng.choice(list(places(changed)))
     inner = changed
     for key in parents:
         inner = inner[key]
-    if chance.random() < 0.2:
+    if rng.random() < 0.2:
         del inner[last]
     else:
-        inner[last] = chance.choice(JUNK)
+        inner[last] = rng.choice(JUNK)
     return changed
 
 
@@ -117,14 +117,14 @@ def spoilt(value, chance):
     ],
 )
 async def test_junk_never_gets_the_better_of_the_server(api, path, body):
-    chance = random.Random(path)
+    rng = random.Random(path)
     if path == CRON_TABS:
         await api.create(DEFINITIONS, definition())
     name = body["metadata"]["name"]
 
     for _ in range(ATTEMPTS):
-        created = await api.send("POST", path, spoilt(body, chance))
-        changed = await api.patch(f"{path}/{name}", spoilt(body, chance))
+        created = await api.send("POST", path, spoilt(body, rng))
+        changed = await api.patch(f"{path}/{name}", spoilt(body, rng))
         listed = await api.get(path, headers={"Accept": "application/json;as=Table"})
         await api.delete(f"{path}/{name}", gracePeriodSeconds="0")
 

@@ -197,7 +197,7 @@ async def test_a_pod_that_breaks_a_rule_is_invalid(api, spec, message):
     assert reply.message == f'Pod "one" is invalid: {message}'
 
 
-async def test_everything_that_is_wrong_is_said_at_once(api):
+async def test_everything_that_is_wrong_is_reported_at_once(api):
     given = pod("Not_A_Name", restartPolicy="Sometimes", containers=[{"name": "a"}])
 
     reply = await api.send("POST", PODS, given)

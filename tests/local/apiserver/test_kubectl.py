@@ -333,7 +333,7 @@ async def test_custom_kinds_from_definition_to_deletion(kubectl):
     assert 'unknown field "spec.scedule"' in unknown
 
 
-async def test_mistakes_are_told_as_the_real_server_tells_them(kubectl):
+async def test_mistakes_are_reported_as_by_the_real_server(kubectl):
     wrong = POD.replace("image:", "imagee:")
     unknown = await kubectl.run("create", "-f", "-", stdin=wrong, code=1)
     missing = await kubectl.run("create", "-n", "nowhere", "-f", "-", stdin=POD, code=1)

@@ -126,7 +126,7 @@ async def test_patches_at_the_same_time_all_count(api):
     assert len((await api.get(f"{CONFIG_MAPS}/one")).body["data"]) == 20
 
 
-async def test_unknown_fields_in_a_patch_are_said_of_the_patch(api):
+async def test_unknown_fields_in_a_patch_are_reported_of_the_patch(api):
     await api.create(PODS, pod())
     change = {"spec": {"colour": "red"}}
 

@@ -11,7 +11,7 @@ from tests.local.apiserver.client import CONFIG_MAPS, config_map, session_with
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_watch_tells_what_is_there_and_then_what_changes(api):
+async def test_a_watch_sends_what_is_there_and_then_what_changes(api):
     await api.create(CONFIG_MAPS, config_map("a"))
 
     async with api.watching(CONFIG_MAPS) as watch:

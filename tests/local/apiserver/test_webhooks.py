@@ -264,7 +264,7 @@ async def test_other_kinds_and_operations_are_not_asked_about(api, hooks):
     assert hooks.asked == []
 
 
-async def test_a_condition_that_fails_closes_the_door(api, hooks):
+async def test_a_condition_that_fails_denies_requests(api, hooks):
     broken = [{"name": "broken", "expression": "object.nothing.here == 1"}]
     await register(api, VALIDATING, hooks.webhook("/a", matchConditions=broken))
 
@@ -323,7 +323,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("answer", "why"), FAILURES)
-async def test_a_webhook_that_fails_closes_the_door(api, hooks, answer, why):
+async def test_a_webhook_that_fails_denies_requests(api, hooks, answer, why):
     hooks.answers["/a"] = answer
     await register(api, MUTATING, hooks.webhook("/a"))
 
@@ -345,7 +345,7 @@ async def test_a_webhook_that_fails_open_is_passed_over(api, hooks, answer, why)
     assert hooks.paths() == ["/a"]
 
 
-async def test_nobody_there_closes_the_door(api, hooks):
+async def test_nobody_there_denies_requests(api, hooks):
     webhook = hooks.webhook("/a", clientConfig=hooks.client("/a", port=1))
     await register(api, VALIDATING, webhook)
 

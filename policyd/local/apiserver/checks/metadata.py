@@ -1,6 +1,5 @@
 """The rules of metadata: names, labels, annotations, owners and finalizers."""
 
-import re
 from collections.abc import Iterator
 
 from policyd.api.meta import Json
@@ -9,13 +8,13 @@ from policyd.api.names import (
     LABEL_1035,
     LABEL_1035_RULE,
     LABEL_RULE,
-    LABEL_VALUE,
-    LABEL_VALUE_RULE,
     LONGEST_LABEL,
     LONGEST_SUBDOMAIN,
     SUBDOMAIN,
     SUBDOMAIN_RULE,
     label_key_problems,
+    label_value_problems,
+    name_problems,
 )
 from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.status import Cause, Object, not_permitted, wrong
@@ -23,19 +22,19 @@ from policyd.local.apiserver.status import Cause, Object, not_permitted, wrong
 
 def subdomain(text: str) -> list[str]:
     """Return why a text is not a DNS-1123 subdomain."""
-    return _against(text, SUBDOMAIN, SUBDOMAIN_RULE, LONGEST_SUBDOMAIN, unit="characters")
+    return name_problems(text, SUBDOMAIN, SUBDOMAIN_RULE, LONGEST_SUBDOMAIN, unit="characters")
 
 
 def label(text: str) -> list[str]:
     """Return why a text is not a DNS-1123 label."""
     if "." in text:
         return ["must not contain dots"]
-    return _against(text, LABEL, LABEL_RULE, LONGEST_LABEL, unit="characters")
+    return name_problems(text, LABEL, LABEL_RULE, LONGEST_LABEL, unit="characters")
 
 
 def label_1035(text: str) -> list[str]:
     """Return why a text is not a DNS-1035 label, as the names of services are."""
-    return _against(text, LABEL_1035, LABEL_1035_RULE, LONGEST_LABEL)
+    return name_problems(text, LABEL_1035, LABEL_1035_RULE, LONGEST_LABEL)
 
 
 def path_segment(text: str) -> list[str]:
@@ -52,16 +51,7 @@ def qualified_name(text: str) -> list[str]:
 
 def label_value(text: str) -> list[str]:
     """Return why a text is not a value of a label."""
-    return _against(text, LABEL_VALUE, LABEL_VALUE_RULE, LONGEST_LABEL)
-
-
-def _against(text: str, pattern: str, rule: str, longest: int, *, unit: str = "bytes") -> list[str]:
-    found = []
-    if len(text) > longest:
-        found.append(f"must be no more than {longest} {unit}")
-    if not re.fullmatch(pattern, text):
-        found.append(rule)
-    return found
+    return label_value_problems(text)
 
 
 def check_labels(labels: Json, path: str) -> Iterator[Cause]:

@@ -63,6 +63,11 @@ def resource_list(state: ServerState, group_name: str, version: str) -> Object |
     return kind | {"groupVersion": kinds[0].api_version, "resources": resources}
 
 
+def _other_names(served: Served) -> Object:
+    names = {"shortNames": served.short_names, "categories": served.categories}
+    return {field: list(each) for field, each in names.items() if each}
+
+
 def _resources(served: Served) -> list[Object]:
     own: Object = {
         "name": served.plural,
@@ -70,11 +75,8 @@ def _resources(served: Served) -> list[Object]:
         "namespaced": served.namespaced,
         "kind": served.kind,
         "verbs": list(served.verbs),
+        **_other_names(served),
     }
-    if served.short_names:
-        own["shortNames"] = list(served.short_names)
-    if served.categories:
-        own["categories"] = list(served.categories)
     return [own, *(_subresource(served, name) for name in served.subresources)]
 
 
@@ -128,11 +130,8 @@ def _discovered(served: Served) -> Object:
         "scope": "Namespaced" if served.namespaced else "Cluster",
         "singularResource": served.singular,
         "verbs": list(served.verbs),
+        **_other_names(served),
     }
-    if served.short_names:
-        found["shortNames"] = list(served.short_names)
-    if served.categories:
-        found["categories"] = list(served.categories)
     if served.subresources:
         found["subresources"] = [_discovered_part(served, name) for name in served.subresources]
     return found

@@ -1,4 +1,4 @@
-"""The door: what a user sees of the policies when creating pods and jobs."""
+"""The webhook: what a user sees of the policies when creating pods and jobs."""
 
 import pytest
 
