@@ -161,7 +161,9 @@ async def _serve(
         server = WebhookServer(settings=settings, integrations=kinds, variables=variables)
         if needs_cluster(settings):
             connection = connection_from(variables, kubeconfig=settings.kubeconfig)
-            server.client = client = await stack.enter_async_context(HttpClient(connection))
+            server.client = client = await stack.enter_async_context(
+                HttpClient(connection, count=server.metrics.api_request)
+            )
             server.ask_queues = asking(client)
             await _until_answered(client, stop)
         await run_webhooks(server, listener, stop=stop, health=health, loaded=keep_for_good)
