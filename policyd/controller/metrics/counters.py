@@ -3,7 +3,7 @@
 import platform
 import sys
 from collections import Counter as Sums
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -190,6 +190,11 @@ class ControllerMetrics:
         assert isinstance(family, Counter), "what was found was found"
         family.labels(reason).inc()
 
+    def expect_failures(self, subjects: Iterable[str]) -> None:
+        """Count from 0: the first failure of a subject is a change, which a rate can see."""
+        for subject in subjects:
+            self._families["policyd_reconcile_failures_total"].labels(subject)
+
     def failed(self, subject: str) -> None:
         """Count a reconciliation that failed."""
         family = self._families["policyd_reconcile_failures_total"]
@@ -224,6 +229,7 @@ class ControllerMetrics:
     def lead(self, *, leading: bool) -> None:
         """Set whether this process leads."""
         self._families["kueue_admission_cycle_preemption_skips"].clear()  # of its last cycle
+        self._families["policyd_stale_reasons"].clear()  # of its last check
         self._series.clear()
         self._made["kueue_admission_cycle_preemption_skips"].clear()
         self._rivals = frozenset()
