@@ -91,6 +91,16 @@ class WebhookMetrics:
             ["method", "code"],
             registry=registry,
         )
+        self.dropped_spans = Counter(
+            "policyd_dropped_spans_total",
+            "Spans of traces that no collector got: too many waited, or it did not take them.",
+            ["reason"],
+            registry=registry,
+        )
+
+    def spans_dropped(self, reason: str, number: int) -> None:
+        """Count spans that no collector got."""
+        self.dropped_spans.labels(reason).inc(number)
 
     def api_request(self, method: str, code: str) -> None:
         """Count a request to the API server, by its method and the status of the answer."""

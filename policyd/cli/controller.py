@@ -19,6 +19,7 @@ from policyd.cli.options import KUBECONFIG
 from policyd.cli.scanning import scan_what_exists
 from policyd.config import Settings, environment
 from policyd.connections import Listening
+from policyd.controller.cycle_spans import cycle_spans
 from policyd.controller.metrics.counters import metrics_of
 from policyd.controller.metrics.health import ControllerHealth, serve_health
 from policyd.controller.metrics.series_bounds import SeriesBounds
@@ -36,6 +37,7 @@ from policyd.serving import served
 from policyd.standard_input import STORED_FILE
 from policyd.status.naming import OtherTeams
 from policyd.telemetry import configure_logging
+from policyd.tracing import tracing
 
 log = structlog.get_logger()
 
@@ -67,6 +69,7 @@ class ControllerOptions:
     scan_seconds: float
     scan_rate: float
     metric_queues: int
+    traces: str
     metric_queues_of_namespace: int
 
 
@@ -171,6 +174,9 @@ class ControllerOptions:
     help="The LocalQueues with series of their own in one namespace, at most.",
 )
 @click.option(
+    "--traces", default="", metavar="URL", help="Collector of traces, OTLP over HTTP.  [no traces]"
+)
+@click.option(
     "--log-format", type=click.Choice(["json", "lines"]), default="json", show_default=True
 )
 @click.option("--verbose", is_flag=True, help="Log details for troubleshooting.")
@@ -209,6 +215,13 @@ async def _run(options: ControllerOptions, stop: asyncio.Event) -> None:
             await stack.enter_async_context(served)
         settings = controller_settings(options, connection, queueing)
         controller = Controller(client, settings, health=health)
+        tracer = stack.enter_context(
+            tracing(
+                options.traces, service="policyd-controller", dropped=health.metrics.spans_dropped
+            )
+        )
+        if tracer is not None:
+            controller.workloads.cycles.trace = cycle_spans(tracer, controller.pace.clock)
         if options.visibility_port is not None:
             await _serve_visibility(stack, controller, client, options)
         async with asyncio.TaskGroup() as group:

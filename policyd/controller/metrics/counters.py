@@ -213,6 +213,12 @@ class ControllerMetrics:
         assert isinstance(family, Counter), "what was asked was asked"
         family.labels(method, code).inc()
 
+    def spans_dropped(self, reason: str, number: int) -> None:
+        """Count spans that no collector got."""
+        family = self._families["policyd_dropped_spans_total"]
+        assert isinstance(family, Counter), "what is lost stays so"
+        family.labels(reason).inc(number)
+
     def stale_reasons(self, *, missing: int, outdated: int) -> None:
         """Set how many pending workloads lack a reason, or have one that is no longer true."""
         family = self._families["policyd_stale_reasons"]

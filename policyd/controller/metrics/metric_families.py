@@ -274,6 +274,12 @@ COUNTED: Final = (
         ("method", "code"),
     ),
     Family(
+        "policyd_dropped_spans_total",
+        "counter",
+        "Spans of traces that no collector got: too many waited, or it did not take them",
+        ("reason",),
+    ),
+    Family(
         "policyd_stale_reasons",
         "gauge",
         "Pending workloads whose reason is missing or outdated, as of the latest check",

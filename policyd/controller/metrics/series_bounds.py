@@ -29,7 +29,7 @@ class SeriesBounds:
 
     Attributes:
         local_queues: LocalQueues in all; also namespaces with usage outside of quota.
-        of_namespace: LocalQueues of one namespace, so that nobody takes the series of the others.
+        of_namespace: LocalQueues of one namespace, so that it cannot take the series of all.
         cluster_queues: ClusterQueues, and as many Cohorts.
         values: Values of every other label.
         series: Series of one metric that counts, a histogram's as one.
