@@ -1,9 +1,10 @@
 """The number of series is bounded, however many queues, and whatever their users write."""
 
+import asyncio
 import time
 
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from policyd.api.configuration.kinds import CustomLabel
 from policyd.controller.metrics.counters import FAMILIES, ControllerMetrics
@@ -12,6 +13,7 @@ from policyd.controller.metrics.series_bounds import OTHER, NamedValues, SeriesB
 from policyd.health import OPENMETRICS, Exposition, prefers_openmetrics
 from policyd.kube import resources as r
 from tests.controller.world import GPU, World, running
+from webhooks.metrics import WebhookMetrics
 
 HOSTILE = '"}\n# TYPE x counter\nx{a="\\'
 MANY = 10_000
@@ -64,11 +66,12 @@ def test_priority_classes_and_custom_labels_have_a_number_of_values():
 
 def test_amounts_of_other_resources_are_left_out_and_those_with_quota_are_not():
     named, family = few(), FAMILIES["admitted_workloads_total"]._replace(labels=("resource",))
+
+    found = [named.labels(family, (name,)) for name in ("a/1", "a/2", "a/3", GPU)]
     named.name("resource", {GPU})
 
-    found = [named.labels(family, (name,)) for name in ("a/1", "a/2", GPU)]
-
-    assert found == [("a/1",), None, (GPU,)]
+    assert found == [("a/1",), ("a/2",), None, None]
+    assert named.labels(family, (GPU,)) == (GPU,)
 
 
 def test_shares_of_queues_beyond_the_bounds_are_not_added_up():
@@ -135,18 +138,28 @@ def test_ten_thousand_namespaces_with_hostile_classes_stay_within_bounds():
 async def test_queues_beyond_the_bounds_are_summed_up_in_gauges():
     world = World()
     world.furnish()
-    for number in range(60):
-        queue = {"metadata": {"name": f"q{number}", "namespace": "ns"}}
+    for number in range(MANY):
+        namespace = "ns" if number < 60 else f"ns{number}"
+        queue = {"metadata": {"name": f"q{number}", "namespace": namespace}}
         world.put(r.LOCAL_QUEUES, {**queue, "spec": {"clusterQueue": "cq"}})
     async with running(world):
         world.job("train")
         await world.pass_time(2)
-        families = {f.name: f for f in world.controller.health.metrics.registry.collect()}
+        for _ in range(MANY):  # page by page
+            await asyncio.sleep(0)
+        registry = world.controller.health.metrics.registry
+        began = time.process_time()
+        text = Exposition(registry).text()
+        took = time.process_time() - began
+        families = {family.name: family for family in registry.collect()}
 
     statuses = families["kueue_local_queue_status"].samples
-    named = {sample.labels["name"] for sample in statuses}
-    assert len(named) == 21  # twenty of a namespace, and the rest
-    assert sum(sample.value for sample in statuses) == 61
+    named = {(each.labels["namespace"], each.labels["name"]) for each in statuses}
+    assert len(named) == SeriesBounds().local_queues + 1
+    assert len([name for namespace, name in named if namespace == "ns"]) == 20
+    assert sum(sample.value for sample in statuses) == MANY + 1
+    assert len(text) < 1e6
+    assert took < 2
     fair = families.get("kueue_local_queue_admission_fair_sharing_usage")
     assert fair is None or OTHER not in {sample.labels["name"] for sample in fair.samples}
 
@@ -208,3 +221,10 @@ def test_counters_have_no_series_of_their_creation():
     metrics.cycle(admitted=1, seconds=0.1)
 
     assert b"_created" not in Exposition(metrics.registry).text()
+
+
+def test_labels_of_the_webhooks_have_closed_sets_of_values():
+    closed = {"path", "outcome", "reason", "phase", "method", "code"}
+    metrics = vars(WebhookMetrics(CollectorRegistry())).values()
+
+    assert {label for each in metrics for label in getattr(each, "_labelnames", ())} == closed

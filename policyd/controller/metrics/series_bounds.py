@@ -80,9 +80,8 @@ class NamedValues:
         return None if not family.adds_up and OTHER in found else tuple(found)
 
     def name(self, label: str, values: set[str]) -> None:
-        """Name values of a label before others come: those that administrators have chosen."""
-        for value in sorted(values):
-            self._named(label, value)
+        """Name values of a label that administrators have chosen, however many others came."""
+        self._values[_shared(label)] |= values
 
     def forget_local_queue(self, namespace: str, name: str) -> bool:
         """Give the place of a deleted LocalQueue to another; tell whether it had one."""
