@@ -151,6 +151,15 @@ def test_rules_and_dashboards_are_those_of_the_files(tmp_path):
     assert not [key for key in without if key[0] == "PrometheusRule" or "dashboard" in key[1]]
 
 
+def test_without_a_controller_no_alert_misses_it(tmp_path):
+    objects = rendered(tmp_path, {"metrics.rules.enabled": True, "controller.enabled": False})
+
+    groups = objects["PrometheusRule", RELEASE]["spec"]["groups"]
+    alerts = {rule["alert"] for group in groups for rule in group["rules"]}
+    assert "PolicydWebhooksDown" in alerts
+    assert "PolicydLeaderMissing" not in alerts
+
+
 def test_another_configuration_is_mounted_and_starts_new_pods(tmp_path):
     key = "controller.configuration"
     configurations = [EVERYTHING[key], EVERYTHING[key] | {"featureGates": {"PriorityBoost": True}}]

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.controlplane.programs import free_ports
 from tests.controlplane.server import ControlPlane
@@ -31,11 +32,31 @@ from tests.scenarios.clusters import (
 
 LOAD_SECONDS = 30.0
 RATE = "30s"
+WITHOUT_POLICYD = ("PolicydWebhooksDown", "PolicydLeaderMissing")
+"""Alerts that begin when both processes have ended."""
+
+
+class Stage(NamedTuple):
+    """What is watched, and what watches it.
+
+    Attributes:
+        api: The API server.
+        prometheus: It scrapes policyd.
+        ports: Of the metrics, by job.
+        webhooks_port: Of the reviews.
+        processes: policyd's.
+    """
+
+    api: Api
+    prometheus: Prometheus
+    ports: dict[str, int]
+    webhooks_port: int
+    processes: tuple[Process, ...]
 
 
 @contextmanager
-def stage(folder: Path) -> Iterator[tuple[Api, Prometheus, dict[str, int], int]]:
-    """Start control plane, policyd and Prometheus; give the API, Prometheus and the ports."""
+def stage(folder: Path) -> Iterator[Stage]:
+    """Start control plane, policyd and Prometheus."""
     ports = free_ports(["policyd-webhooks", "policyd-controller"])
     with ControlPlane() as control_plane, ExitStack() as stack:
         api = Api(control_plane.kubeconfig)
@@ -54,7 +75,7 @@ def stage(folder: Path) -> Iterator[tuple[Api, Prometheus, dict[str, int], int]]
             stack.callback(process.stop)
         eventually(lambda: door_is_open(api, processes), within=60, what="the webhooks answer")
         prometheus = stack.enter_context(scraping(folder, ports))
-        yield api, prometheus, ports, accounts.port
+        yield Stage(api, prometheus, ports, accounts.port, processes)
 
 
 def findings(prometheus: Prometheus) -> Iterator[str]:
@@ -74,6 +95,20 @@ def findings(prometheus: Prometheus) -> Iterator[str]:
         if rule.get("health") != "ok":
             yield f"{rule['name']}: {rule.get('lastError') or rule.get('health')}"
         yield from (f"{rule['name']}: `{name}` is not exposed" for name in unknown(rule["query"]))
+
+
+def unnoticed(prometheus: Prometheus) -> Iterator[str]:
+    """Yield the alerts that do not begin though policyd has ended."""
+
+    def begun() -> bool:
+        states = {rule["name"]: rule["state"] for rule in prometheus.rules()}
+        return all(states[name] != "inactive" for name in WITHOUT_POLICYD)
+
+    try:
+        eventually(begun, within=20, what=f"{WITHOUT_POLICYD} begin")
+        print(f"{'alerts':<10} {', '.join(WITHOUT_POLICYD):<58} begin once policyd has ended")
+    except AssertionError as error:
+        yield str(error)
 
 
 def exposed_badly(ports: dict[str, int], binaries: Path) -> Iterator[str]:
@@ -96,13 +131,16 @@ def main() -> int:
         folder = Path(name)
         check_rules(folder, binaries)
         print(f"{time.monotonic() - began:.0f} s: promtool has checked and tested the rules")
-        with stage(folder) as (api, prometheus, ports, webhooks_port):
+        with stage(folder) as (api, prometheus, ports, webhooks_port, processes):
             print(f"{time.monotonic() - began:.0f} s: policyd and Prometheus run")
             load.policies(api)
             load.run(api, webhooks_port, seconds=LOAD_SECONDS)
             print(f"{time.monotonic() - began:.0f} s: the load is over")
             time.sleep(5)
             wrong = [*findings(prometheus), *exposed_badly(ports, binaries)]
+            for process in processes:
+                process.stop()
+            wrong += unnoticed(prometheus)
     for line in wrong:
         print(f"wrong: {line}", file=sys.stderr)
     print(f"{time.monotonic() - began:.0f} s: {len(wrong)} wrong")

@@ -110,11 +110,16 @@ def scraping(folder: Path, targets: Mapping[str, int]) -> Iterator[Prometheus]:
         process.wait(timeout=30)
 
 
-def programs() -> Path:
+def programs(*options: str) -> Path:
     """Return the folder of prometheus and promtool; unpack them if they are missing."""
-    script = HERE / "prometheus.sh"
-    done = subprocess.run([script], check=True, stdout=subprocess.PIPE, text=True)
+    command = [HERE / "prometheus.sh", *options]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return Path(done.stdout.strip())
+
+
+def where() -> Path:
+    """Return the same folder, and unpack nothing."""
+    return programs("--where")
 
 
 def check_rules(folder: Path, binaries: Path) -> None:
