@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test check house hooks docs release coverage fix e2e conformance properties fuzz mutations soak attacks bench bench-forecast bench-backfill what-ifs controlplane generate constraints advisories clean
+.PHONY: help run test check house hooks docs release coverage fix e2e conformance properties fuzz mutations soak attacks bench bench-forecast bench-backfill what-ifs controlplane monitoring generate constraints advisories clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -115,11 +115,15 @@ generate: $(STAMP) controlplane ## regenerate the tables of Kubernetes, the CRDs
 	@$(BIN)/python -m tests.controlplane.generate_kinds
 	@$(BIN)/python -m tests.generate_crds
 	@$(BIN)/python -m tests.generate_docs
+	@$(BIN)/python -m tests.monitoring.dashboards
 
 constraints: ## regenerate constraints.txt from pyproject.toml
 	@rm -rf .constraints && $(PYTHON) -m venv .constraints && .constraints/bin/pip install --quiet '.[dev]'
 	@{ echo "# Exact versions for development and CI. Renew: make constraints"; .constraints/bin/pip freeze --exclude policyd; } > constraints.txt
 	@rm -rf .constraints
+
+monitoring: $(STAMP) controlplane ## run every query of the dashboards and every alert rule in a real Prometheus that scrapes policyd under load
+	@$(BIN)/python -m tests.monitoring
 
 advisories: $(STAMP) ## update tests/audit/advisories.json from the package registry
 	@$(BIN)/python -m tests.audit.renew

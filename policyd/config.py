@@ -199,6 +199,11 @@ class Settings:
     PolicyReports of their namespace, which `policyd controller --reports` keeps. It takes the right
     to write them."""
 
+    traces: str = ""
+    """Address of an OpenTelemetry collector that gets a span for each review, by OTLP over HTTP:
+    `http://collector:4318/v1/traces`. Needs the extra `policyd[tracing]`. OpenTelemetry's own
+    variables set headers, certificates and sampling. Empty: no traces."""
+
     log_format: Literal["json", "lines", "auto"] = "auto"
     """JSON for machines, lines for people. `auto`: lines if stderr is a terminal."""
 

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, disable_created_metrics
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -20,11 +22,30 @@ TIMES_AS_LONG: Final = 10
 time goes into it, however often it is scraped."""
 
 
-class Exposition:
-    """The text of a registry's metrics, as of now or a moment ago."""
+OPENMETRICS: Final = "application/openmetrics-text"
 
-    def __init__(self, registry: CollectorRegistry, *, clock: Clock | None = None) -> None:
+disable_created_metrics()  # type: ignore[no-untyped-call]
+"""No series that says since when each counter counts: Kueue has none, and Prometheus no use."""
+
+
+class Exposition:
+    """The text of a registry's metrics in one format, as of now or a moment ago.
+
+    Args of the constructor:
+        registry: The metrics.
+        generate: Writes them in the format.
+        clock: Measures how long that takes.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        generate: Callable[[CollectorRegistry], bytes] = generate_latest,
+        *,
+        clock: Clock | None = None,
+    ) -> None:
         self._registry = registry
+        self._generate = generate
         self._clock = clock or SystemClock()
         self._text = b""
         self._until = 0.0
@@ -33,7 +54,7 @@ class Exposition:
         """Return the text."""
         began = self._clock.monotonic()
         if not self._text or began >= self._until:
-            self._text = generate_latest(self._registry)
+            self._text = self._generate(self._registry)
             ended = self._clock.monotonic()
             self._until = ended + TIMES_AS_LONG * (ended - began)
         return self._text
@@ -48,7 +69,8 @@ def create_health_app(
         registry: The metrics.
         not_ready: Returns the reasons why the process is not ready; none if it is.
     """
-    exposition = Exposition(registry)
+    classic = Exposition(registry), CONTENT_TYPE_PLAIN_0_0_4
+    modern = Exposition(registry, openmetrics.generate_latest), openmetrics.CONTENT_TYPE_LATEST
 
     async def livez(_request: Request) -> Response:
         return PlainTextResponse("ok\n")
@@ -57,9 +79,33 @@ def create_health_app(
         reasons = "".join(f"{reason}\n" for reason in not_ready())
         return PlainTextResponse(reasons or "ok\n", status_code=503 if reasons else 200)
 
-    async def metrics(_request: Request) -> Response:
-        return Response(exposition.text(), media_type=CONTENT_TYPE_LATEST)
+    async def metrics(request: Request) -> Response:
+        accepted = request.headers.get("accept", "")
+        exposition, media_type = modern if prefers_openmetrics(accepted) else classic
+        return Response(exposition.text(), headers={"content-type": media_type, "vary": "Accept"})
 
     return Starlette(
         routes=[Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", metrics)]
     )
+
+
+def prefers_openmetrics(accept: str) -> bool:
+    """Tell whether a caller prefers OpenMetrics to Prometheus's older format.
+
+    Args:
+        accept: The header of the request.
+    """
+    weights = {OPENMETRICS: 0.0, "text/plain": 0.0}
+    for each in accept.split(","):
+        kind, *parameters = (part.strip().lower() for part in each.split(";"))
+        if kind in weights:
+            given = next((text[2:] for text in parameters if text.startswith("q=")), "1")
+            weights[kind] = max(weights[kind], _weight(given))
+    return weights[OPENMETRICS] > 0 and weights[OPENMETRICS] >= weights["text/plain"]
+
+
+def _weight(text: str) -> float:
+    try:
+        return min(max(float(text), 0.0), 1.0)
+    except ValueError:
+        return 0.0

@@ -28,6 +28,7 @@ from policyd.cel.types import Type
 from policyd.cli import COMMANDS, main
 from policyd.config import PREFIX, Settings
 from policyd.controller.metrics.metric_families import COUNTED, MEASURED
+from policyd.controller.metrics.series_bounds import SeriesBounds
 from policyd.controller.policies.scanning import ScanMetrics
 from policyd.engine.compile.schema import policy_shape
 from policyd.engine.model.queue_facts import QUEUE_FACTS, QUEUE_VARIABLES
@@ -327,15 +328,39 @@ def left_out_rows() -> Iterator[tuple[str, ...]]:
 # metrics.md
 
 
+BOUNDS = SeriesBounds()
+
+
 def metrics_page() -> str:
     reviews = WebhookMetrics(CollectorRegistry())
     scans = ScanMetrics(CollectorRegistry())
     return f"""\
 # Metrics
 
-The webhooks and the controller serve metrics at `/metrics` in the Prometheus format.
+The webhooks and the controller serve metrics at `/metrics`, in OpenMetrics for callers that prefer
+it, else in the older Prometheus format. There are no exemplars.
+[Monitor policyd](../guides/monitor.md) has dashboards and alerts for them.
+
+## How many series there are
+
 The values of labels are taken from closed sets and from the names of queues, cohorts, flavors and
 resources, so that the number of series does not grow with pods or workloads.
+Users of a namespace choose the names of LocalQueues, and resources that pods request. So each label
+has a number of values, and those that came first keep their series until their object is deleted:
+
+| Series of their own have | At most | Option of `policyd controller` |
+|---|---|---|
+| LocalQueues; namespaces with use outside of quota | {BOUNDS.local_queues} | `--metric-queues` |
+| LocalQueues of one namespace | {BOUNDS.of_namespace:,} | `--metric-queues-of-namespace` |
+| ClusterQueues, and as many Cohorts | {BOUNDS.cluster_queues:,} | `--metric-queues` |
+| values of each other label; resources with quota first | {BOUNDS.values:,} | |
+| series of one metric that counts; a histogram is one | {BOUNDS.series:,} | |
+
+The rest is summed up under the value `_other_`, which is the name of no object. Where a sum has no
+meaning, as with fair shares or amounts of different resources, it is left out.
+The label `priority_class` is `_other_` for a class that does not exist.
+If all bounds are reached in all metrics, a process takes about 60 MiB for them.
+A text is served again for ten times as long as it took to make, however often it is requested.
 
 ## policyd-webhooks
 

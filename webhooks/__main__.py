@@ -20,6 +20,7 @@ from policyd.program import CommandProcess
 from policyd.serving import listen
 from policyd.standard_input import STORED_FILE
 from policyd.telemetry import configure_logging
+from policyd.tracing import tracing
 from webhooks.queue_snapshots import asking
 from webhooks.server import WebhookServer, run_webhooks
 from webhooks.settings_checks import (
@@ -133,6 +134,7 @@ from webhooks.settings_checks import (
 @click.option("--reports", is_flag=True, default=None, help="Count denials in PolicyReports.")
 @click.option("--timeout-seconds", type=int, help="Timeout of the API server's calls.  [5]")
 @click.option("--drain-seconds", type=float, help="Delay from failing readiness to shutdown.  [5]")
+@click.option("--traces", metavar="URL", help="Collector of traces, OTLP over HTTP.  [no traces]")
 @click.option("--log-format", help="json, lines, or auto.  [auto]")
 def main(**flags: object) -> None:
     """Answer the API server's admission reviews.
@@ -159,9 +161,16 @@ async def _serve(
         kinds = configured_kinds(settings.config)
         kinds = replace(kinds, makers=settings.trusted_makers)
         server = WebhookServer(settings=settings, integrations=kinds, variables=variables)
+        server.tracer = stack.enter_context(
+            tracing(
+                settings.traces, service="policyd-webhooks", dropped=server.metrics.spans_dropped
+            )
+        )
         if needs_cluster(settings):
             connection = connection_from(variables, kubeconfig=settings.kubeconfig)
-            server.client = client = await stack.enter_async_context(HttpClient(connection))
+            server.client = client = await stack.enter_async_context(
+                HttpClient(connection, count=server.metrics.api_request)
+            )
             server.ask_queues = asking(client)
             await _until_answered(client, stop)
         await run_webhooks(server, listener, stop=stop, health=health, loaded=keep_for_good)

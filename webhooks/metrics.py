@@ -63,9 +63,9 @@ class WebhookMetrics:
             ["phase", "outcome"],
             registry=registry,
         )
-        self.policies = Gauge("policyd_policies_count", "Policies in force.", registry=registry)
+        self.policies = Gauge("policyd_policies", "Policies in force.", registry=registry)
         self.policy_mistakes = Gauge(
-            "policyd_policy_mistakes_count",
+            "policyd_policy_mistakes",
             "Errors that keep policies from being loaded in their current form.",
             registry=registry,
         )
@@ -73,7 +73,7 @@ class WebhookMetrics:
             "policyd_policy_loads_total", "Reloads of policies.", registry=registry
         )
         self.missing_configurations = Gauge(
-            "policyd_missing_configurations_count",
+            "policyd_missing_configurations",
             "Missing webhook configurations that policyd may not create: no review is sent.",
             registry=registry,
         )
@@ -85,6 +85,26 @@ class WebhookMetrics:
         self.certificate_loads = Counter(
             "policyd_certificate_loads_total", "Certificates put to use.", registry=registry
         )
+        self.api_requests = Counter(
+            "policyd_api_requests_total",
+            "Requests to the API server, by the status of the answer, or unreachable.",
+            ["method", "code"],
+            registry=registry,
+        )
+        self.dropped_spans = Counter(
+            "policyd_dropped_spans_total",
+            "Spans of traces that no collector got: too many waited, or it did not take them.",
+            ["reason"],
+            registry=registry,
+        )
+
+    def spans_dropped(self, reason: str, number: int) -> None:
+        """Count spans that no collector got."""
+        self.dropped_spans.labels(reason).inc(number)
+
+    def api_request(self, method: str, code: str) -> None:
+        """Count a request to the API server, by its method and the status of the answer."""
+        self.api_requests.labels(method, code).inc()
 
     def review_not_evaluated(self, path: str, outcome: str) -> None:
         """Count a review that was answered without being judged."""

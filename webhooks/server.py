@@ -37,6 +37,7 @@ from webhooks.defaults import DefaultsWatch, take_class
 from webhooks.external_data.owners import Owners, include_own_account
 from webhooks.namespaces import without_cluster
 from webhooks.observe.observing import observers
+from webhooks.observe.review_spans import traced
 from webhooks.policies.in_force import PoliciesInForce
 from webhooks.policies.reading import read_policies
 from webhooks.protocol import ReviewProtocol
@@ -189,8 +190,8 @@ def application(
     queues = None if queue is None else QueueAdmission.of(queue)
     observe = observers(server, policies, workers.decide, start)
     decide: dict[Phase, Decide] = {"mutate": policies.mutate, "validate": policies.validate}
-    answers: dict[str, Answer] = {
-        f"/{phase}": AdmissionHandler(
+    handlers: dict[Phase, AdmissionHandler] = {
+        phase: AdmissionHandler(
             phase=phase,
             policies=decide[phase],
             jobs=jobs,
@@ -200,9 +201,10 @@ def application(
             with_external_data=workers.decide,
             observe=observe[phase],
             run=workers.run,
-        ).answer
+        )
         for phase in PHASES
     }
+    answers = {f"/{phase}": _answer(server, each) for phase, each in handlers.items()}
     if serves_old_versions(server.settings):
         answers[CONVERT] = partial(convert, rest=partial(asyncio.sleep, 0))
     unevaluated = UnevaluatedReviews(
@@ -219,6 +221,11 @@ def application(
         clock=server.pace.clock,
         unevaluated={f"/{phase}": unevaluated.answers(phase) for phase in PHASES},
     )
+
+
+def _answer(server: WebhookServer, handler: AdmissionHandler) -> Answer:
+    """Return how reviews are answered: with a span for each if traces are on."""
+    return handler.answer if server.tracer is None else traced(handler, server.tracer)
 
 
 def _jobs(server: WebhookServer, queue: Integrations) -> JobAdmission:

@@ -17,6 +17,7 @@ from policyd.kube.client import Client
 from policyd.kube.pace import Pace
 from policyd.snapshot.latest import LatestSnapshot
 from policyd.snapshot.latest_facts import LatestFacts
+from policyd.tracing import Tracer
 from webhooks.certificate.tls import LiveContext
 from webhooks.defaults import DefaultQueues
 from webhooks.external_data.lookups import ExternalLookups
@@ -69,6 +70,8 @@ class WebhookServer:
     verdicts: JobVerdicts = field(init=False)
     """Says by it what new jobs can expect."""
     pace: Pace = field(default_factory=Pace)
+    tracer: Tracer | None = None
+    """Makes a span for each review, if traces are on."""
     metrics: WebhookMetrics = field(default_factory=lambda: WebhookMetrics(CollectorRegistry()))
     readiness: Readiness = field(default_factory=Readiness)
     policies_changed: asyncio.Event = field(default_factory=asyncio.Event)

@@ -19,8 +19,10 @@ from policyd.cli.options import KUBECONFIG
 from policyd.cli.scanning import scan_what_exists
 from policyd.config import Settings, environment
 from policyd.connections import Listening
-from policyd.controller.metrics.counters import ControllerMetrics
+from policyd.controller.cycle_spans import cycle_spans
+from policyd.controller.metrics.counters import metrics_of
 from policyd.controller.metrics.health import ControllerHealth, serve_health
+from policyd.controller.metrics.series_bounds import SeriesBounds
 from policyd.controller.policies.scanning import ScanSettings
 from policyd.controller.queues.forecasts import ForecastsSettings
 from policyd.controller.queues.visibility import Callers, create_app
@@ -35,6 +37,7 @@ from policyd.serving import served
 from policyd.standard_input import STORED_FILE
 from policyd.status.naming import OtherTeams
 from policyd.telemetry import configure_logging
+from policyd.tracing import tracing
 
 log = structlog.get_logger()
 
@@ -65,6 +68,9 @@ class ControllerOptions:
     kyverno: bool
     scan_seconds: float
     scan_rate: float
+    metric_queues: int
+    traces: str
+    metric_queues_of_namespace: int
 
 
 @click.command("controller")
@@ -154,6 +160,23 @@ class ControllerOptions:
     help="Objects scanned a second, at most.",
 )
 @click.option(
+    "--metric-queues",
+    type=click.IntRange(min=0),
+    default=SeriesBounds().local_queues,
+    show_default=True,
+    help="LocalQueues with series of their own in the metrics, as many ClusterQueues and Cohorts.",
+)
+@click.option(
+    "--metric-queues-of-namespace",
+    type=click.IntRange(min=0),
+    default=SeriesBounds().of_namespace,
+    show_default=True,
+    help="The LocalQueues with series of their own in one namespace, at most.",
+)
+@click.option(
+    "--traces", default="", metavar="URL", help="Collector of traces, OTLP over HTTP.  [no traces]"
+)
+@click.option(
     "--log-format", type=click.Choice(["json", "lines"]), default="json", show_default=True
 )
 @click.option("--verbose", is_flag=True, help="Log details for troubleshooting.")
@@ -177,14 +200,28 @@ async def _run(options: ControllerOptions, stop: asyncio.Event) -> None:
     connection = connection_from(
         environment(), kubeconfig=options.kubeconfig, context=options.context
     )
-    health = ControllerHealth(ControllerMetrics(queueing.metrics.custom))
+    bounds = SeriesBounds(
+        local_queues=options.metric_queues,
+        of_namespace=options.metric_queues_of_namespace,
+        cluster_queues=options.metric_queues,
+    )
+    health = ControllerHealth(metrics_of(replace(queueing.metrics, bounds=bounds)))
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(HttpClient(connection))
+        client = await stack.enter_async_context(
+            HttpClient(connection, count=health.metrics.api_request)
+        )
         if options.health_port is not None:
             served = serve_health(health, host=options.health_host, port=options.health_port)
             await stack.enter_async_context(served)
         settings = controller_settings(options, connection, queueing)
         controller = Controller(client, settings, health=health)
+        tracer = stack.enter_context(
+            tracing(
+                options.traces, service="policyd-controller", dropped=health.metrics.spans_dropped
+            )
+        )
+        if tracer is not None:
+            controller.workloads.cycles.trace = cycle_spans(tracer, controller.pace.clock)
         if options.visibility_port is not None:
             await _serve_visibility(stack, controller, client, options)
         async with asyncio.TaskGroup() as group:

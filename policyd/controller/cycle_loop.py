@@ -11,7 +11,7 @@ stays pending.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -51,6 +51,8 @@ class CycleLoop:
         """Those of them that are not handed over, and how soon they are to be written."""
         self._wait = FIRST_WAIT_SECONDS
         self._began = 0.0
+        self.trace: Callable[[Plan, float], None] | None = None
+        """Given the plan of each cycle that decides something, and its seconds, once it is set."""
 
     def wake(self) -> None:
         """Ask for another cycle: something changed."""
@@ -139,7 +141,10 @@ class CycleLoop:
         state.commit(plan)
         spared = [self._note(action) for action in plan.actions]
         admitted = sum(isinstance(action, Admit) for action in plan.actions)
-        self._metrics.cycle(admitted=admitted, seconds=self._pace.clock.monotonic() - began)
+        took = self._pace.clock.monotonic() - began
+        self._metrics.cycle(admitted=admitted, seconds=took)
+        if self.trace is not None:
+            self.trace(plan, took)
         self._metrics.rivals(plan)
         if admitted:
             self._wait = 0.0

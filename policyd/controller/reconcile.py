@@ -1,13 +1,13 @@
 """Workers: each takes a key from the work queue, and calls the reconciler of its kind."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 import msgspec
 import structlog
 
 from policyd.controller.metrics.counters import ControllerMetrics
-from policyd.controller.watch.keys import ReconcileKey
+from policyd.controller.watch.keys import ReconcileKey, Subject
 from policyd.controller.writes import NotLeadingError
 from policyd.kube.errors import ApiError, ConflictError, NotFoundError
 from policyd.kube.workqueue import WorkQueue
@@ -30,6 +30,7 @@ class Dispatcher:
         self.queue = queue
         self._reconcilers = reconcilers
         self._metrics = metrics
+        metrics.expect_failures(get_args(Subject))
 
     async def work(self) -> NoReturn:
         """Reconcile one key after the other until cancelled."""

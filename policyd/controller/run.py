@@ -15,7 +15,7 @@ from policyd.controller.jobs.job_reconciler import job_reconcilers
 from policyd.controller.jobs.job_steps import WorkloadSteps
 from policyd.controller.jobs.parent_reconciler import parent_reconcilers
 from policyd.controller.jobs.pod_reconciler import PodReconciler
-from policyd.controller.metrics.counters import ControllerMetrics
+from policyd.controller.metrics.counters import ControllerMetrics, metrics_of
 from policyd.controller.metrics.health import ControllerHealth
 from policyd.controller.metrics.queue_metrics import measure
 from policyd.controller.metrics.workload_metrics import WorkloadMetrics
@@ -68,7 +68,7 @@ class Controller:
         health: ControllerHealth | None = None,
     ) -> None:
         self.settings = settings or ControllerSettings()
-        self.health = health or ControllerHealth(ControllerMetrics(self.settings.metrics.custom))
+        self.health = health or ControllerHealth(metrics_of(self.settings.metrics))
         self.pace = pace or Pace()
         self._client = client
         self.recorder = EventRecorder(
@@ -111,6 +111,7 @@ class Controller:
             pace=self.pace,
             hand_out=partial(self.queue.add, rank=inf),  # after all that was decided
         )
+        self.reasons.metrics = metrics
         self.forecasts = Forecasts(
             self.cache,
             self.writes,

@@ -27,7 +27,7 @@ from policyd.forecast.arrivals import ArrivalHistory, PastArrival
 from policyd.forecast.batches import Batches, ComingBatches, RecentRuns
 from policyd.forecast.coarse import CoarseQueues, CoarseRun, Coming, StartProbe, first_starts
 from policyd.forecast.correction import GRACE_SECONDS, Correction, Interval, Shift
-from policyd.forecast.exact import exact_starts
+from policyd.forecast.exact import ExactStarts, exact_starts
 from policyd.forecast.run_times import JobTraits, RunTimeCurve, RunTimeHistory
 from policyd.simulate.draws import DrawnNumbers, spread
 from policyd.simulate.scenario import Arrival
@@ -369,7 +369,7 @@ class _Draws:
     def _lasting(self, job: KnownJob) -> list[float]:
         """Return how long a job runs in all, in seconds, for each draw."""
         workload = job.workload
-        if workload.evicted:  # it stops in a moment
+        if workload.evicted and workload.admission is not None:  # it stops in a moment
             return [self.present.now - _since(workload, self.present.now)] * self._count
         if workload.run_seconds is not None:
             return [workload.run_seconds] * self._count
@@ -398,17 +398,24 @@ class _Draws:
             exact = [key for key in left if key in differ] if draw < self._exact_draws else []
             if exact:
                 core = yield from self._exact(draw, exact, starts)
-                for key in exact:
-                    ratio = _ratio(core.get(key, inf) - now, starts.get(key, inf) - now)
+                for key in exact if core.complete else core.at:
+                    ratio = _ratio(core.at.get(key, inf) - now, starts.get(key, inf) - now)
                     differ[key].append(ratio)
             left = [key for key in left if key in differ or not self._endless(found[key])]
             if not left and not probes:
                 break
+        self._correct(found, differ)
+        return found
+
+    def _correct(self, found: dict[str, list[float]], differ: Mapping[str, list[float]]) -> None:
+        """Correct waits by how the core differs; without its answer they are by quotas alone."""
         for key, ratios in differ.items():
+            if not ratios:
+                del self.exact[key]
+                continue
             job, ratio = self.pending[key], median(ratios)
             self._ratios[job.workload.cluster_queue, job.size_class] = ratio
             found[key] = [_scaled(wait, ratio) for wait in found[key]]
-        return found
 
     def submit_alone(self) -> Steps:
         """Simulate probes by themselves that others would wait for, as far as there is time.
@@ -509,7 +516,7 @@ class _Draws:
 
     def _exact(
         self, draw: int, wanted: Sequence[str], starts: Mapping[str, float]
-    ) -> Generator[None, None, Mapping[str, float]]:
+    ) -> Generator[None, None, ExactStarts]:
         """Simulate a draw by the core, as far as its first workloads go."""
         make_state, now = self.present.make_state, self.present.now
         assert make_state is not None, "without a state nothing is simulated by the core"

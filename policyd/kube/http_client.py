@@ -30,7 +30,7 @@ from policyd.kube.decoding import decode_event, decode_object, decode_page, spli
 from policyd.kube.discovery import ResourceList, discovery_path, resources_of
 from policyd.kube.pace import Pace
 from policyd.kube.resources import Resource
-from policyd.kube.transport import Limits, Transport
+from policyd.kube.transport import CountRequest, Limits, Transport
 
 T = TypeVar("T")
 
@@ -44,10 +44,15 @@ class HttpClient:
     """
 
     def __init__(
-        self, connection: ApiConnection, *, limits: Limits | None = None, pace: Pace | None = None
+        self,
+        connection: ApiConnection,
+        *,
+        limits: Limits | None = None,
+        pace: Pace | None = None,
+        count: CountRequest | None = None,
     ) -> None:
         self._pace = pace or Pace()
-        self._transport = Transport(connection, limits=limits, pace=self._pace)
+        self._transport = Transport(connection, limits=limits, pace=self._pace, count=count)
 
     async def __aenter__(self) -> Self:
         await self._transport.open()

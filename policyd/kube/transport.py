@@ -8,7 +8,7 @@ are never shorter than the server's Retry-After. The caller handles all other er
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlencode
@@ -28,6 +28,9 @@ from policyd.kube.errors import (
     error_from_answer,
 )
 from policyd.kube.pace import Backoff, Pace
+
+UNREACHABLE = "unreachable"
+"""In the place of a status, where there is no answer, or it breaks off."""
 
 _LATER = (UnreachableError, ThrottledError, UnavailableError)
 
@@ -70,13 +73,27 @@ class Limits:
     """If the server asks for a longer one, the error is the caller's."""
 
 
+CountRequest = Callable[[str, str], None]
+"""Counts a request, by its method and by the status of its answer, or `unreachable`."""
+
+
+def _not_counted(_method: str, _code: str) -> None:
+    """Do nothing."""
+
+
 class Transport:
     """Sends calls over one pool of connections. Open it before use: the pool belongs to a loop."""
 
     def __init__(
-        self, connection: ApiConnection, *, limits: Limits | None = None, pace: Pace | None = None
+        self,
+        connection: ApiConnection,
+        *,
+        limits: Limits | None = None,
+        pace: Pace | None = None,
+        count: CountRequest | None = None,
     ) -> None:
         self._connection = connection
+        self._count = count or _not_counted
         self._limits = limits or Limits()
         self._pace = pace or Pace()
         self._in_flight = asyncio.Semaphore(self._limits.in_flight)
@@ -140,6 +157,7 @@ class Transport:
             self._connection.credentials.forget()
             raise
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._count(call.method, UNREACHABLE)
             raise self._unreachable(call, error) from error
 
     async def _authorized(self, call: ApiCall) -> bytes:
@@ -159,6 +177,7 @@ class Transport:
                     raise await _refusal(call, response)
                 return await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._count(call.method, UNREACHABLE)
             raise self._unreachable(call, error) from error
 
     def _unreachable(self, call: ApiCall, error: Exception) -> UnreachableError:
@@ -172,7 +191,7 @@ class Transport:
             headers["Authorization"] = authorization
         if call.body is not None:
             headers["Content-Type"] = call.content_type
-        return await self._session.request(
+        response = await self._session.request(
             call.method,
             URL(f"{self._connection.server}{call.path}{query}", encoded=True),
             data=call.body,
@@ -182,6 +201,8 @@ class Transport:
             server_hostname=self._connection.server_name,
             allow_redirects=False,
         )
+        self._count(call.method, str(response.status))
+        return response
 
 
 async def _refusal(call: ApiCall, response: aiohttp.ClientResponse) -> ApiError:

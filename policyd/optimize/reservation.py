@@ -31,7 +31,7 @@ from policyd.alloc.reasons import Held, Mode, PodSetRefusal, Refusal
 from policyd.alloc.state import CoreState
 from policyd.optimize.opt_ins import wants
 
-LATELY_SECONDS = 5.0
+LATELY_SECONDS = 30.0
 """For how long changes are gathered after each preemption in a tree."""
 
 End = tuple[float, Mapping[int, int]]

@@ -45,10 +45,13 @@ def cohort(name, parent="", gpu=None):
     return CohortQuotas(name=name, parent=parent, groups=groups)
 
 
-def pod_set(name="main", count=1, *, tolerations=(), selector=None, affinity=(), **requests):
+def pod_set(
+    name="main", count=1, *, minimum=None, tolerations=(), selector=None, affinity=(), **requests
+):
     return QueuedPodSet(
         name=name,
         count=count,
+        minimum=minimum,
         requests=requests,
         tolerations=tolerations,
         node_selector=selector or {},

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.e2e
 
 LIBRARY = CHART.parents[1] / "policies"
 SERVICE_MONITORS = definition("monitoring.coreos.com", ["v1"], "ServiceMonitor", "servicemonitors")
-"""A stand-in for the Prometheus operator's kind."""
+RULES = definition("monitoring.coreos.com", ["v1"], "PrometheusRule", "prometheusrules")
+"""Stand-ins for the Prometheus operator's kinds."""
 
 EVERYTHING = {
     "commonLabels": {"team": "platform"},
@@ -37,7 +38,11 @@ EVERYTHING = {
     "controller.visibility.enabled": True,
     "image.digest": f"sha256:{'0' * 64}",
     "imagePullSecrets": [{"name": "pull"}],
+    "metrics.dashboards.annotations": {"grafana_folder": "policyd"},
+    "metrics.dashboards.enabled": True,
     "metrics.enabled": True,
+    "metrics.rules.enabled": True,
+    "metrics.rules.labels": {"release": "prometheus"},
     "metrics.serviceMonitor.enabled": True,
     "metrics.serviceMonitor.labels": {"release": "prometheus"},
     "networkPolicy.enabled": True,
@@ -78,7 +83,7 @@ NOTHING = {
 @pytest.fixture(scope="module")
 def server(bare):
     """An API server that knows every kind of the chart, those of other projects too."""
-    bare.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(SERVICE_MONITORS))
+    bare.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([SERVICE_MONITORS, RULES]))
     bare.wait_for("crd", "--all", condition="condition=Established")
     return bare
 
@@ -112,7 +117,11 @@ def test_the_chart_passes_helms_own_checks(tmp_path):
     ("values", "kinds"),
     [
         pytest.param({}, {"Deployment", "PodDisruptionBudget", "Secret", "Lease"}, id="defaults"),
-        pytest.param(EVERYTHING, {"NetworkPolicy", "Policy", "ServiceMonitor"}, id="everything"),
+        pytest.param(
+            EVERYTHING,
+            {"NetworkPolicy", "Policy", "ServiceMonitor", "PrometheusRule"},
+            id="everything",
+        ),
         pytest.param(NOTHING, {"Deployment", "Service"}, id="nothing-but-the-webhooks"),
         pytest.param({"fullnameOverride": "gate"}, {"Deployment"}, id="another-name"),
     ],
@@ -127,6 +136,28 @@ def test_the_api_server_takes_what_is_rendered(server, tmp_path, values, kinds):
 
     assert len(taken.split()) == len(objects)
     assert kinds <= {kind for kind, _ in objects}
+
+
+def test_rules_and_dashboards_are_those_of_the_files(tmp_path):
+    switched = {"metrics.rules.enabled": True, "metrics.dashboards.enabled": True}
+    objects, without = rendered(tmp_path, switched), rendered(tmp_path)
+
+    given = yaml.safe_load((CHART / "rules" / "alerts.yaml").read_text())
+    assert objects["PrometheusRule", RELEASE]["spec"] == given
+    for file in (CHART / "dashboards").glob("*.json"):
+        found = objects["ConfigMap", f"{RELEASE}-dashboard-{file.stem}"]
+        assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert found["data"] == {f"policyd-{file.name}": file.read_text().rstrip("\n")}
+    assert not [key for key in without if key[0] == "PrometheusRule" or "dashboard" in key[1]]
+
+
+def test_without_a_controller_no_alert_misses_it(tmp_path):
+    objects = rendered(tmp_path, {"metrics.rules.enabled": True, "controller.enabled": False})
+
+    groups = objects["PrometheusRule", RELEASE]["spec"]["groups"]
+    alerts = {rule["alert"] for group in groups for rule in group["rules"]}
+    assert "PolicydWebhooksDown" in alerts
+    assert "PolicydLeaderMissing" not in alerts
 
 
 def test_another_configuration_is_mounted_and_starts_new_pods(tmp_path):

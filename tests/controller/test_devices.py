@@ -145,5 +145,5 @@ async def test_metrics_say_how_many_devices_are_free_and_in_pieces(world):
 
     names = {"flavor": "h100", "resource": GPU}
     value = world.controller.health.metrics.registry.get_sample_value
-    assert value("policyd_free_devices_count", names) == 16 - 3 - 2
-    assert value("policyd_fragmented_devices_count", names) == 1 + 2
+    assert value("policyd_free_devices", names) == 16 - 3 - 2
+    assert value("policyd_fragmented_devices", names) == 1 + 2

@@ -151,10 +151,85 @@ async def test_counts_of_a_cohort_are_dropped_with_its_last_reference():
         assert world.value(count, cohort="team", **NORMAL) == 1
 
 
-async def test_all_names_of_kueues_metrics_exist():
-    names = {family.name for family in (*COUNTED, *MEASURED)}
+QUEUE, LOCAL = "cluster_queue ", "name namespace "
+EVENTS = "quota_reserved_workloads_total admitted_workloads_total finished_workloads_total"
+WAITS = "quota_reserved_wait admission_wait admission_checks_wait ready_wait"
+WAITS += " admitted_until_ready_wait execution"
+QUOTAS = "resource_reservation resource_usage nominal_quota borrowing_limit lending_limit"
+WHY = "reason underlying_cause "
+BUILD = "git_version git_commit build_date go_version compiler platform"
+KUEUE = {
+    "admission_attempts_total": "counter result",
+    "admission_attempt_duration_seconds": "histogram result",
+    "admission_cycle_preemption_skips": "gauge cluster_queue",
+    "preemption_target_recomputations_total": "counter cluster_queue result",
+    "build_info": f"gauge {BUILD}",
+    **dict.fromkeys(EVENTS.split(), f"counter {QUEUE}priority_class"),
+    **{f"local_queue_{name}": f"counter {LOCAL}priority_class" for name in EVENTS.split()},
+    **{f"{each}_time_seconds": f"histogram {QUEUE}priority_class" for each in WAITS.split()},
+    **{
+        f"local_queue_{each}_time_seconds": f"histogram {LOCAL}priority_class"
+        for each in WAITS.split()
+    },
+    "pods_ready_to_evicted_time_seconds": f"histogram {QUEUE}{WHY}",
+    "workload_creation_latency_seconds": "histogram job_kind",
+    "pod_scheduling_gate_removal_seconds": f"histogram name {QUEUE}is_group",
+    "evicted_workloads_total": f"counter {QUEUE}{WHY}priority_class",
+    "evicted_workloads_once_total": f"counter {QUEUE}{WHY}priority_class",
+    "local_queue_evicted_workloads_total": f"counter {LOCAL}{WHY}priority_class",
+    "preempted_workloads_total": "counter preempting_cluster_queue reason",
+    "replaced_workload_slices_total": "counter cluster_queue",
+    "workload_eviction_latency_seconds": f"histogram {QUEUE}reason",
+    **{
+        f"{prefix}{name}": f"gauge {labels}{more}"
+        for prefix, labels in (("", QUEUE), ("local_queue_", LOCAL))
+        for name, more in (
+            ("pending_workloads", "status"),
+            ("finished_workloads", ""),
+            ("reserving_active_workloads", ""),
+            ("admitted_active_workloads", ""),
+        )
+    },
+    "pending_scheduling_hashes": f"gauge {QUEUE}status",
+    "cluster_queue_status": f"gauge {QUEUE}status",
+    "local_queue_status": f"gauge {LOCAL}active",
+    "unadmitted_workloads": f"gauge {QUEUE}{WHY}",
+    "local_queue_unadmitted_workloads": f"gauge {LOCAL}{QUEUE}{WHY}",
+    **{
+        f"cluster_queue_{name}": "gauge cohort cluster_queue flavor resource"
+        for name in QUOTAS.split()
+    },
+    "cluster_queue_resource_pending": f"gauge {QUEUE}resource",
+    "local_queue_resource_reservation": f"gauge {LOCAL}flavor resource",
+    "local_queue_resource_usage": f"gauge {LOCAL}flavor resource",
+    "local_queue_admission_fair_sharing_usage": f"gauge {LOCAL}{QUEUE}",
+    "cluster_queue_weighted_share": "gauge cluster_queue cohort",
+    "cohort_weighted_share": "gauge cohort",
+    "cohort_subtree_quota": "gauge cohort flavor resource",
+    "cohort_subtree_resource_reservations": "gauge cohort flavor resource",
+    "cohort_subtree_admitted_workloads_total": "counter cohort priority_class",
+    "cohort_subtree_admitted_active_workloads": "gauge cohort",
+    "cohort_info": "gauge cohort parent_cohort root_cohort",
+    "cluster_queue_info": "gauge cluster_queue parent_cohort root_cohort",
+}
+MULTIKUEUE = {
+    "multikueue_workloads_dispatched_total": "counter cluster_queue cluster",
+    "multikueue_workloads_admitted_total": "counter cluster_queue cluster",
+}
 
-    assert len({name for name in names if not name.startswith("policyd_")}) == 64
+
+def test_all_of_kueues_metrics_exist_with_their_types_and_labels():
+    expected = {f"kueue_{name}": about.split() for name, about in KUEUE.items()}
+    expected |= {name: about.split() for name, about in MULTIKUEUE.items()}
+    families = {f.name: f for f in (*COUNTED, *MEASURED) if not f.name.startswith("policyd_")}
+
+    assert len(expected) == 64
+    assert families.keys() == expected.keys()
+    for name, family in families.items():
+        kind, *labels = expected[name]
+        role = [] if name == "kueue_build_info" else [ROLE]
+        assert family.kind == kind
+        assert sorted(family.label_names()) == sorted(labels + role)
 
 
 def test_a_workload_whose_victims_others_took_gets_the_reason_of_the_latest_cycle():

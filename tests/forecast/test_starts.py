@@ -6,9 +6,9 @@ from msgspec.structs import replace
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.workload import Objection
 from policyd.forecast.correction import Interval
-from policyd.forecast.starts import StartForecast, interval_of, size_class_of
-from tests.alloc.builders import queue, workload
-from tests.forecast.builders import forecaster, job, present
+from policyd.forecast.starts import KnownJob, StartForecast, interval_of, size_class_of
+from tests.alloc.builders import group, pod_set, queue, quota, workload
+from tests.forecast.builders import TRAITS, forecaster, job, present
 
 HOUR = 3_600.0
 
@@ -228,3 +228,32 @@ def test_quota_that_was_lowered_is_held_all_the_same():
     )
 
     assert forecaster().forecast(now)["a"] == certain(90)
+
+
+def test_a_pending_workload_that_was_evicted_runs_as_long_as_another():
+    now = present(
+        [queue("q", gpu=4)],
+        job("running", gpu=4, runs=100, since=0),
+        job("evicted", gpu=4, runs=300, at=1, evicted=True),
+        job("last", gpu=4, runs=300, at=2),
+        now=10.0,
+    )
+
+    assert forecaster().forecast(now)["last"] == certain(390)
+
+
+def test_starts_are_by_quotas_alone_where_the_core_comes_to_no_end():
+    rivals = [
+        queue("lends", "x", groups=[group(default={"gpu": quota(5, borrow=1)})]),
+        queue("q", "x", gpu=1, preemption=PreemptionPolicy(reclaim_within_cohort="Any")),
+    ]
+    large = workload("large", "lends", pod_set(count=2, minimum=1, gpu=3), priority=2)
+    small = workload("small", "q", pod_set(count=3, minimum=1, gpu=1))
+    jobs = [
+        KnownJob(workload=replace(each, run_seconds=60.0), traits=TRAITS, size_class="1")
+        for each in (large, small, workload("later", "q", at=1, gpu=1))
+    ]
+
+    found = forecaster().forecast(present(rivals, *jobs, now=0.0))
+
+    assert found["later"] == certain(60, coarse=True)

@@ -350,3 +350,24 @@ async def test_a_cancelled_request_gives_its_place_to_the_next():
         got = await ask(client)
 
     assert got.metadata.name == "a"
+
+
+async def test_every_request_is_counted_by_method_and_status():
+    counted = []
+    pace = FakeClock().pace()
+    async with serving() as server:
+        add(server.store, "a")
+
+        def note(*labels):
+            counted.append(labels)
+
+        async with HttpClient(server.connection, pace=pace, count=note) as client:
+            server.faults.append(status(500))
+            with pytest.raises(InternalError):
+                await VERBS["json-patch"](client)
+            server.faults.append(Drop())
+            with pytest.raises(UnreachableError):
+                await VERBS["create"](client)
+            await ask(client)
+
+    assert counted == [("PATCH", "500"), ("POST", "unreachable"), ("GET", "200")]

@@ -9,7 +9,7 @@ from policyd.alloc.plan import Admit, Preempt, Requeue
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.cli import main
 from policyd.simulate.scenario import Arrival, Simulation
-from tests.alloc.builders import queue, state, workload
+from tests.alloc.builders import group, pod_set, queue, quota, state, workload
 
 
 def run(of, *arrivals, **options):
@@ -338,3 +338,27 @@ def test_errors_in_a_scenario_are_reported(simulate, change, message):
 
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def rivals(**runs):
+    """Two workloads that may run with fewer pods, and of which each makes the other stop."""
+    of = state(
+        queue("lends", "x", groups=[group(default={"gpu": quota(5, borrow=1)})]),
+        queue("q", "x", gpu=1, preemption=PreemptionPolicy(reclaim_within_cohort="Any")),
+    )
+    small, large = (
+        workload("small", "q", pod_set(count=3, minimum=1, gpu=1)),
+        workload("large", "lends", pod_set(count=2, minimum=1, gpu=3), priority=2),
+    )
+    return of, [Arrival(workload=each, **runs) for each in (small, large)]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 5.0])
+def test_time_goes_on_where_workloads_preempt_each_other_without_an_end(seconds):
+    of, coming = rivals(run_seconds=seconds)
+    simulation = Simulation(of, [*coming, arrival("later", at=50)])
+
+    steps = list(zip(range(2_000), simulation.steps(until=60), strict=False))
+
+    assert simulation.unsettled
+    assert steps[-1][1].at >= 50

@@ -90,7 +90,7 @@ class AskingPolicies:
         metrics = WebhookMetrics(CollectorRegistry())
         policies = PoliciesInForce(namespaces=without_cluster, metrics=metrics, **outside)
         policies.read_files([self.folder])
-        assert metrics.registry.get_sample_value("policyd_policy_mistakes_count") == 0
+        assert metrics.registry.get_sample_value("policyd_policy_mistakes") == 0
         answer = AdmissionHandler(
             phase="validate", policies=policies.validate, with_external_data=self.lookups.decide
         ).answer

@@ -156,7 +156,7 @@ def test_verdicts_and_failures_are_counted(tmp_path, capsys):
     assert 'policyd_reviews_total{outcome="denied",path="/validate"} 1.0' in counted
     assert 'policyd_reviews_total{outcome="allowed",path="/validate"} 1.0' in counted
     assert 'policyd_policy_failures_total{outcome="ignored"} 2.0' in counted
-    assert "policyd_policies_count 2.0" in counted
+    assert "policyd_policies 2.0" in counted
     output = capsys.readouterr()
     assert "policy_failed" in output.out + output.err
 

@@ -92,7 +92,7 @@ class Case:
 
     @property
     def mistakes(self):
-        return self.metrics.registry.get_sample_value("policyd_policy_mistakes_count")
+        return self.metrics.registry.get_sample_value("policyd_policy_mistakes")
 
     def denials(self, namespace="team-a"):
         pod = {**POD, "metadata": {**POD["metadata"], "namespace": namespace}}

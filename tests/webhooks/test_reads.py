@@ -82,7 +82,7 @@ def asking(folder, objects, expression):
         namespaces=without_cluster, metrics=metrics, reads=objects, http=http
     )
     policies.read_files([folder])
-    assert metrics.registry.get_sample_value("policyd_policy_mistakes_count") == 0
+    assert metrics.registry.get_sample_value("policyd_policy_mistakes") == 0
     decision = policies.validate(parse_review(review()))
     return "; ".join(denial.message for denial in decision.denials)
 

@@ -309,7 +309,7 @@ async def test_one_that_starts_while_the_configurations_are_gone_waits_and_says_
     async with running(client) as (served, _port):
         code, why = await readiness(served)
         assert (code, why.decode()) == (503, f"{NOT_REGISTERED}\n")
-        gauge = "policyd_missing_configurations_count"
+        gauge = "policyd_missing_configurations"
         assert served.metrics.registry.get_sample_value(gauge) == 2
 
         for resource in BOTH:

@@ -34,6 +34,8 @@ class Family(NamedTuple):
         buckets: How many a histogram has: 1 and 2.5 seconds, and each twice the one before.
         bounds: Those of a histogram that has others.
         by_workload: Whether it may have labels of the workloads that it counts.
+        adds_up: Whether the values of several queues have a sum; if not, those of queues beyond
+            the bounds are left out.
     """
 
     name: str
@@ -43,11 +45,14 @@ class Family(NamedTuple):
     buckets: int = 14
     bounds: tuple[float, ...] = ()
     by_workload: bool = False
+    adds_up: bool = True
 
     @property
     def sources(self) -> tuple[Source, ...]:
         """Which objects it may have labels of."""
         found: list[Source] = []
+        if not self._with_role:
+            return ()
         if "cluster_queue" in self.labels and "namespace" not in self.labels:
             found.append("ClusterQueue")
         elif "namespace" in self.labels:
@@ -60,8 +65,11 @@ class Family(NamedTuple):
 
     def label_names(self, *custom: str) -> tuple[str, ...]:
         """Return the names of all labels, given those that the administrator adds."""
-        with_role = not self.name.startswith("policyd_") and self.name != BUILD
-        return (*self.labels, *custom, ROLE) if with_role else self.labels
+        return (*self.labels, *custom, ROLE) if self._with_role else self.labels
+
+    @property
+    def _with_role(self) -> bool:
+        return not self.name.startswith("policyd_") and self.name != BUILD
 
     def make(self, registry: CollectorRegistry, *custom: str) -> Counter | Gauge | Histogram:
         """Return the family, empty, in a registry, with labels that the administrator adds."""
@@ -107,6 +115,7 @@ COUNTED: Final = (
         "gauge",
         "Workloads that could have preempted in the latest cycle, had others not come before",
         _CLUSTER,
+        adds_up=False,
     ),
     Family(
         "kueue_preemption_target_recomputations_total",
@@ -216,13 +225,13 @@ COUNTED: Final = (
         ("git_version", "git_commit", "build_date", "go_version", "compiler", "platform"),
     ),
     Family(
-        "policyd_free_devices_count",
+        "policyd_free_devices",
         "gauge",
         "Devices of a flavor with a topology that are free",
         ("flavor", "resource"),
     ),
     Family(
-        "policyd_fragmented_devices_count",
+        "policyd_fragmented_devices",
         "gauge",
         "Free devices on nodes that are partly in use",
         ("flavor", "resource"),
@@ -258,6 +267,30 @@ COUNTED: Final = (
         "How long the latest forecasts took, without rests",
     ),
     Family("policyd_leading", "gauge", "Whether this process is the leader"),
+    Family(
+        "policyd_api_requests_total",
+        "counter",
+        "Requests to the API server, by the status of the answer, or unreachable",
+        ("method", "code"),
+    ),
+    Family(
+        "policyd_dropped_spans_total",
+        "counter",
+        "Spans of traces that no collector got: too many waited, or it did not take them",
+        ("reason",),
+    ),
+    Family(
+        "policyd_stale_reasons",
+        "gauge",
+        "Pending workloads whose reason is missing or outdated, as of the latest check",
+        ("problem",),
+    ),
+    Family(
+        "policyd_reason_checks_total",
+        "counter",
+        "Checks of the reasons of all pending workloads, by how they ended",
+        ("outcome",),
+    ),
 )
 """Metrics that are counted as things happen."""
 
@@ -266,8 +299,11 @@ _OF_COHORT = ("cohort", *_CLUSTER, *_RESOURCE)
 _ABOVE = ("parent_cohort", "root_cohort")
 
 
-def _gauge(name: str, text: str, *labels: str, by_workload: bool = False) -> Family:
-    return Family(f"kueue_{name}", "gauge", text, labels, by_workload=by_workload)
+def _gauge(
+    name: str, text: str, *labels: str, by_workload: bool = False, adds_up: bool = True
+) -> Family:
+    whole = name if name.startswith("policyd_") else f"kueue_{name}"
+    return Family(whole, "gauge", text, labels, by_workload=by_workload, adds_up=adds_up)
 
 
 MEASURED: Final = (
@@ -286,7 +322,7 @@ MEASURED: Final = (
     _gauge("reserving_active_workloads", "Workloads with quota", *_CLUSTER),
     _gauge("admitted_active_workloads", "Workloads that may run", *_CLUSTER, by_workload=True),
     _gauge("cluster_queue_status", "1 for the status of a ClusterQueue", *_CLUSTER, "status"),
-    _gauge("cluster_queue_info", "1 for the cohorts above it", *_CLUSTER, *_ABOVE),
+    _gauge("cluster_queue_info", "1 for the cohorts above it", *_CLUSTER, *_ABOVE, adds_up=False),
     _gauge(
         "cluster_queue_resource_pending",
         "Resources requested by pending workloads",
@@ -298,7 +334,13 @@ MEASURED: Final = (
     _gauge("cluster_queue_nominal_quota", "Its own quota", *_OF_COHORT),
     _gauge("cluster_queue_borrowing_limit", "What it may borrow", *_OF_COHORT),
     _gauge("cluster_queue_lending_limit", "What it may lend", *_OF_COHORT),
-    _gauge("cluster_queue_weighted_share", "Its share, with fair sharing", *_CLUSTER, "cohort"),
+    _gauge(
+        "cluster_queue_weighted_share",
+        "Its share, with fair sharing",
+        *_CLUSTER,
+        "cohort",
+        adds_up=False,
+    ),
     _gauge(
         "local_queue_pending_workloads",
         "Pending workloads",
@@ -324,11 +366,30 @@ MEASURED: Final = (
     _gauge("local_queue_status", "1 for its condition Active", *_LOCAL, "active"),
     _gauge("local_queue_resource_reservation", "Quota reserved", *_LOCAL, *_RESOURCE),
     _gauge("local_queue_resource_usage", "Quota of those that may run", *_LOCAL, *_RESOURCE),
-    _gauge("local_queue_admission_fair_sharing_usage", "Past usage", *_LOCAL, *_CLUSTER),
-    _gauge("cohort_info", "1 for the cohorts above it", "cohort", *_ABOVE),
-    _gauge("cohort_weighted_share", "Its share, with fair sharing", "cohort"),
+    _gauge(
+        "local_queue_admission_fair_sharing_usage", "Past usage", *_LOCAL, *_CLUSTER, adds_up=False
+    ),
+    _gauge("cohort_info", "1 for the cohorts above it", "cohort", *_ABOVE, adds_up=False),
+    _gauge("cohort_weighted_share", "Its share, with fair sharing", "cohort", adds_up=False),
     _gauge("cohort_subtree_quota", "Quota of it and all below", "cohort", *_RESOURCE),
     _gauge("cohort_subtree_resource_reservations", "Quota reserved below it", "cohort", *_RESOURCE),
     _gauge("cohort_subtree_admitted_active_workloads", "Workloads that may run below", "cohort"),
+    _gauge(
+        "policyd_available_quota",
+        "Quota that it could still get, own and borrowed; below 0 if more is reserved than exists",
+        *_CLUSTER,
+        *_RESOURCE,
+    ),
+    _gauge(
+        "policyd_longest_pending_seconds",
+        "How long the workload that has been pending longest has been",
+        *_CLUSTER,
+        adds_up=False,
+    ),
+    _gauge(
+        "policyd_stuck_gates",
+        "Pods still gated a minute after the admission of their workload, or without a workload",
+        "reason",
+    ),
 )
 """Metrics that are looked up when they are scraped."""

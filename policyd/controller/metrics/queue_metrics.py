@@ -1,6 +1,6 @@
 """Usage and pending workloads of queues, looked up when the metrics are scraped."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from math import inf, isinf, nan
@@ -19,6 +19,8 @@ from policyd.api.meta import Condition, find_condition
 from policyd.controller.metrics.counters import ControllerMetrics, MetricsSettings, Role
 from policyd.controller.metrics.custom_labels import CustomLabels, custom_names
 from policyd.controller.metrics.metric_families import MEASURED
+from policyd.controller.metrics.series_bounds import NamedValues
+from policyd.controller.metrics.state_gauges import own_samples
 from policyd.controller.metrics.workload_metrics import WorkloadMetrics
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.mirror import Mirror
@@ -57,7 +59,13 @@ def measure(
         leading: Whether this process is the one that counts.
     """
     counts = WorkloadMetrics(cache, metrics, leading=leading, settings=settings)
-    gauges = QueueGauges(cache, settings, role=lambda: metrics.role, has_metrics=counts.has_metrics)
+    gauges = QueueGauges(
+        cache,
+        settings,
+        role=lambda: metrics.role,
+        has_metrics=counts.has_metrics,
+        named=metrics.named,
+    )
     metrics.registry.register(gauges)
     metrics.custom = CustomLabels(cache.mirrors, settings.custom).of
     return counts
@@ -71,6 +79,7 @@ class QueueGauges(Collector):
         settings: Which of them are reported.
         role: The role of this process.
         has_metrics: Which LocalQueues have metrics of their own.
+        named: Which queues and other values of labels have series of their own.
     """
 
     def __init__(
@@ -80,11 +89,13 @@ class QueueGauges(Collector):
         *,
         role: Callable[[], Role],
         has_metrics: Callable[[LocalQueue], bool],
+        named: NamedValues,
     ) -> None:
         self._cache = cache
         self._settings = settings
         self._role = role
         self._has_metrics = has_metrics
+        self._named = named
         self._custom = CustomLabels(cache.mirrors, settings.custom)
         self._workload_counts = WorkloadCounts(cache.mirrors.workloads)
 
@@ -94,30 +105,51 @@ class QueueGauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics that have a number."""
-        families = {
-            each.name: GaugeMetricFamily(
-                each.name,
-                each.text,
-                labels=each.label_names(*custom_names(each, self._settings.custom)),
-            )
-            for each in MEASURED
+        custom = {
+            name: custom_names(each, self._settings.custom) for name, each in _FAMILIES.items()
         }
-        found, role = count_queues(self._cache.state), self._role()
+        families = {
+            name: GaugeMetricFamily(each.name, each.text, labels=each.label_names(*custom[name]))
+            for name, each in _FAMILIES.items()
+        }
+        self._named.name("resource", self._resources())
+        role, beyond = self._role(), defaultdict[tuple[str, tuple[str, ...]], float](float)
+        for name, labels, number in self._samples():
+            named = self._named.labels(_FAMILIES[name], labels, custom[name])
+            if named == labels:
+                families[name].add_metric(_with_role(name, labels, role), number)
+            elif named is not None:
+                beyond[name, named] += number
+        for (name, named), number in beyond.items():
+            families[name].add_metric(_with_role(name, named, role), number)
+        yield from (family for family in families.values() if family.samples)
+
+    def _resources(self) -> set[str]:
+        """Return the resources that have quota."""
+        return {
+            name
+            for queue in self._cache.mirrors.cluster_queues
+            for group in queue.spec.resource_groups
+            for name in group.covered_resources
+        }
+
+    def _samples(self) -> Iterator[Sample]:
+        """Yield all numbers, with the labels that the administrator adds."""
+        found = count_queues(self._cache.state)
+        split = any(label.source_kind == "Workload" for label in self._settings.custom)
         samples = chain(
             self._cluster_queues(found),
             self._local_queues(found),
             self._cohorts(found),
             self._finished(),
             self._unadmitted(),
+            own_samples(self._cache),
         )
-        split = any(label.source_kind == "Workload" for label in self._settings.custom)
         for name, labels, number in samples:
             if not (split and _FAMILIES[name].by_workload):
-                more = self._custom.of(_FAMILIES[name], labels)
-                families[f"kueue_{name}"].add_metric((*labels, *more, role), number)
+                yield name, (*labels, *self._custom.of(_FAMILIES[name], labels)), number
         for (name, labels), number in self._by_workload().items() if split else ():
-            families[f"kueue_{name}"].add_metric((*labels, role), number)
-        yield from (family for family in families.values() if family.samples)
+            yield name, labels, number
 
     def _by_workload(self) -> Counter[tuple[str, tuple[str, ...]]]:
         """Count pending and admitted workloads, by the labels that they have."""
@@ -282,6 +314,10 @@ class QueueGauges(Collector):
                     labels = cohort.name, flavor, resource
                     yield f"cohort_subtree_{name}", labels, in_units(resource, amount)
         yield "cohort_subtree_admitted_active_workloads", (cohort.name,), admitted
+
+
+def _with_role(name: str, labels: tuple[str, ...], role: Role) -> tuple[str, ...]:
+    return labels if name.startswith("policyd_") else (*labels, role)
 
 
 def _workloads(prefix: str, labels: tuple[str, ...], counts: QueueCounts) -> Iterator[Sample]:

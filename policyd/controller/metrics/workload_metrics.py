@@ -8,6 +8,7 @@ from policyd.api.kueue.names import ADMITTED, EVICTED, FINISHED, PODS_READY, QUO
 from policyd.api.meta import ObjectMeta, condition_true, find_condition
 from policyd.controller.metrics.counters import FAMILIES, ControllerMetrics, MetricsSettings
 from policyd.controller.metrics.custom_labels import CustomLabels
+from policyd.controller.metrics.series_bounds import OTHER
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.index import local_queue_key
 from policyd.jobs.pods import QueuedPod, group_name
@@ -108,7 +109,7 @@ class WorkloadMetrics:
         node = self._cache.state.tree.hierarchy.queues.get(holding_queue(new))
         if self._settings.cohorts and node is not None and not node.cyclic:
             for cohort in above(node):
-                labels = cohort.name, _class_of(new)
+                labels = cohort.name, self._class_of(new)
                 self._add("cohort_subtree_admitted_workloads_total", new, labels)
 
     def _ready(self, old: Workload, new: Workload) -> None:
@@ -126,7 +127,7 @@ class WorkloadMetrics:
         labels = counted.reason, counted.underlying_cause
         self._count("evicted_workloads_total", new, *labels, queue=queue)
         if counted.count == 1:
-            once = queue, *labels, _class_of(new)
+            once = queue, *labels, self._class_of(new)
             self._add("evicted_workloads_once_total", new, once)
         evicted, ready = time_of(new, EVICTED), time_of(old, PODS_READY)
         if condition_true(old.status.conditions, PODS_READY) and evicted and ready:
@@ -139,14 +140,14 @@ class WorkloadMetrics:
         took, finished = execution_seconds(new), find_condition(new.status.conditions, FINISHED)
         if took is not None:
             for name, labels in self._owners("execution_time_seconds", new, queue):
-                self._took(name, took, new, (*labels, _class_of(new)))
+                self._took(name, took, new, (*labels, self._class_of(new)))
         if finished is not None and finished.reason == SLICE_REPLACED and queue:
             self._add("replaced_workload_slices_total", new, (queue,))
 
     def _count(self, name: str, workload: Workload, *labels: str, queue: str = "") -> None:
         queue = queue or holding_queue(workload)
         for whole, owner in self._owners(name, workload, queue):
-            self._add(whole, workload, (*owner, *labels, _class_of(workload)))
+            self._add(whole, workload, (*owner, *labels, self._class_of(workload)))
 
     def _observe(self, name: str, workload: Workload, kind: str, since: float | None) -> None:
         """Observe how long it took until a condition became true."""
@@ -155,7 +156,7 @@ class WorkloadMetrics:
             return
         for whole, owner in self._owners(name, workload, holding_queue(workload)):
             took = max(0.0, until - since)
-            self._took(whole, took, workload, (*owner, _class_of(workload)))
+            self._took(whole, took, workload, (*owner, self._class_of(workload)))
 
     def _add(self, name: str, workload: Workload, labels: tuple[str, ...]) -> None:
         more = self._custom.of(FAMILIES[name], labels, workload)
@@ -175,6 +176,15 @@ class WorkloadMetrics:
             labels = workload.spec.queue_name, workload.metadata.namespace
             found.append((f"local_queue_{name}", labels))
         return found
+
+    def _class_of(self, workload: Workload) -> str:
+        """Return the name of a priority class that exists: others are what a user has written."""
+        reference, mirrors = workload.spec.priority_class_ref, self._cache.mirrors
+        if reference is None:
+            return ""
+        name = reference.name
+        known = mirrors.priorities.get(name) or mirrors.priority_classes.get(name)
+        return OTHER if known is None else name
 
     def _queue_of(self, workload: Workload) -> str:
         local_queue = self._cache.local_queue_of(workload)
@@ -219,8 +229,3 @@ class WorkloadMetrics:
         known = mirrors.cohorts.get(cohort) is not None
         if cohort and not known and cohort not in {*queues, *cohorts}:
             self._metrics.forget(cohort=cohort)
-
-
-def _class_of(workload: Workload) -> str:
-    reference = workload.spec.priority_class_ref
-    return "" if reference is None else reference.name

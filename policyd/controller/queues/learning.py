@@ -1,5 +1,6 @@
 """What forecasts learn from: workloads that come, get quota, and end."""
 
+from collections import deque
 from collections.abc import Generator
 from typing import Final
 
@@ -22,6 +23,8 @@ from policyd.kube.changes import Added, Change, Deleted, Modified
 _KINDS = {kind.kind: kind for kind in KINDS}
 MOST_KNOWN: Final = 2_000
 """Traits and workloads that are kept once for all jobs that have them."""
+MOST_CAME: Final = 20_000
+"""Workloads that came since the last forecasts; of more, the latest are kept."""
 
 
 class Learning:
@@ -30,7 +33,7 @@ class Learning:
     def __init__(self, cache: Cache, forecaster: Forecaster, *, names: bool) -> None:
         """Begin; without `names`, neither owners nor names of jobs are remembered."""
         self._cache, self._forecaster, self._names = cache, forecaster, names
-        self._came: list[tuple[float, Workload]] = []
+        self._came: deque[tuple[float, Workload]] = deque(maxlen=MOST_CAME)
         self._running: dict[str, JobTraits] = {}
         self._traits_known: dict[JobTraits, JobTraits] = {}
         self._workloads_known: dict[JobTraits, QueuedWorkload] = {}
@@ -75,7 +78,7 @@ class Learning:
 
     def gather(self) -> Generator[None, None, None]:
         """Learn from workloads that came since the last time, in the order of time."""
-        came, self._came = sorted(self._came, key=lambda each: each[0]), []
+        came, self._came = sorted(self._came, key=lambda each: each[0]), deque(maxlen=MOST_CAME)
         for at, workload in came:
             value = self._cache.as_pending(workload)
             if value is not None and value.cluster_queue and value.objection is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from operator import attrgetter
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from policyd.alloc.cluster_queue import QueueState
 from policyd.alloc.flavors.options import QueueOptions
@@ -22,6 +22,7 @@ from policyd.alloc.reasons import Refusal
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import QUOTA_RESERVED
 from policyd.api.meta import find_condition
+from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.reasons.job_reasons import JobReasons
 from policyd.controller.reasons.shortage import naming_for
 from policyd.controller.reasons.workload_reasons import AGAIN_SECONDS, PendingReason, PendingReasons
@@ -118,6 +119,8 @@ class Reasons:
         pace: Pace,
         hand_out: Callable[[ReconcileKey], None],
     ) -> None:
+        self.metrics: ControllerMetrics | None = None
+        """Counts the checks, once it is set."""
         self._cache = cache
         self._written = written
         self._jobs = jobs
@@ -142,14 +145,20 @@ class Reasons:
             await self._pace.sleep(
                 min(max(SWEEP_SECONDS, SHARE * self._took), LONGEST_REST_SECONDS)
             )
+            outcome: Literal["complete", "failed"] = "failed"
             with log_unforeseen("reasons_error"):
                 await self.sweep()
+                outcome = "complete"
+            if self.metrics is not None:
+                self.metrics.reasons_checked(outcome)
 
     async def sweep(self) -> None:
         """Check all pending workloads once, and queue the reasons to write."""
         now, began = self._pace.clock.now(), self._pace.clock.monotonic()
         found = self._compared(now)
         self._took = self._pace.clock.monotonic() - began
+        if self.metrics is not None:
+            self.metrics.stale_reasons(missing=len(found.missing), outdated=len(found.wrong))
         self._written.limited = limited = found.count > FEW
         room = (SLOW if limited else FAST) - len(self._written.due)
         for each in nsmallest(max(0, room), found.missing, key=attrgetter("since")):

@@ -1,0 +1,1 @@
+"""Dashboards and alert rules of the chart, and their run against a real Prometheus."""
