@@ -421,8 +421,7 @@ class _Draws:
         """Simulate probes by themselves that others would wait for, as far as there is time.
 
         In a strict queue they hold up those behind them. In a cohort they keep quota of their queue
-        from others, which matters where all else is certain. Those for which there is no time get no
-        forecast.
+        from others, which matters where all else is certain. Those without time get no forecast.
         """
         queues, now, left = self.present.queues, self.present.now, ALONE
         for key, probe in self._probes.items():
