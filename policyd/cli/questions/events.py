@@ -8,10 +8,10 @@ import click
 
 from policyd.cli.formats.tables import table_lines
 from policyd.cli.questions.asking import ALL_NAMESPACES, SHARED, Asking, Question, show
-from policyd.cli.questions.found_jobs import AskedJob, kind_of
-from policyd.cli.questions.happened import EventLine, EventScope, happened
 from policyd.clock import SystemClock
 from policyd.kube.client import Reader
+from policyd.questions.found_jobs import AskedJob, kind_of
+from policyd.questions.happened import EventLine, EventScope, happened
 from policyd.status.ages import age
 
 _HEAD = ("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")

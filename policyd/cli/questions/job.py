@@ -10,8 +10,7 @@ import click
 from policyd.alloc.value import Value
 from policyd.api.kueue import Workload
 from policyd.cli.questions.asking import SHARED, Asking, Question, amounts_text, show
-from policyd.cli.questions.found_jobs import AskedJob, kind_and_name
-from policyd.cli.questions.why import field_line, why, why_lines, why_of_file
+from policyd.cli.questions.why import field_line, kind_and_name, why, why_lines, why_of_file
 from policyd.clock import SystemClock
 from policyd.jobs.places import belongs_to
 from policyd.jobs.pods import QueuedPod, group_name
@@ -19,6 +18,7 @@ from policyd.kube.client import PartialObject, Reader
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.pages import pages
 from policyd.kube.resources import PODS, WORKLOADS
+from policyd.questions.found_jobs import AskedJob
 from policyd.snapshot.answers import WhyAnswer
 from policyd.snapshot.values import QueueSnapshot
 from policyd.status.ages import duration

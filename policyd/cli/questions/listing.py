@@ -8,11 +8,11 @@ import click
 from policyd.api.meta import Json
 from policyd.cli.cluster_scenario import listed_if_served, scenario_of
 from policyd.cli.formats.changes import as_new
-from policyd.cli.questions.found_jobs import JOBS
 from policyd.engine.objects.workloads import value_at
 from policyd.kube.client import Client, Reader
 from policyd.kube.errors import ForbiddenError
 from policyd.kube.resources import NAMESPACES, PRIORITY_CLASSES, WORKLOAD_PRIORITY_CLASSES
+from policyd.questions.found_jobs import JOBS
 
 _USEFUL: Final = {
     PRIORITY_CLASSES: "jobs that are submitted cannot name one",

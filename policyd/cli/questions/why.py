@@ -10,26 +10,26 @@ from msgspec.structs import replace
 from policyd.cli.questions.asking import (
     SHARED,
     Asking,
-    NoSnapshotsError,
     Question,
     amounts_text,
     ask,
     show,
 )
-from policyd.cli.questions.found_jobs import (
-    POD_GROUP,
-    AskedJob,
-    JobNotFoundError,
-    chain_text,
-    kind_and_name,
-    look_up,
-    owners,
-    why_found,
-)
 from policyd.clock import SystemClock
 from policyd.jobs.pods import group_name
 from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError
+from policyd.questions.found_jobs import (
+    POD_GROUP,
+    AskedJob,
+    JobNotFoundError,
+    chain_text,
+    kind_of,
+    look_up,
+    owners,
+    why_found,
+)
+from policyd.questions.snapshots import NoSnapshotsError
 from policyd.snapshot.answers import WhyAnswer, summed, why_holding, why_pending
 from policyd.snapshot.reading import FoundPending, find
 from policyd.snapshot.starting import start_sentence
@@ -46,6 +46,19 @@ class _Given(Asking):
     """The arguments of the command."""
 
     job: str
+
+
+def kind_and_name(text: str) -> tuple[str, str]:
+    """Read an argument `KIND/NAME`.
+
+    Raises:
+        click.UsageError: If it is none.
+        JobNotFoundError: If no kind that can be in a queue is called that.
+    """
+    word, slash, name = text.partition("/")
+    if not slash or not name or "/" in name:
+        raise click.UsageError(f"`{text}` is not KIND/NAME, such as job/train")
+    return kind_of(word), name
 
 
 @click.command("why")

@@ -12,8 +12,8 @@ from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError
 from policyd.status.ages import seconds_of
 from policyd.testing import FakeClient
-from tests.cli.questions.test_found_jobs import put
 from tests.cli.questions.test_job import condition
+from tests.questions.test_found_jobs import put
 
 pytestmark = pytest.mark.anyio
 

@@ -3,13 +3,13 @@
 import click
 import pytest
 
-from policyd.cli.questions.found_jobs import AskedJob
 from policyd.cli.questions.job import JobAnswer, PodsOnNode, job_answer, job_lines
 from policyd.controller.watch.preemptions import preemption_message
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError
+from policyd.questions.found_jobs import AskedJob
 from policyd.testing import FakeClient
-from tests.cli.questions.test_found_jobs import QUEUE, owned, put
+from tests.questions.test_found_jobs import QUEUE, owned, put
 
 pytestmark = pytest.mark.anyio
 

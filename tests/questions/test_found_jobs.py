@@ -2,10 +2,10 @@
 
 import pytest
 
-from policyd.cli.questions.found_jobs import AskedJob, JobNotFoundError, kind_of
 from policyd.cli.questions.why import why
 from policyd.kube import resources as r
 from policyd.kube.errors import UnreachableError
+from policyd.questions.found_jobs import AskedJob, JobNotFoundError, kind_of
 from policyd.testing import FakeClient
 
 pytestmark = pytest.mark.anyio

@@ -8,13 +8,13 @@ import msgspec
 
 from policyd.api.kueue import LocalQueue
 from policyd.api.meta import ObjectMeta, ObjectReference, Wire, rfc3339
-from policyd.cli.questions.found_jobs import POD_GROUP, AskedJob, owners
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.base import controller_of
 from policyd.jobs.pods import group_name
 from policyd.kube.client import Reader
 from policyd.kube.pages import pages
 from policyd.kube.resources import EVENTS, LOCAL_QUEUES, WORKLOADS
+from policyd.questions.found_jobs import POD_GROUP, AskedJob, owners
 
 _QUEUE_KINDS: Final = frozenset({"Workload", "LocalQueue", "ClusterQueue", "Cohort"})
 _COMPONENTS: Final = ("policyd", "kueue")

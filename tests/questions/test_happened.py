@@ -5,9 +5,9 @@ from itertools import count
 import pytest
 
 from policyd.api.meta import rfc3339
-from policyd.cli.questions.found_jobs import AskedJob, JobNotFoundError
-from policyd.cli.questions.happened import EventScope, UnknownQueueError, happened
 from policyd.kube import resources as r
+from policyd.questions.found_jobs import AskedJob, JobNotFoundError
+from policyd.questions.happened import EventScope, UnknownQueueError, happened
 from policyd.testing import FakeClient
 
 pytestmark = pytest.mark.anyio
