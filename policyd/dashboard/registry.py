@@ -1,0 +1,8 @@
+"""The views, in the order of the navigation."""
+
+from typing import Final
+
+from policyd.dashboard.pages import overview
+from policyd.dashboard.view import AnyView
+
+VIEWS: Final[tuple[AnyView, ...]] = (overview.VIEW,)
