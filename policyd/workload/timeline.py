@@ -47,14 +47,14 @@ class TimelineEvent(NamedTuple):
         reason: Word for programs.
         message: A sentence.
         warning: Whether it tells of a problem.
-        count: How often it was seen.
+        times: How often it was seen.
     """
 
     at: float
     reason: str
     message: str
     warning: bool = False
-    count: int = 1
+    times: int = 1
 
 
 class Moment(NamedTuple):
@@ -66,7 +66,7 @@ class Moment(NamedTuple):
         reason: Word for programs; "" if there is none.
         message: A sentence; "" if there is none.
         warning: Whether it tells of a problem.
-        count: How often it was seen; `at` is the last time.
+        times: How often it was seen; `at` is the last time.
     """
 
     at: float
@@ -74,7 +74,7 @@ class Moment(NamedTuple):
     reason: str = ""
     message: str = ""
     warning: bool = False
-    count: int = 1
+    times: int = 1
 
 
 _EVENTS: Final[Mapping[str, Step]] = {
@@ -134,7 +134,7 @@ def _of_event(event: TimelineEvent) -> Moment:
     step = _EVENTS.get(event.reason, "other")
     if event.reason.startswith("EvictedDueTo"):
         step = "evicted"
-    return Moment(event.at, step, event.reason, event.message, event.warning, event.count)
+    return Moment(event.at, step, event.reason, event.message, event.warning, event.times)
 
 
 def _of_conditions(workload: kueue.Workload) -> Iterator[Moment]:

@@ -41,7 +41,9 @@ class Visitor:
     def violations(self) -> list[str]:
         """Return what axe finds wrong, as `rule: element`."""
         self.page.evaluate(programs.axe())
-        found: dict[str, Any] = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        found: dict[str, Any] = self.page.evaluate(
+            "axe.run(document, {resultTypes: ['violations']})"
+        )
         return [
             f"{each['id']} ({each['help']}): {node['target']} {node['html'][:200]}"
             for each in found["violations"]

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Unpack
 
 import click
-from msgspec.structs import replace
 
 from policyd.cli.questions.asking import (
     SHARED,
@@ -16,22 +15,12 @@ from policyd.cli.questions.asking import (
     show,
 )
 from policyd.clock import SystemClock
-from policyd.jobs.pods import group_name
 from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError
-from policyd.questions.found_jobs import (
-    POD_GROUP,
-    AskedJob,
-    JobNotFoundError,
-    chain_text,
-    kind_of,
-    look_up,
-    owners,
-    why_found,
-)
+from policyd.questions.found_jobs import AskedJob, JobNotFoundError, kind_of
 from policyd.questions.snapshots import NoSnapshotsError
-from policyd.snapshot.answers import WhyAnswer, summed, why_holding, why_pending
-from policyd.snapshot.reading import FoundPending, find
+from policyd.questions.why import why, why_in
+from policyd.snapshot.answers import WhyAnswer, summed
 from policyd.snapshot.starting import start_sentence
 from policyd.snapshot.values import Lacking, QueueSnapshot
 from policyd.status.ages import age
@@ -95,7 +84,7 @@ def command(**given: Unpack[_Given]) -> None:
 
 
 async def _of_cluster(kind: str, name: str, reader: Reader, namespace: str) -> WhyAnswer:
-    return await why(reader, AskedJob(kind, namespace, name))
+    return await why(reader, AskedJob(kind, namespace, name), await snapshot_for(reader, namespace))
 
 
 def why_of_file(subject: AskedJob, snapshot: QueueSnapshot) -> WhyAnswer:
@@ -104,7 +93,7 @@ def why_of_file(subject: AskedJob, snapshot: QueueSnapshot) -> WhyAnswer:
     Raises:
         JobNotFoundError: If it is not in there.
     """
-    answer = _of_snapshot(snapshot, subject)
+    answer = why_in(snapshot, subject)
     if answer is None:
         raise JobNotFoundError(
             f"{subject} is not in the snapshot", hint="`-n` names another namespace"
@@ -112,33 +101,7 @@ def why_of_file(subject: AskedJob, snapshot: QueueSnapshot) -> WhyAnswer:
     return answer
 
 
-async def why(reader: Reader, subject: AskedJob) -> WhyAnswer:
-    """Say why a job waits, by the cluster's snapshot and, where that has not got it, its objects.
-
-    Raises:
-        JobNotFoundError: If there is no such job.
-        ApiError: If the API server refuses, or does not answer.
-    """
-    snapshot = await _snapshot(reader, subject.namespace)
-    if snapshot is not None and (answer := _of_snapshot(snapshot, subject)) is not None:
-        return answer
-    if subject.kind == POD_GROUP:
-        subject = subject._replace(kind="Workload")
-    chain = await owners(reader, subject)
-    parts = tuple(chain_text(chain))
-    for part, metadata in chain:
-        group = group_name(metadata) if part.kind == "Pod" else ""
-        if snapshot is not None and group:
-            answer = _of_snapshot(snapshot, AskedJob(POD_GROUP, part.namespace, group))
-            if answer is not None:
-                return replace(answer, parts=(f"Pod {part.name} is of the pod group {group}",))
-        if snapshot is not None and (answer := _of_snapshot(snapshot, part)) is not None:
-            return replace(answer, parts=parts)
-    last, metadata = chain[-1]
-    return replace(why_found(await look_up(reader, last, metadata)), parts=parts)
-
-
-async def _snapshot(reader: Reader, namespace: str) -> QueueSnapshot | None:
+async def snapshot_for(reader: Reader, namespace: str) -> QueueSnapshot | None:
     """Return the snapshot; None if there is none, after a warning: conditions say less."""
     try:
         return await ask(reader, namespace)
@@ -149,16 +112,6 @@ async def _snapshot(reader: Reader, namespace: str) -> QueueSnapshot | None:
         if error.hint:
             click.secho(f"hint: {error.hint}", fg="cyan", err=True)
         return None
-
-
-def _of_snapshot(snapshot: QueueSnapshot, subject: AskedJob) -> WhyAnswer | None:
-    kind, namespace, name = subject
-    found = find(snapshot, namespace, "Workload" if kind == POD_GROUP else kind, name)
-    if found is None:
-        return None
-    if isinstance(found, FoundPending):
-        return why_pending(found, kind, namespace, name)
-    return why_holding(found, kind, namespace, name)
 
 
 def why_lines(answer: WhyAnswer, *, wide: bool) -> Iterator[str]:
