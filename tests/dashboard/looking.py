@@ -2,8 +2,8 @@
 
 import json
 
+import msgspec
 from starlette.testclient import TestClient
-from tests.snapshot.taking import body_for, taken
 
 from policyd.dashboard.access import SESSION_SECONDS, Identity, Session
 from policyd.dashboard.app import Dashboard, SigningIn
@@ -15,6 +15,7 @@ from policyd.kube.errors import UnavailableError
 from policyd.kube.pace import Pace
 from policyd.questions.snapshots import OF_CLUSTER, OF_NAMESPACE
 from policyd.testing import FakeClient, FakeClock
+from tests.snapshot.taking import body_for, taken
 
 HOST = "localhost:8080"
 HERE = f"http://{HOST}"
@@ -69,8 +70,6 @@ class FakeApi(FakeClient):
 
 
 def _into(into, value):
-    import msgspec
-
     return msgspec.convert(value, into, strict=False)
 
 
