@@ -5,7 +5,7 @@ chosen and authorized, the view reads and builds its model, and the template bec
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from policyd.dashboard.access import Identity, Rights, Session, Sessions, to_see
+from policyd.dashboard.access import Identity, Rights, Session, Sessions
 from policyd.dashboard.feeds import Feeds
 from policyd.dashboard.guard import (
     Address,
@@ -256,8 +256,10 @@ class Dashboard:
         self, view: AnyView, request: Request, session: Session, query: Mapping[str, str]
     ) -> PageRequest:
         """Return what a view reads from, once its scope is authorized."""
-        del view
         scope = await self._scopes.chosen(session, query.get(SCOPE))
+        allowed = frozenset(
+            [word for word, to in view.rights.items() if await self.rights.may(session, to(scope))]
+        )
         return PageRequest(
             path=request.path_params,
             query={name: value for name, value in query.items() if name != SCOPE},
@@ -266,6 +268,7 @@ class Dashboard:
             session=session,
             client=session.client,
             feeds=self._feeds,
+            allowed=allowed,
         )
 
     def _page(
@@ -318,19 +321,21 @@ class Dashboard:
             tuple(sorted(first.path.items())),
             tuple(sorted(first.query.items())),
             first.scope,
+            first.allowed,
             None if view.shared else session.key,
         )
 
         async def render() -> Mapping[str, str]:
-            asked = await self._asked(view, request, session, {**query, SCOPE: first.scope})
+            asked = replace(first, now=self.pace.clock.now(), notices=[])
             model = view.build(await view.read(asked), asked.query, asked.now)
             page = self._page(view, session, query, asked)
             return self._renderer.fragments(view, page, model)
 
         async def still() -> bool:
-            if self.pace.clock.monotonic() >= session.ends_at:
+            if await self.sessions.find(session.key) is None:
                 return False
-            return await self.rights.may(session, to_see(first.scope))
+            now = await self._asked(view, request, session, {**query, SCOPE: first.scope})
+            return now.allowed == first.allowed
 
         try:
             changes = self.hub.changes(key, render, still)

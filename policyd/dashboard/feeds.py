@@ -1,9 +1,10 @@
 """What viewers share: the queues of a scope, read once for all of them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
 from policyd.clock import Clock
 from policyd.errors import PolicydError
@@ -19,8 +20,8 @@ FRESH_SECONDS: Final = 2.0
 """For how long what was read is shown: the controller makes no newer snapshot before."""
 KEPT_SECONDS: Final = 600.0
 """For how long the last one is shown if no newer one can be read."""
-MOST_SCOPES: Final = 32
-"""Scopes whose queues are kept; those that were asked for last."""
+MOST_KEPT: Final = 32
+"""Values that are kept; those that were asked for last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,36 +52,36 @@ class Found:
 class Kept(Generic[T]):
     """A value that is read at most once in a while, and once for all who ask at the same time."""
 
-    def __init__(
-        self, read: Callable[[], Awaitable[T]], *, clock: Clock, fresh_seconds: float
-    ) -> None:
-        self._read = read
+    def __init__(self, *, clock: Clock, fresh_seconds: float) -> None:
         self._clock = clock
         self._fresh = fresh_seconds
         self._turn = asyncio.Lock()
         self._value: T | None = None
         self._read_at = 0.0
-        self._tried_at = 0.0
+        self._tried_at: float | None = None
         self._error: PolicydError | None = None
 
-    async def get(self) -> tuple[T, PolicydError | None]:
+    async def get(self, read: Callable[[], Awaitable[T]]) -> tuple[T, PolicydError | None]:
         """Return the value, and why it could not be read again, if it could not.
+
+        Args:
+            read: Reads it, if it is to be read again.
 
         Raises:
             PolicydError: If it cannot be read, and was not a while ago.
         """
         async with self._turn:
             now = self._clock.monotonic()
-            if (self._error is None and self._value is None) or now >= self._tried_at + self._fresh:
-                await self._try(now)
+            if self._tried_at is None or now >= self._tried_at + self._fresh:
+                await self._try(read, now)
             if self._value is None or self._too_old(now):
                 assert self._error is not None, "one of both is there"
                 raise self._error
             return self._value, self._error
 
-    async def _try(self, now: float) -> None:
+    async def _try(self, read: Callable[[], Awaitable[T]], now: float) -> None:
         try:
-            self._value, self._error = await self._read(), None
+            self._value, self._error = await read(), None
             self._read_at = now
         except PolicydError as error:
             self._error = error.with_traceback(None)
@@ -91,30 +92,41 @@ class Kept(Generic[T]):
 
 
 class Feeds:
-    """Reads with the rights of the page itself; the caller has checked those of who looks."""
+    """What is read once for all. The caller has checked the rights of who looks."""
 
-    def __init__(self, reader: Reader, *, clock: Clock) -> None:
-        self._reader = reader
+    def __init__(self, own: Reader, *, clock: Clock) -> None:
+        self._own = own
         self._clock = clock
-        self._scopes: dict[str, Kept[QueueSnapshot]] = {}
+        self._kept: dict[Hashable, Kept[Any]] = {}
 
     async def snapshot(self, scope: str) -> Found:
-        """Return the queues of a scope.
+        """Return the queues of a scope, read with the rights of the page itself.
 
         Raises:
             NoSnapshotsError: If the cluster serves none.
             ApiError: If the API server refuses, or does not answer.
             SnapshotError: If the answer is of another version of policyd.
         """
-        kept = self._scopes.pop(scope, None)
-        if kept is None:
-            kept = Kept(
-                lambda: snapshots.ask(self._reader, scope),
-                clock=self._clock,
-                fresh_seconds=FRESH_SECONDS,
-            )
-        self._scopes[scope] = kept
-        while len(self._scopes) > MOST_SCOPES:
-            del self._scopes[next(iter(self._scopes))]
-        snapshot, error = await kept.get()
+        ask = partial(snapshots.ask, self._own, scope)
+        snapshot, error = await self.shared(("snapshot", scope), ask, fresh_seconds=FRESH_SECONDS)
         return Found(snapshot, "" if error is None else str(error))
+
+    async def shared(
+        self, key: Hashable, read: Callable[[], Awaitable[T]], *, fresh_seconds: float
+    ) -> tuple[T, PolicydError | None]:
+        """Return what all who have the rights to read it share, and why it is not newer.
+
+        Args:
+            key: What it is, and of which scope.
+            read: Reads it, with the rights of the one who asks.
+            fresh_seconds: For how long it is not read again.
+
+        Raises:
+            PolicydError: If it cannot be read, and was not a while ago.
+        """
+        kept = self._kept.pop(key, None) or Kept(clock=self._clock, fresh_seconds=fresh_seconds)
+        self._kept[key] = kept
+        while len(self._kept) > MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        found: tuple[T, PolicydError | None] = await kept.get(read)
+        return found

@@ -62,9 +62,8 @@ class Viewer:
 class Channel:
     """What is sent to all viewers of the same."""
 
-    def __init__(self, render: Render, pace: Pace) -> None:
-        self.viewers: set[Viewer] = set()
-        self._render = render
+    def __init__(self, pace: Pace) -> None:
+        self.viewers: dict[Viewer, Render] = {}
         self._pace = pace
         self._sent: dict[str, str] = {}
 
@@ -73,7 +72,8 @@ class Channel:
         while self.viewers:
             began = self._pace.clock.monotonic()
             try:
-                fragments = await self._render()
+                # With the rights of one of them: all have the same.
+                fragments = await next(iter(self.viewers.values()))()
             except PolicydError as error:
                 self._tell(_message("problem", {"text": str(error)}))
             else:
@@ -84,14 +84,16 @@ class Channel:
             rest = self._pace.rest_after(began, most=LONGEST_APART_SECONDS)
             await self._pace.sleep(max(APART_SECONDS, rest))
 
-    def join(self, viewer: Viewer) -> None:
+    def join(self, viewer: Viewer, render: Render) -> None:
         """Add a viewer, and send it all that is known: what it has may be older."""
-        self.viewers.add(viewer)
+        self.viewers[viewer] = render
         for name, html in self._sent.items():
             viewer.send(_message("fragment", {"id": name, "html": html}))
 
     def _tell(self, message: bytes) -> None:
-        self.viewers = {each for each in self.viewers if each.send(message)}
+        for viewer in [*self.viewers]:
+            if not viewer.send(message):
+                del self.viewers[viewer]
 
 
 def _message(event: str, data: Mapping[str, str]) -> bytes:
@@ -135,7 +137,7 @@ class Hub:
                     return
             yield _message("end", {})
         finally:
-            channel.viewers.discard(viewer)
+            channel.viewers.pop(viewer, None)
 
     async def _messages(self, viewer: Viewer) -> AsyncIterator[bytes]:
         """Yield messages until the next beat, or the end."""
@@ -157,13 +159,13 @@ class Hub:
         if channel is None:
             if len(self._channels) >= MOST_CHANNELS:
                 raise TooManyViewersError("too many different views are sent changes already")
-            channel = self._channels[key] = Channel(render, self._pace)
-            channel.join(viewer)
+            channel = self._channels[key] = Channel(self._pace)
+            channel.join(viewer, render)
             task = asyncio.create_task(self._run(key, channel))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
-            channel.join(viewer)
+            channel.join(viewer, render)
         return channel
 
     async def _run(self, key: Hashable, channel: Channel) -> None:

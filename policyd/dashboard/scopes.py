@@ -28,7 +28,7 @@ class Scopes:
         self._own = own
         self._rights = rights
         self._namespace = namespace
-        self._known = Kept(self._list, clock=clock, fresh_seconds=LISTED_SECONDS)
+        self._known: Kept[tuple[str, ...]] = Kept(clock=clock, fresh_seconds=LISTED_SECONDS)
 
     async def chosen(self, session: Session, asked: str | None) -> str:
         """Return the scope that is asked for, or the widest; "" is the whole cluster.
@@ -61,7 +61,7 @@ class Scopes:
             ApiError: If the API server does not answer.
         """
         try:
-            namespaces, _ = await self._known.get()
+            namespaces, _ = await self._known.get(self._list)
         except PolicydError:
             namespaces = ()
         offered = dict.fromkeys(("", *self._own_ones(session), *namespaces))

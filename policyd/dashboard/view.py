@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from policyd.dashboard.access import Session
+from policyd.dashboard.access import Permission, Session
 from policyd.dashboard.feeds import Feeds
 from policyd.errors import PolicydError
 from policyd.kube.client import Client
@@ -34,6 +34,7 @@ class PageRequest:
         session: Who looks.
         client: The API server, with the rights of who looks.
         feeds: What all who may see a scope share.
+        allowed: Which of the rights that the view knows of this person has.
         notices: Sentences to show above the view, for those who should not trust its age.
     """
 
@@ -44,6 +45,7 @@ class PageRequest:
     session: Session
     client: Client
     feeds: Feeds
+    allowed: frozenset[str] = frozenset()
     notices: list[str] = field(default_factory=list)
 
     async def snapshot(self) -> QueueSnapshot:
@@ -76,8 +78,9 @@ class View(Generic[T]):
         build: Makes the model of the template from that, the query and the time. Pure.
         live: Blocks of the template that are sent again when they change; the element around the
             block `name` has the id `live-name`.
-        shared: Whether all who may see the scope see the same: then it is rendered once for all.
-            A view that reads with `client` is not.
+        rights: Rights that decide what is shown, by a word for each, given the scope.
+        shared: Whether all who may see the scope see the same, given `rights`: then it is
+            rendered once for all of them. What is read with `client` must depend on these alone.
         in_menu: Whether it is in the navigation.
         submit: Answers its form, given the fields; None if it has none. Its result goes to `build`.
     """
@@ -88,6 +91,7 @@ class View(Generic[T]):
     read: Callable[[PageRequest], Awaitable[T]]
     build: Build[T]
     live: tuple[str, ...] = ()
+    rights: Mapping[str, Callable[[str], Permission]] = field(default_factory=dict)
     shared: bool = True
     in_menu: bool = True
     submit: Callable[[PageRequest, Mapping[str, str]], Awaitable[T]] | None = None
