@@ -326,7 +326,7 @@ class Dashboard:
         )
 
         async def render() -> Mapping[str, str]:
-            asked = replace(first, now=self.pace.clock.now(), notices=[])
+            asked = replace(first, now=self.pace.clock.now(), live=True, notices=[])
             model = view.build(await view.read(asked), asked.query, asked.now)
             page = self._page(view, session, query, asked)
             return self._renderer.fragments(view, page, model)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from policyd.dashboard.pages import overview
+from policyd.dashboard.pages import job, overview
 from policyd.dashboard.view import AnyView
 
-VIEWS: Final[tuple[AnyView, ...]] = (overview.VIEW,)
+VIEWS: Final[tuple[AnyView, ...]] = (overview.VIEW, job.VIEW)

@@ -18,6 +18,7 @@ from policyd.status.quantities import format_amount
 HERE: Final = Path(__file__).parent
 STATIC: Final[Mapping[str, str]] = {
     "page.css": "text/css; charset=utf-8",
+    "views.css": "text/css; charset=utf-8",
     "page.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }

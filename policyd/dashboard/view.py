@@ -35,6 +35,7 @@ class PageRequest:
         client: The API server, with the rights of who looks.
         feeds: What all who may see a scope share.
         allowed: Which of the rights that the view knows of this person has.
+        live: Whether only the blocks are rendered that change.
         notices: Sentences to show above the view, for those who should not trust its age.
     """
 
@@ -46,6 +47,7 @@ class PageRequest:
     client: Client
     feeds: Feeds
     allowed: frozenset[str] = frozenset()
+    live: bool = False
     notices: list[str] = field(default_factory=list)
 
     async def snapshot(self) -> QueueSnapshot:

@@ -155,6 +155,21 @@ async def happened(reader: Reader, scope: EventScope) -> list[EventLine]:
     return list(told(events, {each.metadata.key: each.job for each in workloads}))
 
 
+async def events_about(
+    reader: Reader, namespace: str, kind: str, name: str, *, most: int = 500
+) -> tuple[CoreEvent, ...]:
+    """Return the events about one object that tell of queues.
+
+    Raises:
+        ApiError: If the API server refuses, or does not answer.
+    """
+    about = f"involvedObject.kind={kind},involvedObject.name={name}"
+    page = await reader.page(
+        EVENTS, into=CoreEvent, namespace=namespace, field_selector=about, limit=most
+    )
+    return tuple(each for each in page.items if each.is_of_queues)
+
+
 def _place(event: CoreEvent) -> tuple[str, str, str]:
     about = event.involved_object
     return about.kind, about.namespace, about.name

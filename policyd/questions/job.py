@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-from policyd.alloc.value import Value
 from policyd.api.kueue import Workload
 from policyd.jobs.places import belongs_to
 from policyd.jobs.pods import QueuedPod, group_name
@@ -12,12 +11,9 @@ from policyd.kube.pages import pages
 from policyd.kube.resources import PODS, WORKLOADS
 from policyd.questions.found_jobs import AskedJob
 from policyd.questions.why import why
-from policyd.snapshot.answers import WhyAnswer
 from policyd.snapshot.values import QueueSnapshot
+from policyd.workload.job_answer import JobAnswer, PodsOnNode
 from policyd.workload.records import (
-    ConditionRecord,
-    PodSetRecord,
-    WorkloadRecord,
     check_records,
     condition_records,
     pod_set_records,
@@ -26,36 +22,6 @@ from policyd.workload.records import (
     preemptor_text,
     record_of,
 )
-
-
-class PodsOnNode(Value, frozen=True, rename="camel"):
-    """How many pods of a job are on a node ("" if on none yet), by their phase."""
-
-    node: str
-    phase: str
-    pods: int
-
-
-class JobAnswer(Value, frozen=True, rename="camel"):
-    """A job, as `why` answers for it, and what its Workload and pods say.
-
-    Attributes:
-        why: Its place, or what it does.
-        record: Its times, waits and evictions; None if it has no Workload.
-        pod_sets: What it asks for, and got.
-        pods: Where its pods are; None if they cannot be listed.
-        preempted_by: Who preempted it last: `namespace/name` of a Workload, or as much as is known.
-        left_out: What could not be found out, and why.
-    """
-
-    why: WhyAnswer
-    record: WorkloadRecord | None = None
-    pod_sets: tuple[PodSetRecord, ...] = ()
-    pods: tuple[PodsOnNode, ...] | None = None
-    conditions: tuple[ConditionRecord, ...] = ()
-    checks: tuple[ConditionRecord, ...] = ()
-    preempted_by: str = ""
-    left_out: tuple[str, ...] = ()
 
 
 async def job_answer(

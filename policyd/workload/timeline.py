@@ -5,10 +5,8 @@ server keeps them. Where both tell of the same step, the event is kept, as its m
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
-from policyd.api import kueue
 from policyd.api.kueue.names import (
     ADMITTED,
     EVICTED,
@@ -17,7 +15,8 @@ from policyd.api.kueue.names import (
     PREEMPTED,
     QUOTA_RESERVED,
 )
-from policyd.api.meta import Condition
+from policyd.status.ages import seconds_of
+from policyd.workload.records import ConditionRecord
 
 Step = Literal[
     "created",
@@ -113,19 +112,21 @@ _ORDER: Final[Mapping[Step, int]] = {
 
 
 def timeline(
-    workload: kueue.Workload | None, events: Iterable[TimelineEvent], *, created: float | None
+    conditions: Iterable[ConditionRecord],
+    events: Iterable[TimelineEvent],
+    *,
+    created: float | None,
 ) -> tuple[Moment, ...]:
     """Return the life of a job, the earliest moment first.
 
     Args:
-        workload: Its Workload; None if it has none, or it cannot be read.
+        conditions: Those of its Workload; none if it has no Workload, or it cannot be read.
         events: Those of the job and of its Workload, in any order.
         created: When the job was created, in seconds since the epoch; None if that is not known.
     """
     told = [_of_event(each) for each in events]
     found = [] if created is None else [Moment(created, "created", message="The job was created")]
-    if workload is not None:
-        found += (each for each in _of_conditions(workload) if not _is_told(each, told))
+    found += (each for each in _of_conditions(conditions) if not _is_told(each, told))
     ordered = sorted((*found, *told), key=lambda each: (int(each.at), _ORDER[each.step], each.at))
     return tuple(_without_repetitions(ordered))[-MOST_MOMENTS:]
 
@@ -137,18 +138,18 @@ def _of_event(event: TimelineEvent) -> Moment:
     return Moment(event.at, step, event.reason, event.message, event.warning, event.times)
 
 
-def _of_conditions(workload: kueue.Workload) -> Iterator[Moment]:
-    for each in workload.status.conditions:
-        at = _time(each.last_transition_time)
-        if at is None:
+def _of_conditions(conditions: Iterable[ConditionRecord]) -> Iterator[Moment]:
+    for each in conditions:
+        if each.since is None:
             continue
+        at = seconds_of(each.since)
         if each.status == "True" and each.type in _CONDITIONS:
             yield Moment(at, _CONDITIONS[each.type], each.reason, each.message)
         elif each.type == QUOTA_RESERVED:
             yield Moment(at, _pending(each), each.reason, each.message)
 
 
-def _pending(condition: Condition) -> Step:
+def _pending(condition: ConditionRecord) -> Step:
     return "gated" if condition.reason == "AdmissionGated" else "waiting"
 
 
@@ -172,7 +173,3 @@ def _without_repetitions(moments: Iterable[Moment]) -> Iterator[Moment]:
 def _repeats(moment: Moment, before: Moment) -> bool:
     near = moment.at - before.at <= SAME_SECONDS
     return near and (moment.step in {"created", "admitted"} or moment.message == before.message)
-
-
-def _time(moment: datetime | None) -> float | None:
-    return None if moment is None else moment.timestamp()

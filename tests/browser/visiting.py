@@ -81,4 +81,4 @@ def visiting(browser: Browser, **options: Any) -> Iterator[Visitor]:
 
 def _note(visitor: Visitor, message: ConsoleMessage) -> None:
     if message.type == "error":
-        visitor.errors.append(f"console: {message.text}")
+        visitor.errors.append(f"console: {message.text} ({message.location.get('url', '')})")

@@ -1,24 +1,19 @@
 """The life of a job as a time line, from its Workload's conditions and its events."""
 
-import msgspec
 import pytest
 
-from policyd.api.kueue import Workload
 from policyd.api.meta import rfc3339
+from policyd.workload.records import ConditionRecord
 from policyd.workload.timeline import MOST_MOMENTS, TimelineEvent, timeline
 
 START = 1_700_000_000.0
 
 
-def workload(*conditions):
-    listed = [
-        {
-            "type": kind, "status": status, "reason": reason, "message": message,
-            "lastTransitionTime": rfc3339(START + seconds),
-        }
-        for kind, status, reason, message, seconds in conditions
-    ]  # fmt: skip
-    return msgspec.convert({"metadata": {"name": "w"}, "status": {"conditions": listed}}, Workload)
+def conditions(*given):
+    return [
+        ConditionRecord(kind, status, reason, message, rfc3339(START + seconds))
+        for kind, status, reason, message, seconds in given
+    ]
 
 
 def steps(*given, **more):
@@ -27,7 +22,7 @@ def steps(*given, **more):
 
 
 def test_conditions_alone_tell_the_last_time_of_each_step():
-    of = workload(
+    of = conditions(
         ("QuotaReserved", "True", "QuotaReserved", "Quota reserved", 10),
         ("Admitted", "True", "Admitted", "The workload is admitted", 12),
         ("PodsReady", "True", "Started", "All pods reached readiness", 15),
@@ -41,7 +36,7 @@ def test_conditions_alone_tell_the_last_time_of_each_step():
 
 
 def test_an_event_and_a_condition_of_the_same_step_are_one_moment():
-    of = workload(("QuotaReserved", "True", "QuotaReserved", "short", 10))
+    of = conditions(("QuotaReserved", "True", "QuotaReserved", "short", 10))
     event = TimelineEvent(START + 11, "QuotaReserved", "long, wait time since queued was 9s")
 
     moments = timeline(of, [event], created=START)
@@ -58,7 +53,7 @@ def test_events_tell_of_earlier_runs():
         TimelineEvent(START + 90, "Admitted", "Admitted by ClusterQueue q"),
     ]
 
-    assert steps(None, events) == [
+    assert steps((), events) == [
         (0, "created"), (5, "admitted"), (50, "preempted"), (50, "evicted"), (90, "admitted"),
     ]  # fmt: skip
 
@@ -71,19 +66,19 @@ def test_events_tell_of_earlier_runs():
     ],
 )
 def test_a_job_without_quota_is_gated_or_waits(reason, step):
-    of = workload(("QuotaReserved", "False", reason, "not yet", 3))
+    of = conditions(("QuotaReserved", "False", reason, "not yet", 3))
 
     assert steps(of, ()) == [(0, "created"), (3, step)]
 
 
 def test_a_job_of_which_nothing_is_known_has_no_moments():
-    assert steps(None, (), created=None) == []
+    assert steps((), (), created=None) == []
 
 
 def test_of_a_long_life_the_latest_moments_are_kept():
     events = [TimelineEvent(START + n, "Oops", f"{n}", warning=True) for n in range(1, 999)]
 
-    moments = timeline(None, events, created=START)
+    moments = timeline((), events, created=START)
 
     assert len(moments) == MOST_MOMENTS
     assert moments[-1].message == "998"

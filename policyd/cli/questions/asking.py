@@ -1,7 +1,7 @@
 """What the commands that ask a cluster's queues have in common: options, snapshot, output."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
@@ -20,7 +20,6 @@ from policyd.questions import snapshots
 from policyd.snapshot.reading import OLD_SECONDS, read
 from policyd.snapshot.values import QueueSnapshot
 from policyd.status.ages import duration
-from policyd.status.quantities import format_amount
 
 T = TypeVar("T")
 
@@ -169,9 +168,3 @@ def aged(snapshot: QueueSnapshot) -> QueueSnapshot:
             err=True,
         )
     return snapshot
-
-
-def amounts_text(amounts: Mapping[str, int]) -> str:
-    """Write amounts of resources in one cell, devices first: `8 nvidia.com/gpu, 4 cpu`."""
-    devices_first = sorted(amounts, key=lambda name: ("/" not in name, name))
-    return ", ".join(f"{format_amount(n, amounts[n])} {n}" for n in devices_first) or "-"

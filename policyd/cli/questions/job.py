@@ -6,7 +6,7 @@ from typing import Unpack
 
 import click
 
-from policyd.cli.questions.asking import SHARED, Asking, Question, amounts_text, show
+from policyd.cli.questions.asking import SHARED, Asking, Question, show
 from policyd.cli.questions.why import (
     field_line,
     kind_and_name,
@@ -17,10 +17,12 @@ from policyd.cli.questions.why import (
 from policyd.clock import SystemClock
 from policyd.kube.client import Reader
 from policyd.questions.found_jobs import AskedJob
-from policyd.questions.job import JobAnswer, PodsOnNode, job_answer
+from policyd.questions.job import job_answer
 from policyd.snapshot.values import QueueSnapshot
 from policyd.status.ages import duration
+from policyd.status.quantities import amounts_text
 from policyd.status.shortages import and_others
+from policyd.workload.job_answer import JobAnswer, PodsOnNode
 from policyd.workload.records import ConditionRecord, PodSetRecord, WorkloadRecord
 
 MOST_NODES = 20

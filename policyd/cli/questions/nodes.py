@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.tables import table_lines
-from policyd.cli.questions.asking import SHARED, Asking, Question, amounts_text, show
+from policyd.cli.questions.asking import SHARED, Asking, Question, show
 from policyd.clock import SystemClock
 from policyd.kube.client import Reader
 from policyd.questions.nodes import NodesAnswer, devices_of, nodes_answer, nodes_of_snapshot
 from policyd.simulate.defragmentation import Defragmentation
 from policyd.simulate.stranding import AskedGang, NodeLine
-from policyd.status.quantities import format_amount
+from policyd.status.quantities import amounts_text, format_amount
 from policyd.status.shortages import and_others
 
 MOST_NAMED: Final = 3

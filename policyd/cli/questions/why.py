@@ -10,7 +10,6 @@ from policyd.cli.questions.asking import (
     SHARED,
     Asking,
     Question,
-    amounts_text,
     ask,
     show,
 )
@@ -24,7 +23,7 @@ from policyd.snapshot.answers import WhyAnswer, summed
 from policyd.snapshot.starting import start_sentence
 from policyd.snapshot.values import Lacking, QueueSnapshot
 from policyd.status.ages import age
-from policyd.status.quantities import format_amount
+from policyd.status.quantities import amounts_text, format_amount
 from policyd.status.shortages import and_others
 
 _FIELD = 14

@@ -9,8 +9,9 @@ from policyd.controller.watch.preemptions import preemption_message
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError
 from policyd.questions.found_jobs import AskedJob
-from policyd.questions.job import JobAnswer, PodsOnNode, job_answer
+from policyd.questions.job import job_answer
 from policyd.testing import FakeClient
+from policyd.workload.job_answer import JobAnswer, PodsOnNode
 from tests.questions.test_found_jobs import QUEUE, owned, put
 
 pytestmark = pytest.mark.anyio
