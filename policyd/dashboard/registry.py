@@ -2,7 +2,11 @@
 
 from typing import Final
 
-from policyd.dashboard.pages import overview
+from policyd.dashboard.pages import cluster, overview, pending
 from policyd.dashboard.view import AnyView
 
-VIEWS: Final[tuple[AnyView, ...]] = (overview.VIEW,)
+VIEWS: Final[tuple[AnyView, ...]] = (
+    overview.VIEW,
+    cluster.VIEW,
+    pending.VIEW,
+)
