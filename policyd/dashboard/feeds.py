@@ -22,6 +22,8 @@ KEPT_SECONDS: Final = 600.0
 """For how long the last one is shown if no newer one can be read."""
 MOST_KEPT: Final = 32
 """Values that are kept; those that were asked for last."""
+UNUSED_SECONDS: Final = 60.0
+"""After which a value that nobody asks for is not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Kept(Generic[T]):
         self._read_at = 0.0
         self._tried_at: float | None = None
         self._error: PolicydError | None = None
+        self.asked_at = 0.0
 
     async def get(self, read: Callable[[], Awaitable[T]]) -> tuple[T, PolicydError | None]:
         """Return the value, and why it could not be read again, if it could not.
@@ -125,8 +128,11 @@ class Feeds:
             PolicydError: If it cannot be read, and was not a while ago.
         """
         kept = self._kept.pop(key, None) or Kept(clock=self._clock, fresh_seconds=fresh_seconds)
-        self._kept[key] = kept
-        while len(self._kept) > MOST_KEPT:
-            del self._kept[next(iter(self._kept))]
+        self._kept[key] = kept  # the one that was asked for last comes last
+        kept.asked_at = now = self._clock.monotonic()
+        while (first := next(iter(self._kept))) != key and (
+            len(self._kept) > MOST_KEPT or now > self._kept[first].asked_at + UNUSED_SECONDS
+        ):
+            del self._kept[first]
         found: tuple[T, PolicydError | None] = await kept.get(read)
         return found

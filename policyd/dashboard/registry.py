@@ -2,7 +2,12 @@
 
 from typing import Final
 
-from policyd.dashboard.pages import job, overview
+from policyd.dashboard.pages import cluster, job, overview, pending
 from policyd.dashboard.view import AnyView
 
-VIEWS: Final[tuple[AnyView, ...]] = (overview.VIEW, job.VIEW)
+VIEWS: Final[tuple[AnyView, ...]] = (
+    overview.VIEW,
+    cluster.VIEW,
+    pending.VIEW,
+    job.VIEW,
+)

@@ -104,6 +104,7 @@ class Renderer:
             "duration": duration,
             "time": rfc3339,
         }
+        self._environment.globals["ui"] = self._environment.get_template("macros.html").module
 
     def whole(self, template: str, page: Page, model: object = None) -> str:
         """Return a page."""
