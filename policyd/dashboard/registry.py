@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from policyd.dashboard.pages import cluster, job, overview, pending
+from policyd.dashboard.pages import cluster, job, overview, pending, policies
 from policyd.dashboard.view import AnyView
 
 VIEWS: Final[tuple[AnyView, ...]] = (
@@ -10,4 +10,6 @@ VIEWS: Final[tuple[AnyView, ...]] = (
     cluster.VIEW,
     pending.VIEW,
     job.VIEW,
+    policies.VIEW,
+    policies.ONE,
 )

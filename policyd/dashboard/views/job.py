@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from policyd.engine.offline.origins import FieldOrigin, ObjectOrigins
+from policyd.patch.operations import steps
 from policyd.snapshot.starting import start_sentence
 from policyd.status.ages import age, duration, seconds_of
 from policyd.status.quantities import amounts_text
@@ -27,14 +28,14 @@ _STEPS: Final[Mapping[Step, str]] = {
     "finished": "Finished",
     "other": "",
 }
-_KINDS: Final[Mapping[str, str]] = {
-    "Pending": "warn",
-    "QuotaReserved": "plain",
-    "Admitted": "good",
-    "Stopping": "warn",
-    "Finished": "plain",
-    "Inactive": "bad",
-    "NotQueued": "bad",
+_TAGS: Final[Mapping[str, str]] = {
+    "Pending": "",
+    "QuotaReserved": "admitted",
+    "Admitted": "admitted",
+    "Stopping": "evicted",
+    "Finished": "finished",
+    "Inactive": "warn",
+    "NotQueued": "warn",
 }
 
 
@@ -118,7 +119,7 @@ class JobView:
     namespace: str
     name: str
     state: str
-    badge: str
+    tag: str
     message: str
     facts: tuple[tuple[str, str], ...]
     moments: tuple[TimelineRow, ...]
@@ -144,7 +145,7 @@ def job_view(read: ReadJob, query: Mapping[str, str], now: float) -> JobView:
         namespace=why.namespace,
         name=why.name,
         state=why.state,
-        badge=_KINDS.get(why.state, "plain"),
+        tag=_TAGS.get(why.state, ""),
         message=why.message,
         facts=tuple((name, text) for name, text in _facts(answer, now) if text),
         moments=tuple(_rows(read)),
@@ -245,10 +246,23 @@ def _field(origin: FieldOrigin) -> FieldRow:
     by = ", ".join(origin.policies) or "the API server, or a policy that is not known"
     if origin.manager:
         by = "policyd's controller, as it started the job"
-    return FieldRow(origin.path, origin.value, by)
+    return FieldRow(_field_text(origin.path), origin.value, by)
+
+
+def _field_text(path: str) -> str:
+    """Write a JSON pointer as people do; names with dots in quotes."""
+    text = ""
+    for step in steps(path):
+        if step.isdecimal():
+            text += f"[{step}]"
+        elif step.isidentifier():
+            text += f".{step}" if text else step
+        else:
+            text += f'["{step}"]'
+    return text
 
 
 def _not_there(origins: ObjectOrigins) -> Iterator[tuple[str, str]]:
     for policy, paths in sorted(origins.not_there.items()):
         more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-        yield policy, f"{', '.join(paths[:3])}{more}"
+        yield policy, f"{', '.join(map(_field_text, paths[:3]))}{more}"
