@@ -102,8 +102,9 @@ def command(
 def _nodes(given: ClusterOptions) -> list[Json]:
     """Return the nodes of a cluster."""
     # Imported only where a cluster is read: it takes as long as a small command.
-    from policyd.cli.clusters import listed, read_cluster  # noqa: PLC0415
+    from policyd.cli.clusters import read_cluster  # noqa: PLC0415
     from policyd.kube.resources import NODES  # noqa: PLC0415
+    from policyd.questions.queue_objects import listed  # noqa: PLC0415
 
     return read_cluster(given, lambda reader, _: listed(reader, NODES))
 

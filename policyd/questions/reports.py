@@ -40,9 +40,7 @@ async def reported(reader: Reader, scope: str) -> ReportedResults:
     """
     api = await _served(reader)
     if api is None:
-        return ReportedResults(
-            {}, "this cluster has no kind of report: see docs/guides/roll-out.md"
-        )
+        return ReportedResults({}, "the cluster has no kind of report, such as PolicyReport")
     found: dict[str, tuple[ReportedResult, ...]] = {}
     try:
         async for namespace, report in _reports(reader, api, scope):

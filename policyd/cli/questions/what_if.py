@@ -23,12 +23,13 @@ from policyd.cli.formats.scenario_jobs import SkippedJobs
 from policyd.cli.formats.scenarios import scenario_objects, scenario_state, seconds_of
 from policyd.cli.formats.tables import show_table
 from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
-from policyd.cli.questions.listing import queue_objects, submitted_objects
+from policyd.cli.questions.listing import submitted_objects
 from policyd.cli.questions.pages import Output, show_values
 from policyd.clock import SystemClock
 from policyd.errors import PolicydError
 from policyd.kube.http_client import HttpClient
 from policyd.process import run
+from policyd.questions.queue_objects import queue_objects
 from policyd.simulate.comparison import Change, Course, Stay, StayDifference, compare, course
 from policyd.simulate.scenario import Arrival
 from policyd.status.ages import duration
@@ -243,10 +244,14 @@ async def _run(given: _Given, _stop: asyncio.Event) -> None:
     connection = connection_for(given)
     namespace = given["namespace"] or connection.namespace
     async with HttpClient(connection) as client:
-        objects = await queue_objects(client)
+        objects = await queue_objects(client, _warn)
         submitted = await submitted_objects(client, _read(given["submit"]), namespace)
     now = max(SystemClock().now(), last_known(objects))
     _answer(given, objects, submitted, now=now, namespace=namespace)
+
+
+def _warn(sentence: str) -> None:
+    click.secho(f"warning: {sentence}", fg="yellow", err=True)
 
 
 def _answer(
@@ -270,7 +275,7 @@ def _answer(
     )
     answer = what_if(objects, after, horizon, left_out)
     for sentence in left_out.sentences:
-        click.secho(f"warning: {sentence}", fg="yellow", err=True)
+        _warn(sentence)
     if submitted and not any(each.change == "New" for each in answer.differences):
         raise NothingToTryError(
             "nothing of what is submitted can be queued",
