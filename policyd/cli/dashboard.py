@@ -48,11 +48,9 @@ async def _serve(given: _Given, stop: asyncio.Event) -> None:
 
     connection = connection_for(given)
     async with HttpClient(connection) as client:
-        serving = on_loopback(
-            client, user="you", namespace=connection.namespace, port=given["port"], say=_say
-        )
-        async with serving as here:
-            _say(here.new_link())
+        namespace, port = connection.namespace, given["port"]
+        async with on_loopback(client, namespace=namespace, port=port, say=_say) as link:
+            _say(link)
             await stop.wait()
 
 
