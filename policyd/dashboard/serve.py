@@ -14,7 +14,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from policyd.clock import SystemClock
 from policyd.connections import Bounds, Listening
+from policyd.dashboard.guard import Address
+from policyd.dashboard.signing_in import Links, Tokens, TrustedProxy
 from policyd.kube.client import Client
+from policyd.kube.connection import ApiConnection
 from policyd.serving import served
 
 if TYPE_CHECKING:
@@ -80,6 +83,43 @@ async def serving(
 
 
 @asynccontextmanager
+async def with_sign_in(  # noqa: PLR0913 - all that differs between installations
+    own: Client,
+    connection: ApiConnection | None,
+    proxy: TrustedProxy | None,
+    address: Address,
+    listening: Listening,
+    *,
+    host: str,
+    port: int,
+) -> AsyncIterator[int]:
+    """Serve the page for people who sign in, while the block runs; give the port.
+
+    Args:
+        own: The API server, with the rights of the page itself.
+        connection: How the API server is reached, if tokens are taken.
+        proxy: The proxy that signs people in, if there is one.
+        address: Where browsers find the page.
+        listening: The bounds of its connections, and their TLS.
+        host: The address to listen on.
+        port: The port; 0 for a free one.
+
+    Raises:
+        ConfigurationError: If the port is taken.
+    """
+
+    def make() -> "Dashboard":
+        from policyd.dashboard.app import Dashboard, SigningIn  # noqa: PLC0415
+        from policyd.dashboard.registry import VIEWS  # noqa: PLC0415
+
+        tokens = None if connection is None else Tokens(own, connection, SystemClock())
+        return Dashboard(own, VIEWS, SigningIn(tokens=tokens, proxy=proxy), address=address)
+
+    async with serving(LaterApp(make), listening, host=host, port=port, option="--port") as given:
+        yield given
+
+
+@asynccontextmanager
 async def on_loopback(
     own: Client,
     *,
@@ -111,7 +151,6 @@ async def on_loopback(
     def make() -> "Dashboard":
         from policyd.dashboard.app import Dashboard, SigningIn  # noqa: PLC0415
         from policyd.dashboard.registry import VIEWS  # noqa: PLC0415
-        from policyd.dashboard.signing_in import Links  # noqa: PLC0415
 
         links = Links(own, clock, first=first, age=clock.monotonic() - began)
         ways = SigningIn(links=links, new_link=lambda: say(link(links.new())))
