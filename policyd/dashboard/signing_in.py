@@ -113,11 +113,20 @@ def _plain(connection: ApiConnection) -> ssl.SSLContext | None:
 class Links:
     """One-time links, for whoever reads the terminal of this process."""
 
-    def __init__(self, own: Client, clock: Clock, *, user: str) -> None:
+    def __init__(self, own: Client, clock: Clock, *, first: str = "", age: float = 0.0) -> None:
+        """Begin with a link that is there already, or with none.
+
+        Args:
+            own: The API server, with the rights of the one who reads the terminal.
+            clock: The clock by which links end.
+            first: The secret of that link; "" for none.
+            age: How old it is, in seconds.
+        """
         self._own = own
         self._clock = clock
-        self._user = user
         self._open: dict[str, float] = {}
+        if first:
+            self._open[first] = clock.monotonic() + LINK_SECONDS - age
 
     def new(self) -> str:
         """Return the secret of a new link; the oldest of many cannot be used any more."""
@@ -147,7 +156,7 @@ class Links:
                 hint="each link is good for one browser; the terminal has a new one",
             )
         return Session(
-            identity=Identity(self._user, "link"), client=self._own, ends_at=now + SESSION_SECONDS
+            identity=Identity("you", "link"), client=self._own, ends_at=now + SESSION_SECONDS
         )
 
 

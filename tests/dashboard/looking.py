@@ -79,7 +79,7 @@ class Looking:
     def __init__(self, *, views=VIEWS, address=None, proxy=None, namespace=""):
         self.api, self.clock, self.links_said = FakeApi(), FakeClock(), []
         self.pace = Pace(clock=self.clock)
-        self.links = Links(self.api, self.clock, user="you")
+        self.links = Links(self.api, self.clock)
         tokens = Tokens(self.api, ApiConnection(server="http://127.0.0.1:1"), self.clock)
         self.page = Dashboard(
             self.api,
