@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from policyd.dashboard.pages import cluster, job, overview, pending, policies
+from policyd.dashboard.pages import cluster, job, overview, pending, policies, what_if
 from policyd.dashboard.view import AnyView
 
 VIEWS: Final[tuple[AnyView, ...]] = (
@@ -12,4 +12,5 @@ VIEWS: Final[tuple[AnyView, ...]] = (
     job.VIEW,
     policies.VIEW,
     policies.ONE,
+    what_if.VIEW,
 )

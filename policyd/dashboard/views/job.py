@@ -152,7 +152,7 @@ def job_view(read: ReadJob, query: Mapping[str, str], now: float) -> JobView:
         pods=None if pods is None else tuple(pods[:MOST_NODES]),
         more_pods=max(0, len(pods or ()) - MOST_NODES),
         pod_sets=tuple(map(_pod_set, answer.pod_sets)),
-        fields=None if origins is None else tuple(map(_field, origins.fields)),
+        fields=None if origins is None else tuple(map(field_row, origins.fields)),
         more_fields=0 if origins is None else origins.more,
         not_there=() if origins is None else tuple(_not_there(origins)),
         unknown=(*answer.left_out, *read.unknown),
@@ -242,7 +242,8 @@ def _pod_set(record: PodSetRecord) -> PodSetRow:
     )
 
 
-def _field(origin: FieldOrigin) -> FieldRow:
+def field_row(origin: FieldOrigin) -> FieldRow:
+    """Return how a field is shown that was not sent."""
     by = ", ".join(origin.policies) or "the API server, or a policy that is not known"
     if origin.manager:
         by = "policyd's controller, as it started the job"

@@ -238,7 +238,10 @@ def policy_view(read: ReadPolicies, query: Mapping[str, str], now: float) -> Pol
 def _rows(read: ReadPolicies) -> dict[str, PolicyRow]:
     """Return all policies by name, those that only reports know as well."""
     counts = _counted(
-        (result.key.policy, result) for results in read.results.values() for result in results
+        (result.key.policy, result)
+        for results in read.results.values()
+        for result in results
+        if not result.key.shadow_of
     )
     rows = {
         each.metadata.name: _row(each, counts.get(each.metadata.name)) for each in read.policies
