@@ -80,12 +80,12 @@ class Session:
     """
 
     identity: Identity
-    client: Client
+    client: Client = field(repr=False)
     ends_at: float
     close: Callable[[], Awaitable[None]] | None = None
     review: Callable[[], Awaitable[bool]] | None = None
     reviewed_at: float = 0.0
-    key: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    key: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     answers: dict[Permission, tuple[float, bool]] = field(default_factory=dict)
 
     @property
@@ -108,11 +108,16 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._all)
 
+    @property
+    def all(self) -> tuple[Session, ...]:
+        """All that have begun, and have not ended."""
+        return tuple(self._all.values())
+
     async def begin(self, session: Session) -> None:
         """Keep a new session, and end those that are too many."""
         await self._end_old()
         mine = [each for each in self._all.values() if each.identity.name == session.identity.name]
-        for each in mine[: len(mine) + 1 - MOST_OF_ONE]:
+        for each in mine[: max(0, len(mine) + 1 - MOST_OF_ONE)]:
             await self.end(each)
         if len(self._all) >= MOST_SESSIONS:
             most = Counter(each.identity.name for each in self._all.values()).most_common(1)[0][0]

@@ -102,6 +102,9 @@ class Feeds:
         self._clock = clock
         self._kept: dict[Hashable, Kept[Any]] = {}
 
+    def __len__(self) -> int:
+        return len(self._kept)
+
     async def snapshot(self, scope: str) -> Found:
         """Return the queues of a scope, read with the rights of the page itself.
 

@@ -174,7 +174,8 @@ class Hub:
         except Exception:
             log.exception("live_view_failed")
         finally:
-            for viewer in channel.viewers:
+            ended, channel.viewers = channel.viewers, {}
+            for viewer in ended:
                 viewer.end()
             if self._channels.get(key) is channel:
                 del self._channels[key]

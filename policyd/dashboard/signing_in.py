@@ -55,8 +55,24 @@ class _TokenReview(Wire, frozen=True):
 class Tokens:
     """Signs in by a bearer token, which is kept in memory, and sent to the API server alone."""
 
-    def __init__(self, own: Client, connection: ApiConnection, clock: Clock) -> None:
+    def __init__(
+        self,
+        own: Client,
+        connection: ApiConnection,
+        clock: Clock,
+        *,
+        opened: Callable[[ApiConnection], HttpClient] = HttpClient,
+    ) -> None:
+        """Take tokens.
+
+        Args:
+            own: The API server, with the rights of the page itself.
+            connection: How the API server is reached.
+            clock: The clock by which sessions end.
+            opened: Makes the client of a person.
+        """
         self._own = own
+        self._opened = opened
         self._connection = replace(connection, impersonation=(), tls=_plain(connection))
         self._clock = clock
 
@@ -76,7 +92,7 @@ class Tokens:
                 "the API server does not accept this token",
                 hint="it may have expired: `kubectl create token NAME` prints a new one",
             )
-        client = HttpClient(replace(self._connection, credentials=bearer(token)))
+        client = self._opened(replace(self._connection, credentials=bearer(token)))
         await client.__aenter__()
         now = self._clock.monotonic()
 

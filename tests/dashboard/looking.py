@@ -13,6 +13,7 @@ from policyd.dashboard.signing_in import Links, Tokens
 from policyd.kube.connection import ApiConnection
 from policyd.kube.errors import UnavailableError
 from policyd.kube.pace import Pace
+from policyd.kube.resources import LOCAL_QUEUES
 from policyd.questions.snapshots import OF_CLUSTER, OF_NAMESPACE
 from policyd.testing import FakeClient, FakeClock
 from tests.snapshot.taking import body_for, taken
@@ -34,6 +35,12 @@ class FakeApi(FakeClient):
     def __init__(self):
         super().__init__()
         self.tokens, self.grants, self.asked, self.silent = {}, set(), [], False
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_error):
+        pass
 
     async def create(self, resource, body, *, into, **options):
         answer = {
@@ -66,6 +73,9 @@ class FakeApi(FakeClient):
 
     def serve_body(self, body, scope=""):
         body["metadata"] = {"name": "current", **({"namespace": scope} if scope else {})}
+        if scope:
+            about = {"name": "main", "namespace": scope}
+            self.store.put(LOCAL_QUEUES, {"metadata": about, "spec": {"clusterQueue": "q"}})
         self.store.put(OF_NAMESPACE if scope else OF_CLUSTER, body)
 
 
@@ -78,9 +88,11 @@ class Looking:
 
     def __init__(self, *, views=VIEWS, address=None, proxy=None, namespace=""):
         self.api, self.clock, self.links_said = FakeApi(), FakeClock(), []
+        self.connections = []
         self.pace = Pace(clock=self.clock)
         self.links = Links(self.api, self.clock)
-        tokens = Tokens(self.api, ApiConnection(server="http://127.0.0.1:1"), self.clock)
+        connection = ApiConnection(server="http://127.0.0.1:1")
+        tokens = Tokens(self.api, connection, self.clock, opened=self.opened)
         self.page = Dashboard(
             self.api,
             views,
@@ -95,6 +107,14 @@ class Looking:
             pace=self.pace,
         )
         self.browser = self.another()
+
+    def opened(self, connection):
+        self.connections.append(connection)
+        return self.api
+
+    def wait(self, seconds):
+        """Let time pass."""
+        self.clock._pass(seconds)
 
     def another(self, host=HOST):
         return TestClient(
