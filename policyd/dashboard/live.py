@@ -23,6 +23,8 @@ BEAT_SECONDS: Final = 15.0
 """After which something is sent in any case, so that a connection that broke shows."""
 MOST_WAITING: Final = 8
 """Messages that a viewer may not have taken yet."""
+PIECE_BYTES: Final = 16 * 1024
+"""What is handed to a connection at once: it keeps a copy until the browser has taken it."""
 MOST_VIEWERS: Final = 512
 MOST_CHANNELS: Final = 64
 """Different views, scopes and queries at a time; others are not updated by themselves."""
@@ -132,7 +134,8 @@ class Hub:
             yield b"retry: 3000\n\n"
             while await still():
                 async for message in self._messages(viewer):
-                    yield message
+                    for start in range(0, len(message), PIECE_BYTES):
+                        yield message[start : start + PIECE_BYTES]
                 if viewer not in channel.viewers:
                     return
             yield _message("end", {})

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import click
 
 from policyd.cli.clusters import connection_for
-from policyd.cli.formats.files import FILE, text_of
+from policyd.cli.formats.files import text_of
 from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
 from policyd.cli.questions.pages import Output, Page, same, unless_stopped, watch
 from policyd.clock import SystemClock
@@ -19,6 +19,7 @@ from policyd.process import run
 from policyd.questions import snapshots
 from policyd.snapshot.reading import OLD_SECONDS, read
 from policyd.snapshot.values import QueueSnapshot
+from policyd.standard_input import FILE
 from policyd.status.ages import duration
 
 T = TypeVar("T")

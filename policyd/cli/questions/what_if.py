@@ -14,7 +14,7 @@ from policyd.api.meta import Json, rfc3339
 from policyd.cli.clusters import connection_for
 from policyd.cli.configuring import CONFIG
 from policyd.cli.formats.changes import ChangedObjects, Objects, changed
-from policyd.cli.formats.files import FILE, once
+from policyd.cli.formats.files import once
 from policyd.cli.formats.present import UNDECLARED, Present, last_known, present
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.scenario_jobs import SkippedJobs
@@ -40,6 +40,7 @@ from policyd.questions.what_if_answers import (
 )
 from policyd.simulate.comparison import Course, Stay, StayDifference, compare, course
 from policyd.simulate.scenario import Arrival
+from policyd.standard_input import FILE
 from policyd.status.ages import duration
 from policyd.status.naming import Names
 

@@ -17,7 +17,7 @@ from policyd.dashboard.views.overview import (
 from policyd.errors import PolicydError
 from policyd.kube.client import Reader
 from policyd.kube.resources import EVENTS
-from policyd.questions.happened import CoreEvent
+from policyd.questions.core_events import CoreEvent
 from policyd.snapshot.values import QueueSnapshot
 
 EVENTS_SECONDS: Final = 10.0
