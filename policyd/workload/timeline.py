@@ -86,6 +86,8 @@ _EVENTS: Final[Mapping[str, Step]] = {
     "Admitted": "admitted",
     "Started": "admitted",
     "Preempted": "preempted",
+    "PreemptedBy": "preempted",
+    "Stopped": "evicted",
     "FinishedWorkload": "finished",
 }
 _CONDITIONS: Final[Mapping[str, Step]] = {
@@ -96,6 +98,13 @@ _CONDITIONS: Final[Mapping[str, Step]] = {
     EVICTED: "evicted",
     FINISHED: "finished",
 }
+_STOPS: Final = frozenset({"preempted", "evicted"})
+_RANK: Final[Mapping[tuple[bool, str], int]] = {
+    (True, "preempted"): 0,
+    (False, "preempted"): 1,
+    (False, "evicted"): 2,
+}
+"""Of moments that tell of one preemption, the first is shown: it names the preemptor in words."""
 _ORDER: Final[Mapping[Step, int]] = {
     "created": 0,
     "gated": 1,
@@ -128,7 +137,7 @@ def timeline(
     found = [] if created is None else [Moment(created, "created", message="The job was created")]
     found += (each for each in _of_conditions(conditions) if not _is_told(each, told))
     ordered = sorted((*found, *told), key=lambda each: (int(each.at), _ORDER[each.step], each.at))
-    return tuple(_without_repetitions(ordered))[-MOST_MOMENTS:]
+    return tuple(_without_repetitions(_with_preemptions(ordered)))[-MOST_MOMENTS:]
 
 
 def _of_event(event: TimelineEvent) -> Moment:
@@ -157,6 +166,29 @@ def _is_told(moment: Moment, told: Iterable[Moment]) -> bool:
     return any(
         each.step == moment.step and abs(each.at - moment.at) <= SAME_SECONDS for each in told
     )
+
+
+def _with_preemptions(moments: Iterable[Moment]) -> Iterator[Moment]:
+    """Yield moments; of those that tell of one preemption or eviction, the plainest alone."""
+    held: Moment | None = None
+    for each in moments:
+        if each.step not in _STOPS:
+            if held is not None:
+                yield held
+                held = None
+            yield each
+        elif held is None or each.at - held.at > SAME_SECONDS:
+            if held is not None:
+                yield held
+            held = each
+        elif _rank(each) < _rank(held):
+            held = each._replace(at=held.at)
+    if held is not None:
+        yield held
+
+
+def _rank(moment: Moment) -> int:
+    return _RANK[moment.reason == "PreemptedBy", moment.step]
 
 
 def _without_repetitions(moments: Iterable[Moment]) -> Iterator[Moment]:

@@ -54,7 +54,23 @@ def test_events_tell_of_earlier_runs():
     ]
 
     assert steps((), events) == [
-        (0, "created"), (5, "admitted"), (50, "preempted"), (50, "evicted"), (90, "admitted"),
+        (0, "created"), (5, "admitted"), (50, "preempted"), (90, "admitted"),
+    ]  # fmt: skip
+
+
+def test_a_preemption_is_told_once_and_in_words():
+    events = [
+        TimelineEvent(START + 50, "Stopped", "Preempted to accommodate (UID: u)"),
+        TimelineEvent(START + 50, "Preempted", "Preempted to accommodate (UID: u); path"),
+        TimelineEvent(START + 50, "EvictedDueToPreempted", "Preempted to accommodate (UID: u)"),
+        TimelineEvent(START + 51, "PreemptedBy", "preempted by team-a/urgent"),
+        TimelineEvent(START + 80, "EvictedDueToPodsReadyTimeout", "too late"),
+    ]
+
+    moments = timeline((), events, created=START)
+
+    assert [(each.step, each.message) for each in moments[1:]] == [
+        ("preempted", "preempted by team-a/urgent"), ("evicted", "too late"),
     ]  # fmt: skip
 
 

@@ -219,7 +219,7 @@ def _rows(read: ReadJob) -> Iterator[TimelineRow]:
 
 
 def _message(moment: Moment, preemptor: str) -> str:
-    named = moment.step == "preempted" and preemptor and preemptor not in moment.message
+    named = moment.reason == "Preempted" and preemptor
     return f"{moment.message} (for {preemptor})" if named else moment.message
 
 
