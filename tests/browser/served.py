@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,12 @@ class ServedPage:
     Attributes:
         cluster: What it shows.
         process: The process that serves it.
+        used: Links that were used.
     """
 
     cluster: Cluster
     process: Process
+    used: set[str] = field(default_factory=set)
 
     @property
     def url(self) -> str:
@@ -47,17 +49,12 @@ class ServedPage:
 
     def enter(self, visitor: Visitor) -> None:
         """Sign in by a new link, which the terminal has as soon as the page is asked for."""
-        used = self.link()
         visitor.goes(self.url)
         if visitor.page.url.startswith(f"{self.url}/sign-in"):
-            eventually(lambda: self.link() != used or _first(self), what="a link")
+            eventually(lambda: self.link() not in self.used, what="a link that was not used")
+        self.used.add(self.link())
         visitor.goes(self.link())
         visitor.page.wait_for_url(f"{self.url}/")
-
-
-def _first(served: ServedPage) -> bool:
-    """Tell whether there has been one link only: then it may not have been used."""
-    return len(LINK.findall(served.process.log.read_text(errors="replace"))) == 1
 
 
 @contextmanager

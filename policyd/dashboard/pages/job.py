@@ -11,8 +11,9 @@ from policyd.errors import PolicydError
 from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError, ForbiddenError
 from policyd.questions import snapshots
+from policyd.questions.core_events import CoreEvent
 from policyd.questions.found_jobs import JOBS, POD_GROUP, AskedJob, kind_of
-from policyd.questions.happened import CoreEvent, events_about
+from policyd.questions.happened import events_about
 from policyd.questions.job import job_answer
 from policyd.questions.policies import Asked, cluster_policies, field_origins, namespace_of
 from policyd.questions.snapshots import NoSnapshotsError
