@@ -161,7 +161,9 @@ async def _resource(client: Client, sent: Mapping[str, Json]) -> Resource:
     raise TryError(f"the API server has no kind {kind} of {version}")
 
 
-async def changed_queues(objects: Sequence[Json], change: Change) -> TriedChange:
+async def changed_queues(
+    objects: Sequence[Json], change: Change, *, within: float = TRYING_SECONDS
+) -> TriedChange:
     """Return what a change would change for the queues.
 
     They are simulated by `policyd what-if`, in a process that ends in time, and takes no more
@@ -170,6 +172,7 @@ async def changed_queues(objects: Sequence[Json], change: Change) -> TriedChange
     Args:
         objects: The objects that queues decide by.
         change: The change.
+        within: For how many seconds they may be simulated.
 
     Raises:
         TryError: If the change is not possible, or takes too long.
@@ -184,7 +187,7 @@ async def changed_queues(objects: Sequence[Json], change: Change) -> TriedChange
                 kept.append(file.fileno())
                 words += [option, f"/dev/fd/{file.fileno()}"]
         words += _options(change)
-        code, out, err = await _run(words, kept, _listed(objects))
+        code, out, err = await _run(words, kept, _listed(objects), within)
     errors, warnings, hints = (_said(err, word) for word in ("error", "warning", "hint"))
     if code != 0:
         sentence = next(iter(errors), "the queues could not be simulated")
@@ -216,7 +219,9 @@ def _said(text: str, word: str) -> list[str]:
     return [line[len(lead) :] for line in text.splitlines() if line.startswith(lead)]
 
 
-async def _run(words: Iterable[str], kept: Sequence[int], given: bytes) -> tuple[int, bytes, str]:
+async def _run(
+    words: Iterable[str], kept: Sequence[int], given: bytes, within: float
+) -> tuple[int, bytes, str]:
     """Run the command, and return its exit code, output and messages.
 
     Raises:
@@ -234,11 +239,11 @@ async def _run(words: Iterable[str], kept: Sequence[int], given: bytes) -> tuple
     )
     _limit(process.pid)
     try:
-        async with asyncio.timeout(TRYING_SECONDS):
+        async with asyncio.timeout(within):
             out, err = await process.communicate(given)
     except TimeoutError:
         raise TryError(
-            f"this was not simulated within {TRYING_SECONDS:.0f} seconds",
+            f"this was not simulated within {within:.0f} seconds",
             hint="look less far ahead, or use `policyd what-if`, which has no limit",
         ) from None
     finally:

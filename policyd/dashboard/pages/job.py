@@ -9,10 +9,10 @@ from policyd.dashboard.views.job import ReadJob, job_view
 from policyd.engine.offline.origins import ObjectOrigins
 from policyd.errors import PolicydError
 from policyd.kube.client import Reader
-from policyd.kube.errors import ApiError, ForbiddenError
+from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
 from policyd.questions import snapshots
 from policyd.questions.core_events import CoreEvent
-from policyd.questions.found_jobs import JOBS, POD_GROUP, AskedJob, kind_of
+from policyd.questions.found_jobs import JOBS, POD_GROUP, AskedJob, JobNotFoundError, kind_of
 from policyd.questions.happened import events_about
 from policyd.questions.job import job_answer
 from policyd.questions.policies import Asked, cluster_policies, field_origins, namespace_of
@@ -33,6 +33,13 @@ class _Unknown(NamedTuple):
 
 
 async def _read(request: PageRequest) -> ReadJob:
+    try:
+        return await _job(request)
+    except JobNotFoundError as error:
+        raise NotFoundError(str(error), hint=error.hint) from error
+
+
+async def _job(request: PageRequest) -> ReadJob:
     path = request.path
     subject = AskedJob(kind_of(path["kind"]), path["namespace"], path["name"])
     unknown = _Unknown([])

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from policyd.dashboard.view import PageRequest, View
-from policyd.dashboard.views.policies import ReadPolicies, policies_view, policy_view
-from policyd.kube.errors import ForbiddenError
+from policyd.dashboard.view import MOST_CHARACTERS, PageRequest, View
+from policyd.dashboard.views.policies import ReadPolicies, known, policies_view, policy_view
+from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.questions.policies import TooManyPoliciesError, cluster_policies
 from policyd.questions.reports import ReportedResults, reported
 
@@ -29,6 +29,15 @@ async def _read(request: PageRequest) -> ReadPolicies:
     )
 
 
+async def _read_one(request: PageRequest) -> ReadPolicies:
+    read = await _read(request)
+    if not known(read):
+        raise NotFoundError(
+            f"there is no policy {read.name[:MOST_CHARACTERS]}", hint=read.missing or None
+        )
+    return read
+
+
 VIEW: Final = View(
     path="/policies",
     title="Policies",
@@ -42,7 +51,7 @@ ONE: Final = View(
     path="/policies/{name}",
     title="Policy",
     template="policy.html",
-    read=_read,
+    read=_read_one,
     build=policy_view,
     live=("status", "results"),
     shared=False,

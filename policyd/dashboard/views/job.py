@@ -244,7 +244,7 @@ def _pod_set(record: PodSetRecord) -> PodSetRow:
 
 def field_row(origin: FieldOrigin) -> FieldRow:
     """Return how a field is shown that was not sent."""
-    by = ", ".join(origin.policies) or "the API server, or a policy that is not known"
+    by = ", ".join(origin.policies) or "the API server, or an unknown policy"
     if origin.manager:
         by = "policyd's controller, as it started the job"
     return FieldRow(_field_text(origin.path), origin.value, by)

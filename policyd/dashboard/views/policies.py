@@ -10,16 +10,11 @@ import msgspec
 from policyd.api.meta import Condition, Json, Wire, find_condition
 from policyd.api.policy import BindingObject, PolicyObject, PolicyStatus
 from policyd.engine.offline.report import ReportedResult
-from policyd.errors import PolicydError
 
 PAGE: Final = 100
 """Policies, or namespaces, on one page."""
 MOST_RESULTS: Final = 300
 """Results of one policy that are listed; the others are counted."""
-
-
-class PolicyNotFoundError(PolicydError):
-    """There is no such policy."""
 
 
 class ReadPolicies(NamedTuple):
@@ -209,18 +204,10 @@ def policies_view(read: ReadPolicies, query: Mapping[str, str], now: float) -> P
 
 
 def policy_view(read: ReadPolicies, query: Mapping[str, str], now: float) -> PolicyView:
-    """Return what is shown of one policy.
-
-    Raises:
-        PolicyNotFoundError: If neither the cluster nor a report has it.
-    """
+    """Return what is shown of one policy, which the cluster or a report has."""
     del query, now
     rows = _rows(read)
-    row = rows.get(read.name)
-    if row is None:
-        raise PolicyNotFoundError(
-            f"there is no policy {read.name}", hint=read.missing or "the list of policies has all"
-        )
+    row = rows[read.name]
     pairs = _pairs(rows, read)
     results = sorted(_results(read), key=lambda each: (each.result != "fail", -each.count))
     spec = next((_spec(each) for each in read.policies if each.metadata.name == read.name), _Spec())
@@ -233,6 +220,11 @@ def policy_view(read: ReadPolicies, query: Mapping[str, str], now: float) -> Pol
         more=max(0, len(results) - MOST_RESULTS),
         results_missing=read.results_missing,
     )
+
+
+def known(read: ReadPolicies) -> bool:
+    """Tell whether the cluster, or a report, has the policy that is asked about."""
+    return read.name in _rows(read)
 
 
 def _rows(read: ReadPolicies) -> dict[str, PolicyRow]:
@@ -285,11 +277,11 @@ def _spec(policy: PolicyObject) -> _Spec:
 def _does(spec: _Spec) -> str:
     does = ["changes objects"] if spec.inject or spec.mutations else []
     if spec.validations:
-        words = {"Deny": "refuses", "Warn": "warns of", "Audit": "notes in audits"}
-        does.append(f"{words.get(spec.enforcement, spec.enforcement)} what it objects to")
+        does.append(_EFFECTS.get(spec.enforcement, spec.enforcement))
     return ", ".join(does)
 
 
+_EFFECTS: Final = {"Deny": "denies", "Warn": "warns", "Audit": "notes in audits"}
 _STATES: Final[Mapping[str, tuple[str, str]]] = {
     "Compiled": ("in use", "finished"),
     "Invalid": ("broken", "warn"),
