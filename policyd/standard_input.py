@@ -15,6 +15,12 @@ STANDARD_INPUT_NAME: Final = "stdin"
 
 _READ: Final = "policyd.standard_input"
 
+PATH = click.Path(exists=True, allow_dash=True)
+"""A file, a folder, or `-`."""
+
+FILE = click.Path(exists=True, allow_dash=True, dir_okay=False)
+"""A file, or `-`."""
+
 
 def standard_input() -> bytes:
     """Read standard input.

@@ -2,6 +2,7 @@
 
 import pytest
 from click.testing import CliRunner
+from tests.questions.test_found_jobs import put
 
 from policyd.cli import main
 from policyd.cli.questions.history import history, history_lines
@@ -13,7 +14,6 @@ from policyd.kube.errors import ForbiddenError
 from policyd.status.ages import seconds_of
 from policyd.testing import FakeClient
 from tests.cli.questions.test_job import condition
-from tests.cli.questions.test_unqueued_jobs import put
 
 pytestmark = pytest.mark.anyio
 
