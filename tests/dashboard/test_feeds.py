@@ -1,7 +1,6 @@
 """Snapshots that are old, missing or damaged: a sentence each, and never a wrong number."""
 
 import pytest
-from tests.status.test_standing import settled
 
 from policyd.dashboard.feeds import KEPT_SECONDS, MOST_KEPT, UNUSED_SECONDS, Feeds
 from policyd.kube.errors import UnreachableError
@@ -9,6 +8,7 @@ from policyd.questions.snapshots import OF_CLUSTER
 from policyd.testing import FakeClient, FakeClock
 from tests.alloc.builders import queue
 from tests.dashboard.looking import Looking
+from tests.status.test_pending_reasons import settled
 
 
 @pytest.fixture

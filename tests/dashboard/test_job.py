@@ -1,7 +1,6 @@
 """One job on the page: its life, its pods, and by whom its fields were set."""
 
 import pytest
-from tests.questions.test_found_jobs import put
 
 from policyd.dashboard.pages.job import VIEW
 from policyd.dashboard.views.job import MOST_NODES, ReadJob, job_view
@@ -13,6 +12,7 @@ from policyd.workload.job_answer import JobAnswer, PodsOnNode
 from policyd.workload.timeline import TimelineEvent
 from tests.cli.questions.test_job import client as client_with_a_job
 from tests.dashboard.looking import Looking
+from tests.questions.test_unqueued_jobs import put
 
 NOW = 1_800_000_000.0
 WHY = WhyAnswer(kind="Job", namespace="ns", name="j", state="Admitted", message="it runs")

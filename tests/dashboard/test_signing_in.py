@@ -3,7 +3,6 @@
 import logging
 
 import pytest
-from tests.status.test_standing import settled
 
 from policyd.dashboard.access import MOST_OF_ONE, SESSION_SECONDS
 from policyd.dashboard.guard import Address
@@ -11,6 +10,7 @@ from policyd.dashboard.signing_in import LINK_SECONDS, TrustedProxy
 from policyd.questions.snapshots import OF_CLUSTER, OF_NAMESPACE
 from tests.alloc.builders import queue
 from tests.dashboard.looking import HERE, Looking
+from tests.status.test_pending_reasons import settled
 
 SECRET = "a-secret-of-the-proxy"
 

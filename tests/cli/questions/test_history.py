@@ -2,7 +2,6 @@
 
 import pytest
 from click.testing import CliRunner
-from tests.questions.test_found_jobs import put
 
 from policyd.cli import main
 from policyd.cli.questions.history import history, history_lines
@@ -14,6 +13,7 @@ from policyd.kube.errors import ForbiddenError
 from policyd.status.ages import seconds_of
 from policyd.testing import FakeClient
 from tests.cli.questions.test_job import condition
+from tests.questions.test_unqueued_jobs import put
 
 pytestmark = pytest.mark.anyio
 

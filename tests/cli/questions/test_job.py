@@ -2,7 +2,6 @@
 
 import click
 import pytest
-from tests.questions.test_found_jobs import QUEUE, owned, put
 
 from policyd.cli.questions.job import job_lines
 from policyd.cli.questions.why import snapshot_for
@@ -13,6 +12,7 @@ from policyd.questions.job import job_answer
 from policyd.questions.unqueued_jobs import AskedJob
 from policyd.testing import FakeClient
 from policyd.workload.job_answer import JobAnswer, PodsOnNode
+from tests.questions.test_unqueued_jobs import QUEUE, owned, put
 
 pytestmark = pytest.mark.anyio
 

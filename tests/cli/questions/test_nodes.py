@@ -4,7 +4,6 @@ import json
 
 import click
 import pytest
-from tests.questions.test_found_jobs import owned, put
 
 from policyd.cli.questions.nodes import nodes_lines
 from policyd.clock import SystemClock
@@ -14,6 +13,7 @@ from policyd.questions.nodes import nodes_answer
 from policyd.questions.snapshots import OF_CLUSTER
 from policyd.testing import FakeClient
 from tests.alloc.builders import pod_set, queue, workload
+from tests.questions.test_unqueued_jobs import owned, put
 from tests.snapshot.taking import body_for, taken
 from tests.status.test_pending_reasons import settled
 
