@@ -152,7 +152,7 @@ def collector(answer):
             server.shutdown()
 
 
-def said(code, **headers):
+def respond(code, **headers):
     def answer(handler):
         handler.send_response(code)
         for name, text in headers.items():
@@ -165,7 +165,7 @@ def said(code, **headers):
 
 def test_spans_reach_a_collector():
     lost = []
-    with collector(said(200)) as (address, bodies):
+    with collector(respond(200)) as (address, bodies):
         with tracing(
             address, service="webhooks", dropped=lambda *each: lost.append(each)
         ) as tracer:
@@ -181,8 +181,8 @@ def test_spans_reach_a_collector():
 @pytest.mark.parametrize(
     "answer",
     [
-        pytest.param(said(400), id="refuses"),
-        pytest.param(said(404), id="knows-no-traces"),
+        pytest.param(respond(400), id="refuses"),
+        pytest.param(respond(404), id="knows-no-traces"),
         pytest.param(lambda handler: handler.wfile.write(b"\0\1\2 no HTTP\r\n"), id="no-http"),
         pytest.param(lambda handler: handler.connection.close(), id="hangs-up"),
     ],
@@ -205,8 +205,8 @@ def test_spans_that_a_collector_does_not_take_are_counted(answer):
 def test_spans_go_nowhere_else_than_to_the_collector():
     lost = []
     with (
-        collector(said(200)) as (other, elsewhere),
-        collector(said(307, location=other)) as (address, _bodies),
+        collector(respond(200)) as (other, elsewhere),
+        collector(respond(307, location=other)) as (address, _bodies),
         tracing(address, service="w", dropped=lambda *each: lost.append(each)) as tracer,
     ):
         tracer.start_span("one").end()

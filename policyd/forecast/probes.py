@@ -1,4 +1,4 @@
-"""Which workloads are tried that nobody has submitted, so that a new one can be told its start.
+"""Probes: workloads that are not submitted but forecast, so that a new one can get its start.
 
 Of each queue: what workloads in it request, the most frequent first, and numbers of devices, each
 alone and with as much else as the largest share of a device so far. A new workload that requests
@@ -115,7 +115,7 @@ def plain_queues(state: CoreState, beyond: Callable[[QueueSpec], bool]) -> froze
 
 
 def _is_plain(spec: QueueSpec, placing: set[str]) -> bool:
-    """Tell whether a queue preempts nobody, chooses no flavors or nodes, and lends all."""
+    """Tell whether a queue preempts no workload, chooses no flavors or nodes, and lends all."""
     rules = spec.preemption
     preempts = (rules.within_cluster_queue, rules.reclaim_within_cohort, rules.borrow_within_cohort)
     quotas = quotas_of(spec.groups)

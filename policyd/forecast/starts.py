@@ -96,10 +96,9 @@ class QueuesNow(Value, frozen=True):
         make_state: Makes a state of the core with these and no workloads; None to do without.
         behind: Pending workloads that are not simulated, in the order of their turns: all of them
             come after those of their queue in `jobs`.
-        probes: Workloads that nobody has submitted, and that are told as well when they would
-            start.
-        plain: Queues in which nothing but quota and order decides: of the others, probes are told
-            less.
+        probes: Workloads that are not submitted, whose starts are forecast, too.
+        plain: Queues in which nothing but quota and order decides: of the others, fewer probes
+            get a forecast.
     """
 
     now: float
@@ -422,8 +421,7 @@ class _Draws:
         """Simulate probes by themselves that others would wait for, as far as there is time.
 
         In a strict queue they hold up those behind them. In a cohort they keep quota of their queue
-        from others, which matters where all else is certain. Those for which there is no time are
-        not told.
+        from others, which matters where all else is certain. Those without time get no forecast.
         """
         queues, now, left = self.present.queues, self.present.now, ALONE
         for key, probe in self._probes.items():

@@ -1,8 +1,7 @@
-"""When a workload would start that nobody has submitted yet, for as long as that holds.
+"""When a workload would start that is not submitted yet, for as long as that holds.
 
 The controller forecasts it for some requests of each queue, beside its other forecasts. Once the
-queues are not what they were, what was certain is no longer told, and the rest only while they are
-nearly what they were.
+queues have changed, a certain start is dropped; another one is kept while the changes are small.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,14 +12,14 @@ from policyd.alloc.state import CoreState
 from policyd.snapshot.values import NewcomerRow, StartRow
 
 OLD_SECONDS: Final = 60.0
-"""For how long a forecast of a new workload is told, however little has changed."""
+"""For how long a forecast of a new workload is used, however little has changed."""
 NEARLY: Final = 0.05
 """Part of the workloads in a tree, or ahead, that may be others than there were."""
 NEAR, NEAR_SECONDS = 0.1, 60.0
 """How far the starts of a smaller and of a larger workload may differ: part of the wait, or so
 long. If it is less, what is between them starts then."""
 ASKED_SECONDS: Final = 30.0
-"""For how long forecasts are made after somebody has asked for them."""
+"""For how long forecasts are made after a request for them."""
 
 
 class TreeStamp(NamedTuple):
@@ -47,11 +46,11 @@ def stamps_of(state: CoreState) -> dict[str, TreeStamp]:
 
 
 class Newcomers:
-    """The latest forecasts of workloads that nobody has submitted.
+    """The latest forecasts of workloads that are not submitted.
 
     Attributes:
         version: Grows with each change.
-        asked_at: When somebody asked for them last, in seconds of a clock that only goes forward.
+        asked_at: When they were last asked for, in seconds of a clock that only goes forward.
     """
 
     def __init__(self) -> None:
@@ -65,7 +64,7 @@ class Newcomers:
         return bool(self._rows)
 
     def wanted(self, now: float) -> bool:
-        """Tell whether somebody has asked for them lately, given the time as in `asked_at`."""
+        """Tell whether there was a request for them lately, given the time as in `asked_at`."""
         return now - self.asked_at <= ASKED_SECONDS
 
     def put(

@@ -73,14 +73,14 @@ async def test_the_limit_of_the_job_itself_counts(world):
 
 
 @pytest.mark.parametrize(
-    ("pods", "told"),
+    ("pods", "expected"),
     [
         pytest.param({"a": ("", 900)}, 900, id="one-pod"),
         pytest.param({"a": ("g", 300), "b": ("g", 900)}, 900, id="the-longest-of-a-group"),
         pytest.param({"a": ("g", 300), "b": ("g", None)}, None, id="one-of-a-group-has-none"),
     ],
 )
-async def test_the_deadlines_of_pods_count(world, pods, told):
+async def test_the_deadlines_of_pods_count(world, pods, expected):
     await world.start()
     for name, (group, deadline) in pods.items():
         pod = world.pod(name, gpus=8 // len(pods), group=group, total=len(pods))
@@ -94,10 +94,10 @@ async def test_the_deadlines_of_pods_count(world, pods, told):
 
     row = start(world, "waits")
 
-    if told is None:
+    if expected is None:
         assert row.how == "NoHistory"
     else:
-        assert row.median == pytest.approx(since + told, abs=3)
+        assert row.median == pytest.approx(since + expected, abs=3)
 
 
 def job_body(name, **spec):

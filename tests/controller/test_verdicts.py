@@ -235,7 +235,7 @@ SEVEN = "would wait: 1st in cq, 7 more nvidia.com/gpu needed"
 
 
 @pytest.mark.parametrize(
-    ("furnish", "before", "new", "said"),
+    ("furnish", "before", "new", "expected"),
     [
         pytest.param(
             lambda world: world.furnish(gpus=8),
@@ -275,7 +275,7 @@ SEVEN = "would wait: 1st in cq, 7 more nvidia.com/gpu needed"
         pytest.param(preempting, [{}], {"labels": (LOW,)}, ONE, id="where-preemption-decides"),
     ],
 )
-async def test_the_start_that_is_said_is_that_of_the_job(furnish, before, new, said):
+async def test_the_start_in_a_verdict_is_that_of_the_job(furnish, before, new, expected):
     world = await forecasting(furnish, *before)
     since = world.clock.now()
     body = job(**new)
@@ -288,12 +288,12 @@ async def test_the_start_that_is_said_is_that_of_the_job(furnish, before, new, s
         world.end_job(f"before-{number}")
         await world.pass_time(3)
 
-    assert found == said
+    assert found == expected
     assert world.is_true("new", "QuotaReserved")
     await world.kill()
 
 
-async def test_nothing_is_said_of_a_start_once_the_queue_is_another():
+async def test_there_is_no_start_once_the_queue_has_changed():
     world = await forecasting(lambda world: world.furnish(gpus=8), {})
     submit(world, job(name="meanwhile"))
     await world.pass_time(1)
@@ -302,14 +302,14 @@ async def test_nothing_is_said_of_a_start_once_the_queue_is_another():
     await world.kill()
 
 
-async def test_nothing_is_said_of_a_start_that_is_not_known():
+async def test_there_is_no_start_if_it_is_unknown():
     world = await forecasting(lambda world: world.furnish(gpus=8), {}, limit=None)
 
     assert await foreseen(world, job()) == ONE
     await world.kill()
 
 
-async def test_nobody_is_told_what_nobody_asks_for():
+async def test_probes_are_forecast_on_request_only():
     world = await forecasting(lambda world: world.furnish(gpus=8), {})
     assert world.controller.cache.newcomers
 

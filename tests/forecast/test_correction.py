@@ -28,9 +28,9 @@ def learnt(actual, *, size_class="1", interval=TOO_SURE, **options):
 def test_nine_of_ten_starts_are_within_a_corrected_interval(change):
     of, held, medians = Correction(), [], []
     for number, wait in enumerate([*waits("before", 300), *(change * w for w in waits("n", 300))]):
-        told = of.corrected("1", TOO_SURE, now=0.0)
-        held.append(told.low <= wait <= told.high)
-        medians.append(told.median)
+        interval = of.corrected("1", TOO_SURE, now=0.0)
+        held.append(interval.low <= wait <= interval.high)
+        medians.append(interval.median)
         of.promise(f"{number}", "1", TOO_SURE, at=0.0)
         of.started(f"{number}", at=wait)
 

@@ -115,22 +115,22 @@ def now_of(specs, drawn, *more, probes=(), **fields):
 @given(jobs)
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize("cohort", ["", "c"])
-def test_a_new_workload_is_told_what_becomes_of_it(cohort, strict, drawn):
+def test_the_forecast_of_a_probe_is_that_of_the_submitted_workload(cohort, strict, drawn):
     amounts = zip("pqr", (2, 3, 6), strict=True)
     specs = [queue(name, cohort, gpu=n, strict=strict) for name, n in amounts]
     probes = [
         job(f"{name} {gpu}", gpu=gpu, runs=1.0, at=NEW + 50, queue_name=name)
         for name, gpu in (("p", 1), ("q", 2), ("r", 6), ("r", 1))
     ]
-    told = forecaster().forecast(now_of(specs, drawn, probes=probes))
+    forecasts = forecaster().forecast(now_of(specs, drawn, probes=probes))
 
     for probe in probes:
         key = probe.workload.key
         submitted = forecaster().forecast(now_of(specs, drawn, probe))[key]
-        said = told[key].interval
-        assert said == submitted.interval or (strict and said is None)
+        interval = forecasts[key].interval
+        assert interval == submitted.interval or (strict and interval is None)
     if not strict:
-        assert any(each.interval is not None for each in told.values())
+        assert any(each.interval is not None for each in forecasts.values())
 
 
 def test_what_could_be_wrong_is_unknown():
@@ -139,30 +139,30 @@ def test_what_could_be_wrong_is_unknown():
     waits = job("w0", gpu=4, runs=10, at=95, queue_name="p")
     probe = job("probe", gpu=4, at=100, queue_name="p")
 
-    def told(spec=spec, **fields):
+    def forecast_of_probe(spec=spec, **fields):
         now = replace(present([spec], runs, waits, now=100.0), probes=(probe,), **fields)
         return forecaster().forecast(now)["probe"].interval
 
-    assert told(plain={"p"}) == Interval(low=100, median=100, high=100)
-    assert told(plain=frozenset()) is None, "something else than quota may decide"
+    assert forecast_of_probe(plain={"p"}) == Interval(low=100, median=100, high=100)
+    assert forecast_of_probe(plain=frozenset()) is None, "something else than quota may decide"
     behind = [workload("w1", "p", at=96, gpu=4)]
-    assert told(plain={"p"}, behind=behind) is None, "others are not simulated"
-    assert told(queue("p", gpu=2), plain={"p"}) is None, "it never fits"
+    assert forecast_of_probe(plain={"p"}, behind=behind) is None, "others are not simulated"
+    assert forecast_of_probe(queue("p", gpu=2), plain={"p"}) is None, "it never fits"
 
 
-def test_a_strict_queue_that_is_held_up_tells_nothing():
+def test_a_strict_queue_that_is_held_up_has_no_forecast():
     spec = queue("p", gpu=4, strict=True)
     runs = job("r", gpu=4, runs=100, since=90, queue_name="p")
     huge = job("huge", gpu=5, runs=9, at=95, queue_name="p")
     probe = job("probe", gpu=4, at=100, queue_name="p")
 
-    def told(*jobs, specs=(spec,)):
+    def forecast_of_probe(*jobs, specs=(spec,)):
         now = replace(present(specs, *jobs, now=100.0), probes=(probe,), plain={"p"})
         return forecaster().forecast(now)["probe"].interval
 
-    assert told(runs) == Interval(low=90, median=90, high=90)
-    assert told(runs, huge) is None
-    assert told(runs, specs=[replace(spec, cohort="c")]) is None
+    assert forecast_of_probe(runs) == Interval(low=90, median=90, high=90)
+    assert forecast_of_probe(runs, huge) is None
+    assert forecast_of_probe(runs, specs=[replace(spec, cohort="c")]) is None
 
 
 def test_a_start_that_depends_on_history_has_an_interval():

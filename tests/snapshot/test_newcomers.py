@@ -30,7 +30,7 @@ ROWS = (
 
 
 @pytest.mark.parametrize(
-    ("requests", "told"),
+    ("requests", "expected"),
     [
         pytest.param({GPU: 4}, start(5_000, 3_000, 9_000), id="the-same"),
         pytest.param({GPU: 4, "cpu": 0}, start(5_000, 3_000, 9_000), id="nothing-of-another"),
@@ -42,8 +42,8 @@ ROWS = (
         pytest.param({GPU: 1, "memory": 1}, None, id="what-no-other-requests"),
     ],
 )
-def test_a_request_is_told_what_those_around_it_are_told(requests, told):
-    assert start_of(ROWS, requests, priority=0, ahead=3, now=NOW) == told
+def test_a_request_gets_the_start_of_those_around_it(requests, expected):
+    assert start_of(ROWS, requests, priority=0, ahead=3, now=NOW) == expected
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_request_is_told_what_those_around_it_are_told(requests, told):
         pytest.param({"priority": 7, "ahead": 0}, False, id="smaller-ones-of-its-priority"),
     ],
 )
-def test_a_start_is_told_at_its_place_only(of, known):
+def test_a_start_holds_at_its_position_only(of, known):
     found = start_of(ROWS, {GPU: 4}, **{"priority": 0, "ahead": 3, "now": NOW, **of})
 
     assert (found is not None) is known
@@ -65,11 +65,11 @@ def test_a_start_is_told_at_its_place_only(of, known):
 def test_of_many_ahead_some_may_come_or_go_where_it_is_not_certain():
     rows = [row(4, start(5_000, 3_000, 9_000), ahead=100), row(8, start(5_000), ahead=100)]
 
-    def told(gpus, ahead):
+    def has_start(gpus, ahead):
         return start_of(rows, {GPU: gpus}, priority=0, ahead=ahead, now=NOW) is not None
 
-    assert [told(4, n) for n in (94, 95, 105, 106)] == [False, True, True, False]
-    assert [told(8, n) for n in (99, 100, 101)] == [False, True, False]
+    assert [has_start(4, n) for n in (94, 95, 105, 106)] == [False, True, True, False]
+    assert [has_start(8, n) for n in (99, 100, 101)] == [False, True, False]
 
 
 def queues(*waiting):
@@ -88,7 +88,7 @@ def kept(of, *, certain=True):
     return newcomers
 
 
-def test_forecasts_are_told_while_their_queues_are_as_they_were():
+def test_forecasts_hold_until_their_queues_change():
     of = queues("a")
     newcomers = kept(of)
 
@@ -101,7 +101,7 @@ def test_forecasts_are_told_while_their_queues_are_as_they_were():
     assert newcomers.current(of, now=NOW) == {"q": ()}
 
 
-def test_what_is_not_certain_is_told_while_little_has_changed():
+def test_uncertain_starts_hold_while_little_changes():
     of = queues(*(f"w{n}" for n in range(40)))
     newcomers = kept(of, certain=False)
     for n in range(2):
@@ -112,7 +112,7 @@ def test_what_is_not_certain_is_told_while_little_has_changed():
     assert newcomers.current(of, now=NOW) == {"q": ()}
 
 
-def test_a_version_is_new_where_something_is_told_or_no_longer():
+def test_the_version_grows_with_each_change_of_starts():
     newcomers = Newcomers()
     newcomers.put({}, {}, at=NOW)
     assert newcomers.version == 0

@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     seeds = range(arguments.seed, arguments.seed + arguments.count)
-    deterministic = differ = by_chance = starts = unknown = 0
+    deterministic = differ = undetermined = starts = unknown = 0
     with ProcessPoolExecutor(arguments.processes) as pool:
         for seed, outcome in pool.map(attempt, seeds, chunksize=5):
             deterministic += outcome.deterministic
@@ -49,9 +49,9 @@ def main() -> int:
                 differ += 1
                 print(f"trial {seed} differs: {outcome.differences}", flush=True)
             elif outcome.differences:
-                by_chance += 1
+                undetermined += 1
     print(f"{arguments.count} trials: {deterministic} deterministic, {differ} of them differ")
-    print(f"{by_chance} of the others differ; {starts} starts told, {unknown} stays unknown")
+    print(f"{undetermined} of the others differ; {starts} starts told, {unknown} stays unknown")
     return int(differ > 0 or deterministic < DETERMINISTIC * arguments.count)
 
 

@@ -144,8 +144,8 @@ class Forecasts:
                     await self._save()
                 save_at = self._pace.clock.monotonic() + SAVE_SECONDS
             took = self._pace.clock.monotonic() - began
-            told = self._cache.starts or self._cache.newcomers
-            little = told and self._spent < LITTLE_SECONDS
+            known = self._cache.starts or self._cache.newcomers
+            little = known and self._spent < LITTLE_SECONDS
             every = SOON_SECONDS if little else REFRESH_SECONDS
             await self._pace.sleep(max(0.0, every - took))
 
@@ -231,12 +231,12 @@ class Forecasts:
         return tuple(probes_of(requests, now=now))
 
     def _newcomers(
-        self, probes: Iterable[KnownJob], told: dict[str, StartForecast], now: float
+        self, probes: Iterable[KnownJob], forecasts: dict[str, StartForecast], now: float
     ) -> dict[str, tuple[NewcomerRow, ...]]:
         """Take the forecasts of probes out of all, and return those that are known, by queue."""
         found: dict[str, list[NewcomerRow]] = {}
         for job in probes:
-            of, forecast = job.workload, told.pop(job.workload.key)
+            of, forecast = job.workload, forecasts.pop(job.workload.key)
             if forecast.interval is None:
                 continue
             ahead = sum(

@@ -22,7 +22,7 @@ from policyd.errors import PolicydError
 
 DIGEST = "sha256:" + "a" * 64
 NOW = 1_767_323_045_000_000_000  # 2026-01-02T03:04:05Z
-CHANCE = Volatile(now=lambda: NOW, random_below=lambda below: below - 1)
+VOLATILE = Volatile(now=lambda: NOW, random_below=lambda below: below - 1)
 
 
 class Cluster:
@@ -69,7 +69,7 @@ class Registry:
 
 
 def run(source, *, values=None, mutation=False, **variables):
-    environment = kyverno_environment(mutation=mutation, volatile=CHANCE)
+    environment = kyverno_environment(mutation=mutation, volatile=VOLATILE)
     program = compile_expression(source, environment)
     provided = kyverno_values(
         resources=Cluster(), http=Web(), global_context=Entries(), images=Registry()
@@ -355,7 +355,7 @@ def test_certificates_of_other_keys_than_rsa_are_refused():
 
 OF_TEXT = [
     overload
-    for overloads in kyverno_environment(volatile=CHANCE).functions.values()
+    for overloads in kyverno_environment(volatile=VOLATILE).functions.values()
     for overload in overloads
     if overload.parameters and {kind.name for kind in overload.parameters} == {"string"}
 ]
