@@ -4,7 +4,8 @@ import gzip
 
 import pytest
 
-from policyd.admission.verdicts import submission_of, verdict
+from policyd.admission.submissions import submission_of
+from policyd.admission.verdicts import verdict
 from policyd.controller.queues.snapshots import AdmissionSnapshots
 from policyd.jobs.rules.defaults import default_on_create
 from policyd.jobs.rules.surroundings import NOWHERE
