@@ -22,10 +22,9 @@ from policyd.connections import Listening
 from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.metrics.health import ControllerHealth, serve_health
 from policyd.controller.policies.scanning import ScanSettings
-from policyd.controller.queues.forecasts import ForecastsSettings
 from policyd.controller.queues.visibility import Callers, create_app
 from policyd.controller.run import Controller
-from policyd.controller.settings import ControllerSettings
+from policyd.controller.settings import ControllerSettings, ForecastsSettings
 from policyd.errors import ConfigurationError
 from policyd.health import HEALTH_BOUNDS
 from policyd.kube.connection import ApiConnection, connection_from

@@ -5,9 +5,9 @@ reconciles all objects, as after a start, and so finishes the unfinished work of
 """
 
 import asyncio
-from functools import partial
+from functools import cached_property, partial
 from math import inf
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 
@@ -20,7 +20,6 @@ from policyd.controller.metrics.health import ControllerHealth
 from policyd.controller.metrics.queue_metrics import measure
 from policyd.controller.metrics.workload_metrics import WorkloadMetrics
 from policyd.controller.policies.policy_statuses import PolicyStatuses
-from policyd.controller.queues.forecasts import Forecasts
 from policyd.controller.queues.in_use import InUse
 from policyd.controller.queues.provisioning import Provisioning
 from policyd.controller.queues.queue_statuses import QueueStatuses
@@ -47,11 +46,16 @@ from policyd.kube.resources import POLICIES
 from policyd.kube.workqueue import WorkQueue
 from policyd.process import loading_thread
 
+if TYPE_CHECKING:
+    from policyd.controller.queues.forecasts import Forecasts
+
 log = structlog.get_logger()
 
 COMPONENT = "policyd-controller"
 CRD_SECONDS = 1.0
 """Between looks for custom resources that are not served yet."""
+FORECAST_AFTER_SECONDS = 1.0
+"""How long after the mirrors are read: a start is not to wait for what forecasts import."""
 SPARE_SECONDS = 1.0
 """How long before another process may lead all writes of this one are broken off."""
 
@@ -111,13 +115,6 @@ class Controller:
             pace=self.pace,
             hand_out=partial(self.queue.add, rank=inf),  # after all that was decided
         )
-        self.forecasts = Forecasts(
-            self.cache,
-            self.writes,
-            metrics=metrics,
-            settings=self.settings.forecasts,
-            leading=self.leading,
-        )
         self.dispatcher = Dispatcher(self.queue, self._reconcilers(), metrics=metrics)
         self.cache.hooks = Hooks(
             reconcile=self._add,
@@ -138,6 +135,19 @@ class Controller:
             return self.leading() and metrics.role != "follower"
 
         return measure(self.cache, metrics, self.settings.metrics, leading=counting)
+
+    @cached_property
+    def forecasts(self) -> "Forecasts":
+        """What forecasts starts. It is made at its first use, with the modules that it needs."""
+        from policyd.controller.queues.forecasts import Forecasts  # noqa: PLC0415 - see above
+
+        return Forecasts(
+            self.cache,
+            self.writes,
+            metrics=self.health.metrics,
+            settings=self.settings.forecasts,
+            leading=self.leading,
+        )
 
     def leading(self) -> bool:
         """Tell whether this process may write."""
@@ -177,7 +187,7 @@ class Controller:
             if self.election is not None:
                 group.create_task(self.election.run())
             if self.settings.forecasts.enabled:
-                group.create_task(self.forecasts.run())
+                group.create_task(self._forecast())
             if self.settings.policies:
                 group.create_task(self._write_policy_statuses())
             group.create_task(self._lead_when_elected())
@@ -247,6 +257,11 @@ class Controller:
                 await mirror.informer.synced.wait()
             for key in self.provisioning.all_keys():
                 self._add(key)
+
+    async def _forecast(self) -> NoReturn:
+        """Forecast starts, once the queue has begun its work."""
+        await self.pace.sleep(FORECAST_AFTER_SECONDS)
+        await self.forecasts.run()
 
     async def _write_policy_statuses(self) -> None:
         """Write the statuses of policies, once their kind is served."""
