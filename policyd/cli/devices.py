@@ -11,13 +11,13 @@ import yaml
 
 from policyd.alloc.value import Value
 from policyd.api.meta import Json
-from policyd.cli.formats.files import FILE
 from policyd.cli.formats.json_values import as_number
 from policyd.cli.formats.scenarios import scenario_nodes, scenario_objects
 from policyd.cli.formats.tables import show_table
 from policyd.cli.options import ClusterOptions, from_cluster, one_source
 from policyd.optimize.devices import GPU, SLICES, Devices, inventory
 from policyd.optimize.mig import MIG, profiles_of
+from policyd.standard_input import FILE
 
 _HEAD = ("RESOURCE", "PRODUCT", "SHARING", "NODES", "REPORTED", "ONE IS", "GPUS")
 

@@ -14,7 +14,6 @@ from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import QueuedWorkload
 from policyd.api.meta import Json
-from policyd.cli.formats.files import FILE
 from policyd.cli.formats.json_values import as_json, as_number
 from policyd.cli.formats.maps import Maps
 from policyd.cli.formats.progress import progress
@@ -42,6 +41,7 @@ from policyd.simulate.defragmentation import (
     plan_moves,
 )
 from policyd.simulate.scenario import SimulatedCycle, Simulation, Waits
+from policyd.standard_input import FILE
 from policyd.status.left_out import not_counted
 from policyd.status.naming import Names, Naming, OtherTeams
 from policyd.status.profiles import gpus_wanted

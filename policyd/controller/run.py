@@ -19,7 +19,6 @@ from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.metrics.health import ControllerHealth
 from policyd.controller.metrics.queue_metrics import measure
 from policyd.controller.metrics.workload_metrics import WorkloadMetrics
-from policyd.controller.policies.policy_statuses import PolicyStatuses
 from policyd.controller.queues.in_use import InUse
 from policyd.controller.queues.provisioning import Provisioning
 from policyd.controller.queues.queue_statuses import QueueStatuses
@@ -47,6 +46,7 @@ from policyd.kube.workqueue import WorkQueue
 from policyd.process import loading_thread
 
 if TYPE_CHECKING:
+    from policyd.controller.policies.policy_statuses import PolicyStatuses
     from policyd.controller.queues.forecasts import Forecasts
 
 log = structlog.get_logger()
@@ -54,8 +54,9 @@ log = structlog.get_logger()
 COMPONENT = "policyd-controller"
 CRD_SECONDS = 1.0
 """Between looks for custom resources that are not served yet."""
-FORECAST_AFTER_SECONDS = 1.0
-"""How long after the mirrors are read: a start is not to wait for what forecasts import."""
+LATER_SECONDS = 1.0
+"""How long after the mirrors are read the work begins that no job waits for: forecasts, and the
+statuses of policies. A start does not import what they need."""
 SPARE_SECONDS = 1.0
 """How long before another process may lead all writes of this one are broken off."""
 
@@ -260,17 +261,18 @@ class Controller:
 
     async def _forecast(self) -> NoReturn:
         """Forecast starts, once the queue has begun its work."""
-        await self.pace.sleep(FORECAST_AFTER_SECONDS)
+        await self.pace.sleep(LATER_SECONDS)
         await self.forecasts.run()
 
     async def _write_policy_statuses(self) -> None:
         """Write the statuses of policies, once their kind is served."""
+        await self.pace.sleep(LATER_SECONDS)
         await wait_until_served(self._client, POLICIES, self.pace)
         executor = loading_thread()
-        statuses = PolicyStatuses(
-            self._client, leading=self.leading, executor=executor, pace=self.pace
-        )
         try:
+            loop = asyncio.get_running_loop()
+            make = await loop.run_in_executor(executor, _policy_statuses)
+            statuses = make(self._client, leading=self.leading, executor=executor, pace=self.pace)
             async with asyncio.TaskGroup() as group:
                 group.create_task(statuses.policies.run())
                 group.create_task(statuses.bindings.run())
@@ -333,6 +335,13 @@ class Controller:
             await asyncio.Event().wait()
         else:
             await self.election.wait_lost()
+
+
+def _policy_statuses() -> "type[PolicyStatuses]":
+    """Import what writes the statuses of policies: the engine takes a tenth of a second."""
+    from policyd.controller.policies.policy_statuses import PolicyStatuses  # noqa: PLC0415
+
+    return PolicyStatuses
 
 
 async def run_controller(

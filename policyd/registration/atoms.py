@@ -136,7 +136,8 @@ def _by_names(atoms: Iterable[RuleAtom]) -> dict[_Names, list[RuleAtom]]:
 
 def _wider(atom: RuleAtom, named: Mapping[_Names, Iterable[RuleAtom]]) -> Iterator[RuleAtom]:
     """Yield the atoms that may cover an atom."""
-    for names in product(*({"*", name} for name in _names_of(atom))):
+    group, resource, operation = _names_of(atom)
+    for names in product({"*", group}, {"*", resource}, {"*", operation}):
         yield from named.get(names, ())
 
 

@@ -14,7 +14,7 @@ from policyd.controller.queues.forecasts import (
     start_row,
 )
 from policyd.controller.queues.learning import Learning
-from policyd.controller.run import FORECAST_AFTER_SECONDS
+from policyd.controller.run import LATER_SECONDS
 from policyd.controller.settings import ForecastsSettings
 from policyd.forecast.correction import Interval
 from policyd.forecast.starts import StartForecast
@@ -255,7 +255,7 @@ async def test_jobs_that_ended_before_the_first_start_are_learnt_from(world):
     await world.kill()
     world.forecasts = ForecastsSettings()
     await world.start()
-    await world.pass_time(FORECAST_AFTER_SECONDS)
+    await world.pass_time(LATER_SECONDS)
 
     assert learnt(world) == (2, 0)
     assert not world.controller.forecasts.forecaster.arrivals.past(), "there may have been others"
@@ -288,7 +288,7 @@ async def test_a_workload_that_breaks_forecasts_stops_no_queue(world, monkeypatc
 
 async def test_jobs_that_are_alike_are_remembered_once(world):
     await world.start()
-    await world.pass_time(FORECAST_AFTER_SECONDS)
+    await world.pass_time(LATER_SECONDS)
     for number in range(3):
         world.job(f"train-{number}")
         await world.pass_time(1)

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from policyd.cli.clusters import connection_for
-from policyd.cli.formats.files import FILE, text_of
+from policyd.cli.formats.files import text_of
 from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
 from policyd.cli.questions.pages import Output, Page, same, unless_stopped, watch
 from policyd.clock import SystemClock
@@ -30,6 +30,7 @@ from policyd.snapshot.values import (
     VERSION,
     QueueSnapshot,
 )
+from policyd.standard_input import FILE
 from policyd.status.ages import duration
 from policyd.status.quantities import format_amount
 

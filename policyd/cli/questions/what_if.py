@@ -15,7 +15,7 @@ from policyd.api.meta import Json, rfc3339
 from policyd.cli.clusters import connection_for
 from policyd.cli.configuring import CONFIG
 from policyd.cli.formats.changes import ChangedObjects, Objects, changed
-from policyd.cli.formats.files import FILE, once
+from policyd.cli.formats.files import once
 from policyd.cli.formats.present import UNDECLARED, Present, last_known, present
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count
@@ -31,6 +31,7 @@ from policyd.kube.http_client import HttpClient
 from policyd.process import run
 from policyd.simulate.comparison import Change, Course, Stay, StayDifference, compare, course
 from policyd.simulate.scenario import Arrival
+from policyd.standard_input import FILE
 from policyd.status.ages import duration
 from policyd.status.naming import Names
 
