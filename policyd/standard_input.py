@@ -15,12 +15,6 @@ STANDARD_INPUT_NAME: Final = "stdin"
 
 _READ: Final = "policyd.standard_input"
 
-PATH = click.Path(exists=True, allow_dash=True)
-"""A file, a folder, or `-`."""
-
-FILE = click.Path(exists=True, allow_dash=True, dir_okay=False)
-"""A file, or `-`."""
-
 
 def standard_input() -> bytes:
     """Read standard input.
@@ -66,3 +60,9 @@ class StoredFile(click.ParamType[str]):
 
 STORED_FILE: Final = StoredFile()
 """Any file; the reader of it checks that it exists."""
+
+PATH: Final = click.Path(exists=True, allow_dash=True)
+"""A file, a folder, or `-`."""
+
+FILE: Final = click.Path(exists=True, allow_dash=True, dir_okay=False)
+"""A file, or `-`."""
