@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test check house hooks docs release coverage fix e2e conformance properties fuzz mutations soak attacks bench bench-forecast bench-backfill what-ifs controlplane monitoring generate constraints advisories clean
+.PHONY: help run test browser check house hooks docs release coverage fix e2e conformance properties fuzz mutations soak attacks bench bench-forecast bench-backfill what-ifs controlplane monitoring generate constraints advisories clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -22,7 +22,7 @@ run: $(STAMP) ## start policyd on an embedded cluster and print commands to try 
 	@$(BIN)/policyd up $(ARGS)
 
 test: $(STAMP) ## run the tests that need no cluster; K=words selects tests by name
-	@$(BIN)/pytest -n auto --maxprocesses=8 -m "not e2e and not bench" $(if $(K),-k "$(K)")
+	@$(BIN)/pytest -n auto --maxprocesses=8 -m "not e2e and not bench and not browser" $(if $(K),-k "$(K)")
 
 check: $(STAMP) ## check format, lint, types, layers, the image, and dependencies for known vulnerabilities
 	@failed=; \
@@ -49,7 +49,7 @@ release: $(STAMP) ## make a release: changelog, version, commit, tag, build: VER
 	@$(BIN)/python -m tests.release $(or $(VERSION),"") $(if $(DRY),--dry)
 
 coverage: $(STAMP) ## print the branch coverage of the pure core, and fail below the minimum; 11 minutes on one core
-	@$(BIN)/pytest -q -n auto --maxprocesses=8 -m "not e2e and not bench" --cov --cov-report=term \
+	@$(BIN)/pytest -q -n auto --maxprocesses=8 -m "not e2e and not bench and not browser" --cov --cov-report=term \
 		tests/alloc tests/api tests/cel tests/engine tests/patch tests/registration tests/workload
 
 fix: $(STAMP) ## format the code, and apply safe lint fixes
@@ -61,6 +61,11 @@ controlplane: ## build a real Kubernetes control plane for the tests, in a per-u
 
 e2e: $(STAMP) controlplane ## run the end-to-end tests against a real kube-apiserver
 	@$(BIN)/pytest -m e2e $(if $(K),-k "$(K)")
+
+browser: $(STAMP) controlplane ## look at the page in Chromium, which is installed if it is missing: K=words, SCREENSHOTS=1 writes docs/images
+	@code=0; tests/browser/install.sh $(BIN)/python || code=$$?; \
+	if test $$code = 3; then echo "browser: skipped, as it cannot be installed here"; exit 0; fi; test $$code = 0 || exit $$code; \
+	$(if $(SCREENSHOTS),POLICYD_SCREENSHOTS=1) $(BIN)/pytest -q -m browser tests/browser $(if $(K),-k "$(K)")
 
 conformance: $(STAMP) ## run the external conformance suites: SUITE=cel|policy|kueue-core|..., JSON=FILE
 	@$(BIN)/python -m tests.conformance $(if $(SUITE),--suite $(SUITE)) $(if $(JSON),--json $(JSON))

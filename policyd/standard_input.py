@@ -60,3 +60,9 @@ class StoredFile(click.ParamType[str]):
 
 STORED_FILE: Final = StoredFile()
 """Any file; the reader of it checks that it exists."""
+
+PATH: Final = click.Path(exists=True, allow_dash=True)
+"""A file, a folder, or `-`."""
+
+FILE: Final = click.Path(exists=True, allow_dash=True, dir_okay=False)
+"""A file, or `-`."""

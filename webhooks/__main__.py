@@ -11,25 +11,27 @@ from functools import partial
 import click
 import msgspec
 
-from policyd.config import Settings, configured_kinds, environment
-from policyd.errors import ConfigurationError
-from policyd.kube.connection import connection_from
-from policyd.kube.http_client import HttpClient
-from policyd.process import keep_for_good, run
-from policyd.program import CommandProcess
-from policyd.serving import listen
-from policyd.standard_input import STORED_FILE
-from policyd.telemetry import configure_logging
-from policyd.tracing import tracing
-from webhooks.queue_snapshots import asking
-from webhooks.server import WebhookServer, run_webhooks
-from webhooks.settings_checks import (
-    certificate_files,
-    check_callers,
-    endpoint,
-    needs_cluster,
-    secret_name,
-)
+from policyd.program import CommandProcess, uncollected
+
+with uncollected():
+    from policyd.config import Settings, configured_kinds, environment
+    from policyd.errors import ConfigurationError
+    from policyd.kube.connection import connection_from
+    from policyd.kube.http_client import HttpClient
+    from policyd.process import keep_for_good, run
+    from policyd.serving import listen
+    from policyd.standard_input import STORED_FILE
+    from policyd.telemetry import configure_logging
+    from policyd.tracing import tracing
+    from webhooks.queue_snapshots import asking
+    from webhooks.server import WebhookServer, run_webhooks
+    from webhooks.settings_checks import (
+        certificate_files,
+        check_callers,
+        endpoint,
+        needs_cluster,
+        secret_name,
+    )
 
 
 @click.command(cls=CommandProcess)

@@ -41,7 +41,7 @@ from webhooks.observe.review_spans import traced
 from webhooks.policies.in_force import PoliciesInForce
 from webhooks.policies.reading import read_policies
 from webhooks.protocol import ReviewProtocol
-from webhooks.queue_snapshots import asking, follow_queues
+from webhooks.queue_snapshots import POLL_SECONDS, Ask, asking, follow_queues
 from webhooks.registering import use_certificate
 from webhooks.settings_checks import serves_old_versions
 from webhooks.shared import Start, WebhookServer
@@ -137,10 +137,16 @@ async def _prepare(server: WebhookServer, start: Start) -> PoliciesInForce:
         await asyncio.gather(*(watch.first_list() for watch in watches))
     settings = server.settings
     if server.ask_queues is not None and settings.queue and settings.queue_snapshots:
-        took = partial(take_snapshot, server, policies)
-        start(follow_queues(server.queues, server.ask_queues, pace=server.pace, took=took))
+        start(_follow_queues(server, server.ask_queues, policies))
     await use_certificate(server, policies, start)
     return policies
+
+
+async def _follow_queues(server: WebhookServer, ask: Ask, policies: PoliciesInForce) -> NoReturn:
+    """Keep the snapshot of the queues current, once the start has ended."""
+    await server.pace.sleep(POLL_SECONDS)
+    took = partial(take_snapshot, server, policies)
+    await follow_queues(server.queues, ask, pace=server.pace, took=took)
 
 
 def take_snapshot(

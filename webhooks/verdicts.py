@@ -2,16 +2,16 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import structlog
 
 from policyd.admission.decisions import PendingError
-from policyd.admission.verdicts import Submission, verdict
+from policyd.admission.submissions import Submission
 from policyd.clock import Clock
 from policyd.engine.objects.match import NamespaceLookup, labels_of
 from policyd.snapshot.latest import LatestSnapshot
-from policyd.snapshot.outlook import Outlook
 from policyd.snapshot.values import QueueSnapshot
 from webhooks.observe.lines import Lines
 
@@ -38,21 +38,25 @@ class JobVerdicts:
         self._clock = clock
         self._lines = Lines(clock)
         self._lock = threading.Lock()
-        self._outlook: Outlook | None = None
+        self._verdict: Callable[..., str] | None = None
 
     def take(self, snapshot: QueueSnapshot) -> None:
         """Prepare for a snapshot, in a thread, before reviews see it."""
+        # The allocator comes with the first snapshot: no review waits for it before.
+        from policyd.admission.verdicts import verdict  # noqa: PLC0415
+        from policyd.snapshot.outlook import Outlook  # noqa: PLC0415
+
         rules = snapshot.rules
         try:
-            self._outlook = None if rules is None else Outlook(snapshot, rules)
+            self._verdict = None if rules is None else partial(verdict, Outlook(snapshot, rules))
         except Exception as error:  # noqa: BLE001 - a bug here must not end the server
-            self._outlook = None
+            self._verdict = None
             self._lines.write(log.error, "outlook_failed", exc_info=error)
 
     def __call__(self, submitted: Callable[[], Submission | None]) -> str:
         """Say what the job can expect that a call returns; "" if that is not known."""
-        outlook = self._outlook
-        if outlook is None or self._latest.current() is None:
+        verdict = self._verdict
+        if verdict is None or self._latest.current() is None:
             return ""
         submission = self._read(submitted)
         if submission is None:
@@ -61,9 +65,7 @@ class JobVerdicts:
         if found is None or not self._lock.acquire(timeout=LOCK_SECONDS):
             return ""
         try:
-            return verdict(
-                outlook, submission, namespace_labels=labels_of(found), now=self._clock.now()
-            )
+            return verdict(submission, namespace_labels=labels_of(found), now=self._clock.now())
         except Exception as error:  # noqa: BLE001 - a bug here must not deny a job
             self._lines.write(log.error, "verdict_failed", exc_info=error)
             return ""

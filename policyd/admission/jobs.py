@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from policyd.admission.decisions import SPEAKER, PendingError, changed, object_of
-from policyd.admission.verdicts import Submission, submission_of
+from policyd.admission.submissions import Submission, submission_of
 from policyd.api.admission import AdmissionRequest, UserInfo, decode_object
 from policyd.api.kueue.names import GROUP, MANAGED, QUEUE_NAME
 from policyd.api.meta import Json

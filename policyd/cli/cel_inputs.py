@@ -22,7 +22,7 @@ from policyd.cel.environments import (
 )
 from policyd.cel.functions import Version
 from policyd.cel.types import Type
-from policyd.cli.formats.files import FILE, once
+from policyd.cli.formats.files import once
 from policyd.cli.formats.files import text_of as contents_of
 from policyd.cli.formats.report import exit_code, show_all
 from policyd.cli.formats.snapshots import facts_in
@@ -44,7 +44,7 @@ from policyd.engine.offline.requests import (
     namespace_lookup,
     request_for,
 )
-from policyd.standard_input import STANDARD_INPUT, standard_input
+from policyd.standard_input import FILE, STANDARD_INPUT, standard_input
 
 
 def _policy(version: Version) -> Environment:

@@ -9,7 +9,7 @@ from typing import Literal
 import click
 
 from policyd.cel.environments import DEFAULT_VERSION, VERSIONS
-from policyd.cli.formats.files import PATH, load_documents, read_objects
+from policyd.cli.formats.files import load_documents, read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import as_json, count, exit_code, show_all
 from policyd.cli.formats.reports import TEXT_JSON_OR_REPORT, Format, ReportEntry, entries_of, report
@@ -19,6 +19,7 @@ from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.lint.conflicts import conflicts
 from policyd.engine.lint.doubts import lint, lint_document
+from policyd.standard_input import PATH
 
 VERSIONS_BY_NAME = {f"{major}.{minor}": (major, minor) for major, minor in VERSIONS}
 

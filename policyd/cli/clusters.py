@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from policyd.api.kinds import resource_for_kind
-from policyd.api.meta import Json
 from policyd.cli.options import ClusterOptions, ContextOptions
 from policyd.config import environment
 from policyd.engine.documents.findings import Finding, Severity
@@ -17,7 +16,6 @@ from policyd.kube.connection import ApiConnection, connection_from
 from policyd.kube.discovery import served_resources
 from policyd.kube.errors import ApiError
 from policyd.kube.http_client import HttpClient
-from policyd.kube.pages import pages
 from policyd.kube.resources import Resource
 from policyd.process import run
 
@@ -51,25 +49,6 @@ def read_cluster(given: ClusterOptions, work: Callable[[Reader, str], Awaitable[
 
     run(main)
     return found[0]
-
-
-async def listed(reader: Reader, resource: Resource, *, namespace: str = "") -> list[Json]:
-    """Return all objects of a resource, as documents have them.
-
-    Raises:
-        ApiError: If they cannot be listed.
-    """
-    found: list[Json] = []
-    async for page in pages(reader, resource, into=dict, namespace=namespace):
-        found += (whole(resource, item) for item in page.items)
-    return found
-
-
-def whole(resource: Resource, item: Json) -> Json:
-    """Return an item of a list with its kind, and without managed fields."""
-    metadata = {key: part for key, part in item["metadata"].items() if key != "managedFields"}
-    named = {"apiVersion": resource.api_version, "kind": resource.kind}
-    return {**named, **item, "metadata": metadata}
 
 
 def missing(what: str, error: ApiError, *, severity: Severity = "error") -> Finding:

@@ -3,11 +3,11 @@
 import asyncio
 import socket
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import click
 import structlog
@@ -16,18 +16,15 @@ from policyd.api.makers import Makers
 from policyd.api.names import SYSTEM_NAMESPACES
 from policyd.cli.configuring import CONFIG, configured
 from policyd.cli.options import KUBECONFIG
-from policyd.cli.scanning import scan_what_exists
 from policyd.config import Settings, environment
 from policyd.connections import Listening
 from policyd.controller.cycle_spans import cycle_spans
 from policyd.controller.metrics.counters import metrics_of
 from policyd.controller.metrics.health import ControllerHealth, serve_health
 from policyd.controller.metrics.series_bounds import SeriesBounds
-from policyd.controller.policies.scanning import ScanSettings
-from policyd.controller.queues.forecasts import ForecastsSettings
 from policyd.controller.queues.visibility import Callers, create_app
 from policyd.controller.run import Controller
-from policyd.controller.settings import ControllerSettings
+from policyd.controller.settings import ControllerSettings, ForecastsSettings
 from policyd.errors import ConfigurationError
 from policyd.health import HEALTH_BOUNDS
 from policyd.kube.connection import ApiConnection, connection_from
@@ -227,23 +224,30 @@ async def _run(options: ControllerOptions, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(controller.run()), group.create_task(_keep(health))]
             if options.reports:
-                scans = scan_what_exists(
-                    client,
-                    sources=Settings(
-                        policies=options.policies, from_cluster=True, kyverno=options.kyverno
-                    ),
-                    settings=ScanSettings(
-                        every_seconds=options.scan_seconds,
-                        objects_per_second=options.scan_rate,
-                        exempt=frozenset({*SYSTEM_NAMESPACES, settings.namespace}),
-                    ),
-                    leading=controller.leading,
-                    registry=health.metrics.registry,
-                )
-                tasks.append(group.create_task(scans))
+                tasks.append(group.create_task(_scans(options, client, controller)))
             await stop.wait()
             for task in tasks:
                 task.cancel()
+
+
+def _scans(
+    options: ControllerOptions, client: HttpClient, controller: Controller
+) -> Coroutine[Any, Any, NoReturn]:
+    """Return the work of scanning, which is off by default, with the modules that only it needs."""
+    from policyd.cli.scanning import scan_what_exists  # noqa: PLC0415 - see above
+    from policyd.controller.policies.scanning import ScanSettings  # noqa: PLC0415
+
+    return scan_what_exists(
+        client,
+        sources=Settings(policies=options.policies, from_cluster=True, kyverno=options.kyverno),
+        settings=ScanSettings(
+            every_seconds=options.scan_seconds,
+            objects_per_second=options.scan_rate,
+            exempt=frozenset({*SYSTEM_NAMESPACES, controller.settings.namespace}),
+        ),
+        leading=controller.leading,
+        registry=controller.health.metrics.registry,
+    )
 
 
 async def _keep(health: ControllerHealth) -> None:

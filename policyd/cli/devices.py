@@ -11,13 +11,13 @@ import yaml
 
 from policyd.alloc.value import Value
 from policyd.api.meta import Json
-from policyd.cli.formats.files import FILE
 from policyd.cli.formats.json_values import as_number
 from policyd.cli.formats.scenarios import scenario_nodes, scenario_objects
 from policyd.cli.formats.tables import show_table
 from policyd.cli.options import ClusterOptions, from_cluster, one_source
 from policyd.optimize.devices import GPU, SLICES, Devices, inventory
 from policyd.optimize.mig import MIG, profiles_of
+from policyd.standard_input import FILE
 
 _HEAD = ("RESOURCE", "PRODUCT", "SHARING", "NODES", "REPORTED", "ONE IS", "GPUS")
 
@@ -102,8 +102,9 @@ def command(
 def _nodes(given: ClusterOptions) -> list[Json]:
     """Return the nodes of a cluster."""
     # Imported only where a cluster is read: it takes as long as a small command.
-    from policyd.cli.clusters import listed, read_cluster  # noqa: PLC0415
+    from policyd.cli.clusters import read_cluster  # noqa: PLC0415
     from policyd.kube.resources import NODES  # noqa: PLC0415
+    from policyd.questions.queue_objects import listed  # noqa: PLC0415
 
     return read_cluster(given, lambda reader, _: listed(reader, NODES))
 

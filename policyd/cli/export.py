@@ -10,7 +10,7 @@ import click
 import yaml
 
 from policyd.api.meta import Json
-from policyd.cli.formats.files import PATH, read_objects
+from policyd.cli.formats.files import read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all
 from policyd.dialects.exports import EXPORTS, ExportFormat
@@ -21,6 +21,7 @@ from policyd.engine.documents.reading import Document
 from policyd.engine.export.policies import Exported, export_policy
 from policyd.engine.model.compiled import CompiledException
 from policyd.program import FINDINGS
+from policyd.standard_input import PATH
 
 Version = Literal["v1", "v1beta1"]
 

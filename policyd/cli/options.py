@@ -5,8 +5,7 @@ from typing import Any, TypedDict, TypeVar
 
 import click
 
-from policyd.cli.formats.files import FILE, PATH
-from policyd.standard_input import STORED_FILE
+from policyd.standard_input import FILE, PATH, STORED_FILE
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Option = Callable[[_Command], _Command]

@@ -13,14 +13,7 @@ import msgspec
 
 from policyd.api.makers import Makers
 from policyd.api.meta import Json
-from policyd.cli.formats.files import (
-    PATH,
-    cannot_read,
-    content,
-    load,
-    once,
-    read_objects,
-)
+from policyd.cli.formats.files import cannot_read, content, load, once, read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all
 from policyd.cli.options import TEXT_OR_JSON
@@ -37,7 +30,7 @@ from policyd.engine.offline.replay import (
 )
 from policyd.engine.offline.requests import offline_set
 from policyd.errors import PolicydError
-from policyd.standard_input import STANDARD_INPUT, STANDARD_INPUT_NAME, standard_input
+from policyd.standard_input import PATH, STANDARD_INPUT, STANDARD_INPUT_NAME, standard_input
 
 _SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
 """The suffixes of recordings in a folder; a file that is named itself may have any suffix."""

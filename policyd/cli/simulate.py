@@ -14,7 +14,6 @@ from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import QueuedWorkload
 from policyd.api.meta import Json
-from policyd.cli.formats.files import FILE
 from policyd.cli.formats.json_values import as_json, as_number
 from policyd.cli.formats.maps import Maps
 from policyd.cli.formats.progress import progress
@@ -43,6 +42,7 @@ from policyd.simulate.defragmentation import (
     plan_moves,
 )
 from policyd.simulate.scenario import SimulatedCycle, Simulation, Waits
+from policyd.standard_input import FILE
 from policyd.status.excluded_nodes import not_counted
 from policyd.status.messages import message_of
 from policyd.status.naming import Names, Naming, OtherTeams

@@ -6,8 +6,8 @@ from policyd.api.kinds import resource_for_kind
 from policyd.api.kueue import LocalQueue
 from policyd.api.meta import Json
 from policyd.api.policy import ParamKind
-from policyd.cli.clusters import CLUSTER, listed, missing, resource_of, whole
-from policyd.cli.questions.asking import NoSnapshotsError, ask
+from policyd.cli.clusters import CLUSTER, missing, resource_of
+from policyd.cli.questions.asking import ask
 from policyd.cli.request_options import ObjectKey, ObjectSurroundings, key_of
 from policyd.engine.documents.findings import Finding
 from policyd.engine.model.compiled import CompiledPolicy
@@ -18,6 +18,8 @@ from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
 from policyd.kube.pages import pages
 from policyd.kube.resources import Resource
+from policyd.questions.queue_objects import listed, whole
+from policyd.questions.snapshots import NoSnapshotsError
 from policyd.snapshot.facts import LocalQueueKey, SnapshotFacts, facts_of
 from policyd.snapshot.reading import SnapshotError
 

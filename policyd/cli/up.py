@@ -4,8 +4,14 @@ import asyncio
 import fcntl
 import itertools
 import os
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import (
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -63,6 +69,8 @@ class UpOptions:
     nodes: int
     racks: int
     state: Path | None
+    dashboard: bool = True
+    dashboard_port: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +124,19 @@ class Clients:
     "--state",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Keep the cluster's objects in this file between runs.",
+)
+@click.option(
+    "--dashboard/--no-dashboard",
+    default=True,
+    show_default=True,
+    help="Serve the page, and print a one-time link to it.",
+)
+@click.option(
+    "--dashboard-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default="a free one",
+    help="Port of the page.",
 )
 def command(**given: Any) -> None:  # noqa: ANN401 - click gives each option its type
     r"""Start policyd on an embedded cluster. Press Ctrl-C to stop it.
@@ -213,10 +234,12 @@ async def _run(
     async with asyncio.TaskGroup() as group:
         webhooks = group.create_task(run_webhooks(webhook_server, listener, stop=closing))
         tasks = [group.create_task(part) for part in parts]
-        if await _opens(client, stop):
-            click.echo(welcome(server.address, address, options))
-            tasks.append(group.create_task(Live(client, Console(stderr=True)).run()))
-        await stop.wait()
+        async with AsyncExitStack() as page:
+            if await _opens(client, stop):
+                link = await page.enter_async_context(_page(client, options))
+                click.echo(welcome(server.address, address, options, link))
+                tasks.append(group.create_task(Live(client, Console(stderr=True)).run()))
+            await stop.wait()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -224,6 +247,25 @@ async def _run(
         await server.drain()
         closing.set()
         webhooks.cancel()
+
+
+@asynccontextmanager
+async def _page(client: Client, options: UpOptions) -> AsyncIterator[str]:
+    """Serve the page while the block runs; give a link to it, "" if it is not to be served."""
+    if not options.dashboard:
+        yield ""
+        return
+    from policyd.dashboard.serve import on_loopback  # noqa: PLC0415 - after the start
+
+    port, option = options.dashboard_port, "--dashboard-port"
+    async with on_loopback(
+        client, namespace="default", port=port, say=_say_link, option=option
+    ) as link:
+        yield link
+
+
+def _say_link(link: str) -> None:
+    click.echo(f"a new link to the page, good once, for ten minutes: {link}")
 
 
 def visibility_of(controller: Controller) -> dict[str, Starlette]:
@@ -314,7 +356,7 @@ def write_kubeconfig(path: Path, content: Json) -> None:
         ) from error
 
 
-def welcome(api_server: str, webhooks: str, options: UpOptions) -> str:
+def welcome(api_server: str, webhooks: str, options: UpOptions, page: str = "") -> str:
     """Return the addresses, and commands to try."""
     kubeconfig = options.kubeconfig.resolve()
     examples = shipped("docs/examples")
@@ -337,6 +379,7 @@ policyd is up, with {options.nodes} simulated GPU nodes in {options.racks} racks
   API server   {api_server}
   webhooks     {webhooks}
   kubeconfig   {kubeconfig}
+{f"  page         {page}  (good once)" if page else ""}
 
 export KUBECONFIG={kubeconfig}
 

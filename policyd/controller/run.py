@@ -5,9 +5,9 @@ reconciles all objects, as after a start, and so finishes the unfinished work of
 """
 
 import asyncio
-from functools import partial
+from functools import cached_property, partial
 from math import inf
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 
@@ -19,8 +19,6 @@ from policyd.controller.metrics.counters import ControllerMetrics, metrics_of
 from policyd.controller.metrics.health import ControllerHealth
 from policyd.controller.metrics.queue_metrics import measure
 from policyd.controller.metrics.workload_metrics import WorkloadMetrics
-from policyd.controller.policies.policy_statuses import PolicyStatuses
-from policyd.controller.queues.forecasts import Forecasts
 from policyd.controller.queues.in_use import InUse
 from policyd.controller.queues.provisioning import Provisioning
 from policyd.controller.queues.queue_statuses import QueueStatuses
@@ -47,11 +45,18 @@ from policyd.kube.resources import POLICIES
 from policyd.kube.workqueue import WorkQueue
 from policyd.process import loading_thread
 
+if TYPE_CHECKING:
+    from policyd.controller.policies.policy_statuses import PolicyStatuses
+    from policyd.controller.queues.forecasts import Forecasts
+
 log = structlog.get_logger()
 
 COMPONENT = "policyd-controller"
 CRD_SECONDS = 1.0
 """Between looks for custom resources that are not served yet."""
+LATER_SECONDS = 1.0
+"""How long after the mirrors are read the work begins that no job waits for: forecasts, and the
+statuses of policies. A start does not import what they need."""
 SPARE_SECONDS = 1.0
 """How long before another process may lead all writes of this one are broken off."""
 
@@ -112,13 +117,6 @@ class Controller:
             hand_out=partial(self.queue.add, rank=inf),  # after all that was decided
         )
         self.reasons.metrics = metrics
-        self.forecasts = Forecasts(
-            self.cache,
-            self.writes,
-            metrics=metrics,
-            settings=self.settings.forecasts,
-            leading=self.leading,
-        )
         self.dispatcher = Dispatcher(self.queue, self._reconcilers(), metrics=metrics)
         self.cache.hooks = Hooks(
             reconcile=self._add,
@@ -139,6 +137,19 @@ class Controller:
             return self.leading() and metrics.role != "follower"
 
         return measure(self.cache, metrics, self.settings.metrics, leading=counting)
+
+    @cached_property
+    def forecasts(self) -> "Forecasts":
+        """What forecasts starts. It is made at its first use, with the modules that it needs."""
+        from policyd.controller.queues.forecasts import Forecasts  # noqa: PLC0415 - see above
+
+        return Forecasts(
+            self.cache,
+            self.writes,
+            metrics=self.health.metrics,
+            settings=self.settings.forecasts,
+            leading=self.leading,
+        )
 
     def leading(self) -> bool:
         """Tell whether this process may write."""
@@ -178,7 +189,7 @@ class Controller:
             if self.election is not None:
                 group.create_task(self.election.run())
             if self.settings.forecasts.enabled:
-                group.create_task(self.forecasts.run())
+                group.create_task(self._forecast())
             if self.settings.policies:
                 group.create_task(self._write_policy_statuses())
             group.create_task(self._lead_when_elected())
@@ -249,14 +260,20 @@ class Controller:
             for key in self.provisioning.all_keys():
                 self._add(key)
 
+    async def _forecast(self) -> NoReturn:
+        """Forecast starts, once the queue has begun its work."""
+        await self.pace.sleep(LATER_SECONDS)
+        await self.forecasts.run()
+
     async def _write_policy_statuses(self) -> None:
         """Write the statuses of policies, once their kind is served."""
+        await self.pace.sleep(LATER_SECONDS)
         await wait_until_served(self._client, POLICIES, self.pace)
         executor = loading_thread()
-        statuses = PolicyStatuses(
-            self._client, leading=self.leading, executor=executor, pace=self.pace
-        )
         try:
+            loop = asyncio.get_running_loop()
+            make = await loop.run_in_executor(executor, _policy_statuses)
+            statuses = make(self._client, leading=self.leading, executor=executor, pace=self.pace)
             async with asyncio.TaskGroup() as group:
                 group.create_task(statuses.policies.run())
                 group.create_task(statuses.bindings.run())
@@ -319,6 +336,13 @@ class Controller:
             await asyncio.Event().wait()
         else:
             await self.election.wait_lost()
+
+
+def _policy_statuses() -> "type[PolicyStatuses]":
+    """Import what writes the statuses of policies: the engine takes a tenth of a second."""
+    from policyd.controller.policies.policy_statuses import PolicyStatuses  # noqa: PLC0415
+
+    return PolicyStatuses
 
 
 async def run_controller(

@@ -5,11 +5,26 @@ from dataclasses import dataclass, field
 from policyd.alloc.settings import DEFAULTS, QueueingSettings
 from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.controller.metrics.counters import MetricsSettings
-from policyd.controller.queues.forecasts import ForecastsSettings
 from policyd.controller.retention import NO_LIMITS, TimeLimits
 from policyd.jobs.copied import NO_KEYS, CopiedKeys
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.status.naming import OtherTeams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastsSettings:
+    """Whether there are forecasts, and what they remember.
+
+    Attributes:
+        enabled: Whether forecasts are made.
+        names: Whether owners and names of jobs are remembered.
+        memory: The ConfigMap in which the memory is stored, as `namespace/name`; "" to keep it in
+            the process only.
+    """
+
+    enabled: bool = True
+    names: bool = True
+    memory: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

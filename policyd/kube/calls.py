@@ -1,6 +1,6 @@
 """Requests to the API server as data: which path, query and body each verb has. Nothing is sent."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -39,6 +39,8 @@ class ApiCall:
     content_type: str = "application/json"
     idempotent: bool = False
     """Carried out twice, it leaves the same as once."""
+    warned: Callable[[str], None] | None = None
+    """Called with each warning of the answer."""
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -81,7 +83,13 @@ def create_call(resource: Resource, body: object, options: WriteOptions) -> ApiC
     if resource.namespaced and not namespace:
         raise ValueError(f"a new {resource.kind} needs a namespace")
     path = resource.path(namespace, name if subresource else "", subresource)
-    return ApiCall(method="POST", path=path, query=_write_query(options), body=encoded)
+    return ApiCall(
+        method="POST",
+        path=path,
+        query=_write_query(options),
+        body=encoded,
+        warned=options.get("warned"),
+    )
 
 
 def replace_call(resource: Resource, body: object, options: WriteOptions) -> ApiCall:
@@ -157,11 +165,10 @@ def _selection_query(selection: Selection) -> dict[str, str]:
 
 
 def _write_query(options: WriteOptions) -> dict[str, str]:
-    # Else the API server decodes strictly, a tenth of its work, to warn of fields it does not know:
-    # its warnings are not read here.
+    # Else the API server decodes strictly, a tenth of its work, to warn of fields it does not know.
     query = {
         "fieldManager": options.get("field_manager", FIELD_MANAGER),
-        "fieldValidation": "Ignore",
+        "fieldValidation": "Warn" if options.get("warned") else "Ignore",
     }
     if options.get("dry_run"):
         query["dryRun"] = "All"

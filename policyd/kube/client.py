@@ -5,7 +5,7 @@ fields they read decode fastest and stay smallest. `dict` gives plain JSON, `msg
 (copy them before they are kept).
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Generic, Literal, Protocol, TypedDict, TypeVar, Unpack
 
 import msgspec
@@ -75,6 +75,9 @@ class WriteOptions(TypedDict, total=False):
     """Everything but the storing: admission, defaults and validation take place."""
     field_manager: str
     """The owner of the fields that are set; default `policyd`."""
+    warned: Callable[[str], None]
+    """Called with each warning of the API server and of webhooks; fields that are not known are
+    warned of then, too."""
 
 
 class PatchOptions(WriteOptions, total=False):

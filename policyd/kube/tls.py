@@ -55,3 +55,18 @@ def load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) ->
 
 def _no_password() -> str:
     raise ValueError("the key is encrypted")
+
+
+def without_certificate(context: ssl.SSLContext) -> ssl.SSLContext:
+    """Return a context with the same authorities that presents no client certificate.
+
+    A request that presents one is that of its owner, whatever token it carries.
+    """
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    made.minimum_version = context.minimum_version
+    made.check_hostname = context.check_hostname
+    made.verify_mode = context.verify_mode
+    made.verify_flags = context.verify_flags
+    for authority in context.get_ca_certs(binary_form=True):
+        made.load_verify_locations(cadata=authority)
+    return made

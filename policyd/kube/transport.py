@@ -7,6 +7,7 @@ are never shorter than the server's Retry-After. The caller handles all other er
 
 import asyncio
 import os
+import re
 import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
@@ -31,6 +32,8 @@ from policyd.kube.pace import Backoff, Pace
 
 UNREACHABLE = "unreachable"
 """In the place of a status, where there is no answer, or it breaks off."""
+_WARNING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(.)")
 
 _LATER = (UnreachableError, ThrottledError, UnavailableError)
 
@@ -173,6 +176,9 @@ class Transport:
         limit = aiohttp.ClientTimeout(total=self._limits.timeout_seconds)
         try:
             async with await self._open(call, limit) as response:
+                if call.warned is not None:
+                    for each in response.headers.getall("Warning", ()):
+                        call.warned(warning_text(each))
                 if response.status >= 400:
                     raise await _refusal(call, response)
                 return await response.read()
@@ -203,6 +209,12 @@ class Transport:
         )
         self._count(call.method, str(response.status))
         return response
+
+
+def warning_text(header: str) -> str:
+    """Return the text of a `Warning` header, such as `299 - "a text"`."""
+    quoted = _WARNING.search(header)
+    return header if quoted is None else _ESCAPED.sub(r"\1", quoted[1])
 
 
 async def _refusal(call: ApiCall, response: aiohttp.ClientResponse) -> ApiError:

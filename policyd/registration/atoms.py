@@ -4,8 +4,8 @@ An atom names one group, version, scope, resource and operation, each of which m
 Atoms can be compared one by one, which lists in rules cannot.
 """
 
-from collections.abc import Iterable
-from itertools import product
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, product
 from math import prod
 from typing import NamedTuple
 
@@ -114,8 +114,31 @@ def atoms_of(rule: Rule) -> Iterable[RuleAtom]:
 
 def uncovered(atoms: Iterable[RuleAtom], others: Iterable[RuleAtom]) -> set[RuleAtom]:
     """Return the atoms that none of `others` covers."""
-    others = tuple(others)
-    return {atom for atom in atoms if not any(other.covers(atom) for other in others)}
+    named = _by_names(others)
+    return {atom for atom in atoms if not any(o.covers(atom) for o in _wider(atom, named))}
+
+
+_Names = tuple[str, str, str]
+"""The group, the resource without its subresource, and the operation of an atom."""
+
+
+def _names_of(atom: RuleAtom) -> _Names:
+    return atom.group, atom.resource.partition("/")[0], atom.operation
+
+
+def _by_names(atoms: Iterable[RuleAtom]) -> dict[_Names, list[RuleAtom]]:
+    """Sort atoms by names: without a wildcard, only those of equal names share a request."""
+    named: dict[_Names, list[RuleAtom]] = {}
+    for atom in atoms:
+        named.setdefault(_names_of(atom), []).append(atom)
+    return named
+
+
+def _wider(atom: RuleAtom, named: Mapping[_Names, Iterable[RuleAtom]]) -> Iterator[RuleAtom]:
+    """Yield the atoms that may cover an atom."""
+    group, resource, operation = _names_of(atom)
+    for names in product({"*", group}, {"*", resource}, {"*", operation}):
+        yield from named.get(names, ())
 
 
 def left_of(atoms: Iterable[RuleAtom], others: Iterable[RuleAtom]) -> frozenset[RuleAtom]:
@@ -142,8 +165,18 @@ def _scopes(group: str, resource: str) -> tuple[Scope, ...]:
 
 def connected(atoms: Iterable[RuleAtom]) -> list[frozenset[RuleAtom]]:
     """Sort atoms into sets such that no request is of two sets."""
-    found: list[frozenset[RuleAtom]] = []
-    for atom in sorted(atoms):
+    named = _by_names(sorted(atoms))
+    wide = sorted(chain.from_iterable(named.pop(names) for names in [*named] if "*" in names))
+    found = [each for alike in named.values() for each in _joined((), alike)]
+    return sorted(_joined(found, wide), key=max)
+
+
+def _joined(
+    sets: Iterable[frozenset[RuleAtom]], atoms: Iterable[RuleAtom]
+) -> list[frozenset[RuleAtom]]:
+    """Add atoms to sets, and join the sets that share a request with the same atom."""
+    found = list(sets)
+    for atom in atoms:
         touched = [other for other in found if any(atom.overlaps(c) for c in other)]
         rest = [other for other in found if other not in touched]
         found = [*rest, frozenset({atom}).union(*touched)]
@@ -152,18 +185,12 @@ def connected(atoms: Iterable[RuleAtom]) -> list[frozenset[RuleAtom]]:
 
 def rules_of(atoms: Iterable[RuleAtom]) -> tuple[Rule, ...]:
     """Return few rules for some atoms, in a fixed order, without those that a wildcard covers."""
-    alike: dict[tuple[str, str], set[RuleAtom]] = {}
-    for atom in atoms:
-        alike.setdefault((atom.group, atom.operation), set()).add(atom)
+    atoms = set(atoms)
+    named = _by_names(atoms)
     needed = [
         atom
-        for atom in sorted(set().union(*alike.values()))
-        if not any(
-            other != atom and other.covers(atom)
-            for group in {"*", atom.group}
-            for operation in {"*", atom.operation}
-            for other in alike.get((group, operation), ())
-        )
+        for atom in sorted(atoms)
+        if not any(other != atom and other.covers(atom) for other in _wider(atom, named))
     ]
     operations: dict[tuple[str, str, Scope, str], list[str]] = {}
     for atom in needed:

@@ -3,7 +3,6 @@
 from typing import Final
 
 from policyd.engine.model.queue_facts import QueueFacts, UnknownFacts
-from policyd.snapshot.facts import facts_of
 from policyd.snapshot.latest import LatestSnapshot
 from policyd.snapshot.values import QueueSnapshot
 
@@ -13,6 +12,8 @@ _Made = tuple[QueueSnapshot, QueueFacts]
 
 
 def _make(snapshot: QueueSnapshot) -> _Made:
+    from policyd.snapshot.facts import facts_of  # noqa: PLC0415 - few policies read facts of queues
+
     try:
         return snapshot, facts_of(snapshot)
     except Exception as error:  # noqa: BLE001 - a bug here must not end the server

@@ -1,6 +1,7 @@
 """Amounts as people write and count them."""
 
 import math
+from collections.abc import Mapping
 
 from policyd.alloc.amount import UNLIMITED
 
@@ -44,3 +45,9 @@ def _scaled(amount: int, base: int, suffixes: tuple[str, ...]) -> str:
         amount //= base
         power += 1
     return f"{amount}{suffixes[power]}"
+
+
+def amounts_text(amounts: Mapping[str, int]) -> str:
+    """Write amounts of resources in one line, devices first: `8 nvidia.com/gpu, 4 cpu`."""
+    devices_first = sorted(amounts, key=lambda name: ("/" not in name, name))
+    return ", ".join(f"{format_amount(n, amounts[n])} {n}" for n in devices_first) or "-"

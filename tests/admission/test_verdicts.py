@@ -5,11 +5,11 @@ from math import inf
 import pytest
 
 from policyd.admission.jobs import JobAdmission
+from policyd.admission.submissions import submission_of
 from policyd.admission.verdicts import (
     LONGEST,
     ordinal,
     prospect_text,
-    submission_of,
     verdict,
 )
 from policyd.alloc.reasons import MissingQuota

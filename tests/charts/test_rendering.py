@@ -36,6 +36,12 @@ EVERYTHING = {
     "controller.podAnnotations": {"a": "b"},
     "controller.verbose": True,
     "controller.visibility.enabled": True,
+    "dashboard.enabled": True,
+    "dashboard.extraArgs": ["--client-ca=/ca"],
+    "dashboard.from": [{"podSelector": {"matchLabels": {"a": "b"}}}],
+    "dashboard.hostNames": ["queues.example"],
+    "dashboard.proxy.existingSecret": "proxy",
+    "dashboard.service.annotations": {"a": "b"},
     "image.digest": f"sha256:{'0' * 64}",
     "imagePullSecrets": [{"name": "pull"}],
     "metrics.dashboards.annotations": {"grafana_folder": "policyd"},
@@ -219,6 +225,29 @@ def test_the_webhooks_may_read_the_snapshot_that_is_made_for_them_and_no_other(t
         ["current"],
         ["get"],
     )
+
+
+def test_the_page_may_ask_who_somebody_is_and_read_snapshots_and_nothing_else(tmp_path):
+    objects = rendered(tmp_path, {"dashboard.enabled": True})
+
+    rules = objects["ClusterRole", f"{RELEASE}-dashboard"]["rules"]
+    assert {(each["resources"][0], *each["verbs"]) for each in rules} == {
+        ("tokenreviews", "create"),
+        ("subjectaccessreviews", "create"),
+        ("queuesnapshots", "get"),
+        ("localqueues", "list"),
+    }
+    assert policy_of(objects, "dashboard") == {}
+    assert ("Deployment", f"{RELEASE}-dashboard") not in rendered(tmp_path)
+
+
+def test_names_of_the_page_are_reached_over_tls(tmp_path):
+    named = rendered(tmp_path, {"dashboard.enabled": True, "dashboard.hostNames": ["a.example"]})
+
+    assert {"--host-name=a.example", "--behind-tls"} <= set(arguments(named, "dashboard"))
+    plain = arguments(rendered(tmp_path, {"dashboard.enabled": True}), "dashboard")
+    assert "--behind-tls" not in plain
+    assert "--tokens" in plain
 
 
 def policy_of(objects, component):

@@ -43,11 +43,12 @@ def test_the_schema_is_one_and_takes_the_defaults():
 
 def test_every_value_has_a_default_and_a_place_in_the_schema():
     without_default = {"/global", "/webhooks/resources/claims", "/controller/resources/claims"}
+    without_default |= {"/dashboard/resources/claims"}
 
     assert set(leaves(yaml.safe_load(VALUES))) == set(known(SCHEMA)) - without_default
 
 
-@pytest.mark.parametrize("section", ["policies", "webhooks", "controller", "metrics"])
+@pytest.mark.parametrize("section", ["policies", "webhooks", "controller", "dashboard", "metrics"])
 def test_values_of_a_section_are_explained(section):
     text = re.search(rf"^{section}:\n((?:[ ].*\n|\n)+)", VALUES, re.MULTILINE)[1]
 

@@ -9,12 +9,12 @@ import yaml
 from click.testing import CliRunner
 
 from policyd.cli import clusters, main
-from policyd.cli.cluster_scenario import scenario_of
 from policyd.cli.request_options import key_of
 from policyd.cli.surroundings import read_case_surroundings, read_surroundings
 from policyd.engine.compile.load import load_policies
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError, UnreachableError
+from policyd.questions.queue_objects import scenario_of
 from policyd.testing import FakeClient
 from tests.cli.given import CASES, NODES, POLICY, QUEUES
 from tests.engine.reviews import pod, policy

@@ -10,11 +10,12 @@ from policyd.controller.queues.forecasts import (
     KEY,
     REFRESH_SECONDS,
     SAVE_SECONDS,
-    ForecastsSettings,
     share,
     start_row,
 )
 from policyd.controller.queues.learning import Learning
+from policyd.controller.run import LATER_SECONDS
+from policyd.controller.settings import ForecastsSettings
 from policyd.forecast.correction import Interval
 from policyd.forecast.starts import StartForecast
 from policyd.kube import resources as r
@@ -282,6 +283,7 @@ async def test_jobs_that_ended_before_the_first_start_are_learnt_from(world):
     await world.kill()
     world.forecasts = ForecastsSettings()
     await world.start()
+    await world.pass_time(LATER_SECONDS)
 
     assert learnt(world) == (2, 0)
     assert not world.controller.forecasts.forecaster.arrivals.past(), "there may have been others"
@@ -314,6 +316,7 @@ async def test_a_workload_that_breaks_forecasts_stops_no_queue(world, monkeypatc
 
 async def test_jobs_that_are_alike_are_remembered_once(world):
     await world.start()
+    await world.pass_time(LATER_SECONDS)
     for number in range(3):
         world.job(f"train-{number}")
         await world.pass_time(1)

@@ -4,9 +4,11 @@ import gzip
 
 import pytest
 
-from policyd.admission.verdicts import submission_of, verdict
-from policyd.controller.queues.forecasts import REFRESH_SECONDS, ForecastsSettings
+from policyd.admission.submissions import submission_of
+from policyd.admission.verdicts import verdict
+from policyd.controller.queues.forecasts import REFRESH_SECONDS
 from policyd.controller.queues.snapshots import AdmissionSnapshots
+from policyd.controller.settings import ForecastsSettings
 from policyd.jobs.rules.defaults import default_on_create
 from policyd.jobs.rules.surroundings import NOWHERE
 from policyd.kube import resources as r

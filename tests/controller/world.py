@@ -9,10 +9,9 @@ from policyd.alloc.settings import DEFAULTS
 from policyd.api.kueue.names import GROUP, RESOURCE_IN_USE_FINALIZER
 from policyd.controller.metrics.counters import MetricsSettings
 from policyd.controller.metrics.metric_families import ROLE
-from policyd.controller.queues.forecasts import ForecastsSettings
 from policyd.controller.retention import NO_LIMITS
 from policyd.controller.run import Controller
-from policyd.controller.settings import ControllerSettings
+from policyd.controller.settings import ControllerSettings, ForecastsSettings
 from policyd.jobs.copied import NO_KEYS
 from policyd.jobs.integrations import EVERYTHING
 from policyd.jobs.rules.defaults import default_on_create

@@ -1,7 +1,7 @@
 """One request: what is retried and what is not, how long it may take, what its errors say."""
 
 import asyncio
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 
 import msgspec
 import pytest
@@ -371,3 +371,26 @@ async def test_every_request_is_counted_by_method_and_status():
             await ask(client)
 
     assert counted == [("PATCH", "500"), ("POST", "unreachable"), ("GET", "200")]
+
+
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        pytest.param('299 - "would start now"', "would start now", id="plain"),
+        pytest.param(r'299 - "a \"quoted\" \\ text"', r'a "quoted" \ text', id="escaped"),
+        pytest.param("nothing that is quoted", "nothing that is quoted", id="other"),
+    ],
+)
+@pytest.mark.parametrize("code", [201, 403], ids=["created", "refused"])
+async def test_warnings_are_passed_on(header, text, code):
+    warned = []
+    async with talking() as (server, client, _):
+        server.faults.append(Answer(code, b"{}", {"Warning": header}))
+        with suppress(ForbiddenError):
+            await client.create(
+                PODS, pod("b"), into=dict, namespace="ml", dry_run=True, warned=warned.append
+            )
+        _, path, *_ = server.requests[-1]
+
+    assert warned == [text]
+    assert "fieldValidation=Warn" in path

@@ -3,7 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
-from policyd.admission.verdicts import submission_of
+from policyd.admission.submissions import submission_of
 from policyd.alloc.queue import FlavorSpec
 from policyd.api.selectors import LabelSelector
 from policyd.snapshot.latest import STALE_SECONDS, LatestSnapshot
@@ -14,7 +14,6 @@ from tests.admission.test_verdicts import MAKER, queued, submitted
 from tests.alloc.builders import group, queue
 from tests.scenarios.foreign import foreign, ray_cluster
 from tests.scenarios.objects import job
-from webhooks import verdicts as module
 from webhooks.verdicts import JobVerdicts
 
 GPU = "nvidia.com/gpu"
@@ -70,13 +69,17 @@ def test_a_job_gets_no_message_where_nothing_is_known(verdict_of, known):
 
 
 @pytest.mark.parametrize(
-    ("broken", "event"), [("Outlook", "outlook_failed"), ("verdict", "verdict_failed")]
+    ("broken", "event"),
+    [
+        ("policyd.snapshot.outlook.Outlook", "outlook_failed"),
+        ("policyd.admission.verdicts.verdict", "verdict_failed"),
+    ],
 )
 def test_an_error_is_logged_and_nothing_is_reported(verdict_of, monkeypatch, broken, event):
     def fail(*_arguments, **_named):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(module, broken, fail)
+    monkeypatch.setattr(broken, fail)
     with capture_logs() as logs:
         verdict = verdict_of()
 

@@ -9,10 +9,10 @@ from policyd.alloc.settings import DEFAULTS
 from policyd.api.configuration import decode_configuration
 from policyd.cli.formats.changes import changed
 from policyd.cli.formats.scenario_jobs import SkippedJobs
-from policyd.cli.questions.listing import queue_objects
 from policyd.cli.questions.what_if import Horizon, what_if
 from policyd.controller.queues.queue_settings import queue_settings
 from policyd.kube.errors import NotFoundError
+from policyd.questions.queue_objects import queue_objects
 from policyd.status.naming import Names
 from tests.what_ifs.virtual import RESOURCES, virtual_cluster
 
@@ -269,7 +269,7 @@ async def run(trial):
             await cluster.create(body)
         await cluster.until(trial.asked)
         now = cluster.clock.now()
-        objects = [*(await queue_objects(cluster.client)), *trial.configuration]
+        objects = [*(await queue_objects(cluster.client, print)), *trial.configuration]
         after = changed(objects, namespace=SPACE, **trial.change)
         answer = what_if(objects, after, Horizon(now), SkippedJobs(Names()))
         await make(cluster, trial.change)

@@ -15,9 +15,8 @@ from policyd.api.kueue import Workload
 from policyd.api.kueue.names import EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
 from policyd.api.meta import condition_true
 from policyd.cli.bootstrap import INITIAL_KINDS, definitions
-from policyd.controller.queues.forecasts import ForecastsSettings
 from policyd.controller.run import Controller
-from policyd.controller.settings import ControllerSettings
+from policyd.controller.settings import ControllerSettings, ForecastsSettings
 from policyd.kube import resources as r
 from policyd.kube.changes import Deleted
 from policyd.kube.errors import NotFoundError, error_from_answer

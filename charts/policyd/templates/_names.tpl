@@ -24,6 +24,10 @@ door.policyd.io
 {{ include "policyd.fullname" . }}-controller
 {{- end }}
 
+{{- define "policyd.dashboard" -}}
+{{ include "policyd.fullname" . }}-dashboard
+{{- end }}
+
 {{- define "policyd.certificate" -}}
 {{ .Values.webhooks.certificate.existingSecret | default (include "policyd.webhooks" .) }}
 {{- end }}

@@ -16,12 +16,12 @@ from policyd.api.meta import ObjectMeta, Wire
 from policyd.cli.doctor.installation import PODS as SHOW_PODS
 from policyd.cli.doctor.queues import is_old
 from policyd.cli.doctor.report import GRACE_SECONDS, CheckedCluster, Checks, InstallationProblem
-from policyd.cli.questions.unqueued_jobs import JOBS
 from policyd.jobs.base import controller_of
 from policyd.jobs.pods import group_name
 from policyd.kube.client import PartialObject
 from policyd.kube.errors import NotFoundError
 from policyd.kube.resources import CLUSTER_QUEUES, PODS, RESOURCE_FLAVORS, WORKLOADS
+from policyd.questions.unqueued_jobs import JOBS
 
 _GATES: Final = frozenset({ADMISSION_GATE, TOPOLOGY_GATE})
 

@@ -21,12 +21,6 @@ from policyd.policy_files import FileError, policy_files, read_file
 from policyd.program import uncollected
 from policyd.standard_input import STANDARD_INPUT, STANDARD_INPUT_NAME, standard_input
 
-PATH = click.Path(exists=True, allow_dash=True)
-"""A file, a folder, or `-`."""
-
-FILE = click.Path(exists=True, allow_dash=True, dir_okay=False)
-"""A file, or `-`."""
-
 
 def texts(paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """Yield the name and content of each file that `paths` mean, cases left out of folders.

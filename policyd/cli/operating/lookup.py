@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
-from policyd.cli.questions.unqueued_jobs import JobNotFoundError, kind_of
 from policyd.errors import PolicydError, did_you_mean
 from policyd.kube.client import PartialObject, Reader
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, Resource
+from policyd.questions.unqueued_jobs import JobNotFoundError, kind_of
 
 T = TypeVar("T")
 

@@ -17,7 +17,6 @@ from policyd.cli.clusters import connection_for
 from policyd.cli.formats.report import count
 from policyd.cli.operating.lookup import QUEUES, named, queue_or_job_kind
 from policyd.cli.options import CONTEXT, KUBECONFIG, TEXT_OR_JSON, ContextOptions, together
-from policyd.cli.questions.unqueued_jobs import POD_GROUP, AskedJob, newest_workload, owners
 from policyd.clock import SystemClock
 from policyd.errors import PolicydError
 from policyd.jobs.lifecycle import has_quota, is_finished
@@ -27,6 +26,7 @@ from policyd.kube.errors import ConflictError, ForbiddenError
 from policyd.kube.http_client import HttpClient
 from policyd.kube.resources import WORKLOADS
 from policyd.process import run
+from policyd.questions.unqueued_jobs import POD_GROUP, AskedJob, newest_workload, owners
 
 REASON: Final = "UserRequest"
 """The reason of the condition that has a user's words."""

@@ -7,7 +7,6 @@ from typing import Literal, TypedDict
 
 import click
 
-from policyd.cli.formats.files import FILE
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.scenarios import scenario_objects
 from policyd.cli.formats.times import read_duration
@@ -25,7 +24,7 @@ from policyd.program import uncollected
 from policyd.simulate.failures import FailureRates
 from policyd.simulate.trace_columns import NAMES, TableLayout, columns_of, time_of
 from policyd.simulate.traces import GPU, TracedJob, TraceError, in_window
-from policyd.standard_input import STORED_FILE
+from policyd.standard_input import FILE, STORED_FILE
 
 
 class Planning(TypedDict):

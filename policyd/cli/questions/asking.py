@@ -1,42 +1,28 @@
 """What the commands that ask a cluster's queues have in common: options, snapshot, output."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
 import click
-import msgspec
 
 from policyd.cli.clusters import connection_for
-from policyd.cli.formats.files import FILE, text_of
+from policyd.cli.formats.files import text_of
 from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
 from policyd.cli.questions.pages import OUTPUT, Output, Page, same, unless_stopped, watch
 from policyd.clock import SystemClock
-from policyd.errors import PolicydError
 from policyd.kube.client import Reader
-from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.http_client import HttpClient
-from policyd.kube.resources import Resource
 from policyd.process import run
+from policyd.questions import snapshots
 from policyd.snapshot.reading import OLD_SECONDS, read
-from policyd.snapshot.values import (
-    CLUSTER_PLURAL,
-    GROUP,
-    KIND,
-    NAME,
-    PLURAL,
-    VERSION,
-    QueueSnapshot,
-)
+from policyd.snapshot.values import QueueSnapshot
+from policyd.standard_input import FILE
 from policyd.status.ages import duration
-from policyd.status.quantities import format_amount
 
 T = TypeVar("T")
-
-OF_NAMESPACE = Resource(GROUP, VERSION, PLURAL, KIND)
-OF_CLUSTER = Resource(GROUP, VERSION, CLUSTER_PLURAL, KIND, namespaced=False)
 
 
 class Asking(ContextOptions):
@@ -46,10 +32,6 @@ class Asking(ContextOptions):
     snapshot: str | None
     output: Output
     watch: bool
-
-
-class NoSnapshotsError(PolicydError):
-    """The cluster serves no snapshots of its queues."""
 
 
 SHARED = together(
@@ -150,36 +132,14 @@ async def _once(page: Page[T], answer: Awaitable[T]) -> None:
 
 
 async def ask(reader: Reader, namespace: str) -> QueueSnapshot:
-    """Return the snapshot for a namespace; for the whole cluster if that is "".
+    """Return the snapshot for a namespace, "" for the whole cluster, after a warning if it is old.
 
     Raises:
         NoSnapshotsError: If the cluster serves none.
         ApiError: If the API server refuses, or does not answer.
         SnapshotError: If the answer is of another version of policyd.
     """
-    resource = OF_NAMESPACE if namespace else OF_CLUSTER
-    try:
-        found = await reader.get(resource, NAME, namespace=namespace, into=msgspec.Raw)
-    except NotFoundError as error:
-        raise NoSnapshotsError(
-            "the cluster serves no queue snapshots",
-            hint="install the chart with `controller.visibility.enabled=true`, or upgrade policyd",
-        ) from error
-    except ForbiddenError as error:
-        raise ForbiddenError(str(error), hint=_right(namespace)) from error
-    return aged(read(bytes(found), f"{resource.plural}/{NAME}"))
-
-
-def _right(namespace: str) -> str:
-    if not namespace:
-        return (
-            f"without -A, the right to `get` `{PLURAL}.{GROUP}` in your namespace is enough;"
-            f" with it, an administrator has to grant `get` on `{CLUSTER_PLURAL}.{GROUP}`"
-        )
-    return (
-        f"an administrator has to grant `get` on `{PLURAL}.{GROUP}` in namespace {namespace};"
-        " the role `view` has it"
-    )
+    return aged(await snapshots.ask(reader, namespace))
 
 
 def read_file(path: str) -> QueueSnapshot:
@@ -202,9 +162,3 @@ def aged(snapshot: QueueSnapshot) -> QueueSnapshot:
             err=True,
         )
     return snapshot
-
-
-def amounts_text(amounts: Mapping[str, int]) -> str:
-    """Write amounts of resources in one cell, devices first: `8 nvidia.com/gpu, 4 cpu`."""
-    devices_first = sorted(amounts, key=lambda name: ("/" not in name, name))
-    return ", ".join(f"{format_amount(n, amounts[n])} {n}" for n in devices_first) or "-"

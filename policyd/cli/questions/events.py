@@ -8,10 +8,10 @@ import click
 
 from policyd.cli.formats.tables import table_lines
 from policyd.cli.questions.asking import ALL_NAMESPACES, SHARED, Asking, Question, show
-from policyd.cli.questions.event_lines import EventLine, EventScope, queue_events
-from policyd.cli.questions.unqueued_jobs import AskedJob, kind_of
 from policyd.clock import SystemClock
 from policyd.kube.client import Reader
+from policyd.questions.event_lines import EventLine, EventScope, queue_events
+from policyd.questions.unqueued_jobs import AskedJob, kind_of
 from policyd.status.ages import age
 
 _HEAD = ("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")

@@ -10,13 +10,14 @@ from msgspec.structs import replace
 from policyd.api.kueue import Workload
 from policyd.cli.formats.tables import table_lines
 from policyd.cli.formats.times import MOMENT
-from policyd.cli.questions.asking import SHARED, Asking, Question, amounts_text, show
+from policyd.cli.questions.asking import SHARED, Asking, Question, show
 from policyd.clock import SystemClock
 from policyd.kube.client import Reader
 from policyd.kube.errors import ForbiddenError
 from policyd.kube.pages import pages
 from policyd.kube.resources import WORKLOADS
 from policyd.status.ages import duration, seconds_of
+from policyd.status.quantities import amounts_text
 from policyd.status.shortages import and_others
 from policyd.workload.records import WorkloadRecord, preemptor_text, record_of
 

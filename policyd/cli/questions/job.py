@@ -1,73 +1,32 @@
 """`policyd job`: show everything about one job."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Unpack
 
 import click
 
-from policyd.alloc.value import Value
-from policyd.api.kueue import Workload
-from policyd.cli.questions.asking import SHARED, Asking, Question, amounts_text, show
-from policyd.cli.questions.unqueued_jobs import AskedJob, kind_and_name
-from policyd.cli.questions.why import field_line, why, why_lines, why_of_file
+from policyd.cli.questions.asking import SHARED, Asking, Question, show
+from policyd.cli.questions.why import (
+    field_line,
+    kind_and_name,
+    snapshot_for,
+    why_lines,
+    why_of_file,
+)
 from policyd.clock import SystemClock
-from policyd.jobs.places import belongs_to
-from policyd.jobs.pods import QueuedPod, group_name
-from policyd.kube.client import PartialObject, Reader
-from policyd.kube.errors import ForbiddenError, NotFoundError
-from policyd.kube.pages import pages
-from policyd.kube.resources import PODS, WORKLOADS
-from policyd.snapshot.answers import WhyAnswer
+from policyd.kube.client import Reader
+from policyd.questions.job import job_answer
+from policyd.questions.unqueued_jobs import AskedJob
 from policyd.snapshot.values import QueueSnapshot
 from policyd.status.ages import duration
+from policyd.status.quantities import amounts_text
 from policyd.status.shortages import and_others
-from policyd.workload.records import (
-    ConditionRecord,
-    PodSetRecord,
-    WorkloadRecord,
-    check_records,
-    condition_records,
-    pod_set_records,
-    preemptor_of,
-    preemptor_path,
-    preemptor_text,
-    record_of,
-)
+from policyd.workload.job_answer import JobAnswer, PodsOnNode
+from policyd.workload.records import ConditionRecord, PodSetRecord, WorkloadRecord
 
 MOST_NODES = 20
 """Nodes that are named to people; programs get all."""
-
-
-class PodsOnNode(Value, frozen=True, rename="camel"):
-    """How many pods of a job are on a node ("" if on none yet), by their phase."""
-
-    node: str
-    phase: str
-    pods: int
-
-
-class JobAnswer(Value, frozen=True, rename="camel"):
-    """A job, as `why` answers for it, and what its Workload and pods say.
-
-    Attributes:
-        why: Its place, or what it does.
-        record: Its times, waits and evictions; None if it has no Workload.
-        pod_sets: What it asks for, and got.
-        pods: Where its pods are; None if they cannot be listed.
-        preempted_by: Who preempted it last: `namespace/name` of a Workload, or as much as is known.
-        left_out: What could not be found out, and why.
-    """
-
-    why: WhyAnswer
-    record: WorkloadRecord | None = None
-    pod_sets: tuple[PodSetRecord, ...] = ()
-    pods: tuple[PodsOnNode, ...] | None = None
-    conditions: tuple[ConditionRecord, ...] = ()
-    checks: tuple[ConditionRecord, ...] = ()
-    preempted_by: str = ""
-    left_out: tuple[str, ...] = ()
 
 
 @click.command("job")
@@ -113,79 +72,9 @@ def _of_file(subject: AskedJob, snapshot: QueueSnapshot) -> JobAnswer:
 
 
 async def _of_cluster(kind: str, name: str, reader: Reader, namespace: str) -> JobAnswer:
-    return await job_answer(reader, AskedJob(kind, namespace, name))
-
-
-async def job_answer(reader: Reader, subject: AskedJob) -> JobAnswer:
-    """Return everything about a job that its user may know.
-
-    Raises:
-        JobNotFoundError: If there is no such job.
-        ApiError: If the API server refuses, or does not answer.
-    """
-    answer = JobAnswer(why=await why(reader, subject))
-    namespace, name = answer.why.namespace, answer.why.workload
-    if not name:
-        return answer
-    try:
-        workload = await reader.get(WORKLOADS, name, namespace=namespace, into=Workload)
-    except NotFoundError:
-        return _without(answer, f"Workload {name} was deleted meanwhile")
-    except ForbiddenError as error:
-        return _without(answer, f"times, conditions and pod sets: {error}")
-    pods, left_out = await _pods(reader, workload)
-    return JobAnswer(
-        why=answer.why,
-        record=record_of(workload, now=SystemClock().now()),
-        pod_sets=tuple(pod_set_records(workload)),
-        pods=pods,
-        conditions=tuple(condition_records(workload)),
-        checks=tuple(check_records(workload)),
-        preempted_by=await _preemptor(reader, workload),
-        left_out=left_out,
-    )
-
-
-def _without(answer: JobAnswer, missing: str) -> JobAnswer:
-    return JobAnswer(why=answer.why, left_out=(missing,))
-
-
-async def _pods(
-    reader: Reader, workload: Workload
-) -> tuple[tuple[PodsOnNode, ...] | None, tuple[str, ...]]:
-    """Return where the pods of a Workload are, and what could not be found out."""
-    found: Counter[tuple[str, str]] = Counter()
-    try:
-        async for page in pages(
-            reader, PODS, into=QueuedPod, namespace=workload.metadata.namespace
-        ):
-            for pod in page.items:
-                if _is_of(pod, workload):
-                    found[pod.spec.node_name, pod.status.phase] += 1
-    except ForbiddenError as error:
-        return None, (f"nodes of pods: {error}",)
-    return tuple(PodsOnNode(*place, count) for place, count in sorted(found.items())), ()
-
-
-def _is_of(pod: QueuedPod, workload: Workload) -> bool:
-    """Tell whether a pod is of a Workload: itself, of its job, of its group, or as it says."""
-    owners = {owner.uid for owner in workload.metadata.owner_references}
-    mine = {pod.metadata.uid, *(owner.uid for owner in pod.metadata.owner_references)}
-    grouped = group_name(pod.metadata) == workload.metadata.name
-    return bool(owners & mine) or grouped or belongs_to(pod, workload)
-
-
-async def _preemptor(reader: Reader, workload: Workload) -> str:
-    """Return for which Workload another was preempted last; its queue, if it cannot be seen."""
-    uid = preemptor_of(workload)
-    if not uid:
-        return ""
-    namespace = workload.metadata.namespace
-    async for page in pages(reader, WORKLOADS, into=PartialObject, namespace=namespace):
-        for each in page.items:
-            if each.metadata.uid == uid:
-                return each.metadata.key
-    return preemptor_text(preemptor_path(workload))
+    snapshot = await snapshot_for(reader, namespace)
+    subject = AskedJob(kind, namespace, name)
+    return await job_answer(reader, subject, snapshot, now=SystemClock().now())
 
 
 def job_lines(answer: JobAnswer, *, wide: bool) -> Iterator[str]:
@@ -204,13 +93,7 @@ def _fields(answer: JobAnswer, *, wide: bool) -> Iterator[tuple[str, str]]:
     for each in answer.pod_sets:
         yield "pod set", _pod_set(each)
         yield "  nodes", _named(f"{place} ({pods})" for place, pods in each.domains.items())
-    yield (
-        "pods",
-        _named(
-            f"{each.pods} {each.phase.lower()} on {each.node or 'no node'}"
-            for each in answer.pods or ()
-        ),
-    )
+    yield "pods", _named(map(_on_node, answer.pods or ()))
     for check in answer.checks:
         yield "check", f"{check.type}: {check.status}{_because(check)}"
     for condition in answer.conditions:

@@ -1,41 +1,12 @@
-"""The objects that queues decide by, read from a cluster with the rights of its user."""
+"""Jobs as a cluster would store them."""
 
 from collections.abc import Iterable
-from typing import Final
-
-import click
 
 from policyd.api.meta import Json
-from policyd.cli.cluster_scenario import listed_if_served, scenario_of
 from policyd.cli.formats.changes import as_new
-from policyd.cli.questions.unqueued_jobs import JOBS
 from policyd.engine.objects.workloads import value_at
-from policyd.kube.client import Client, Reader
-from policyd.kube.errors import ForbiddenError
-from policyd.kube.resources import NAMESPACES, PRIORITY_CLASSES, WORKLOAD_PRIORITY_CLASSES
-
-_USEFUL: Final = {
-    PRIORITY_CLASSES: "jobs that are submitted cannot name one",
-    WORKLOAD_PRIORITY_CLASSES: "jobs that are submitted cannot name one",
-    NAMESPACES: "namespace selectors of ClusterQueues are not checked",
-}
-"""What is missing without them."""
-
-
-async def queue_objects(reader: Reader) -> list[dict[str, Json]]:
-    """Return the queues, flavors, workloads and, where topologies place pods, nodes and pods.
-
-    Raises:
-        ForbiddenError: If the user may not list what decisions depend on.
-        ApiError: If the API server does not answer.
-    """
-    found = await scenario_of(reader, nodes=False)
-    for resource, missing in _USEFUL.items():
-        try:
-            found += await listed_if_served(reader, resource)
-        except ForbiddenError as error:
-            click.secho(f"warning: {error}: {missing}", fg="yellow", err=True)
-    return found
+from policyd.kube.client import Client
+from policyd.questions.unqueued_jobs import JOBS
 
 
 async def submitted_objects(

@@ -11,7 +11,6 @@ from policyd.cli.questions.asking import (
     ALL_NAMESPACES,
     SHARED,
     Asking,
-    amounts_text,
     of_snapshot,
     show,
 )
@@ -20,6 +19,7 @@ from policyd.snapshot.answers import QueueLine, queue_lines
 from policyd.snapshot.starting import start_order, start_text
 from policyd.snapshot.values import QueueSnapshot
 from policyd.status.ages import age
+from policyd.status.quantities import amounts_text
 
 _HEAD = ("QUEUE", "AHEAD", "NAMESPACE", "JOB", "PRIORITY", "REQUESTS", "WAITS", "START", "REASON")
 _WIDE = (*_HEAD, "LOCAL QUEUE", "WORKLOAD", "OWNER", "MESSAGE")

@@ -10,127 +10,45 @@ from typing import Final, NamedTuple, Unpack
 import click
 import msgspec
 
-from policyd.alloc.value import Value
 from policyd.api.meta import Json, rfc3339
 from policyd.cli.clusters import connection_for
 from policyd.cli.configuring import CONFIG
 from policyd.cli.formats.changes import ChangedObjects, Objects, changed
-from policyd.cli.formats.files import FILE, once
+from policyd.cli.formats.files import once
 from policyd.cli.formats.present import UNDECLARED, Present, last_known, present
 from policyd.cli.formats.progress import progress
-from policyd.cli.formats.report import count
 from policyd.cli.formats.scenario_jobs import SkippedJobs
 from policyd.cli.formats.scenarios import scenario_objects, scenario_state, seconds_of
 from policyd.cli.formats.tables import show_table
 from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
-from policyd.cli.questions.listing import queue_objects, submitted_objects
+from policyd.cli.questions.listing import submitted_objects
 from policyd.cli.questions.pages import OUTPUT, Output, show_values
 from policyd.clock import SystemClock
 from policyd.errors import PolicydError
 from policyd.kube.http_client import HttpClient
 from policyd.process import run
-from policyd.simulate.comparison import Change, Course, Stay, StayDifference, compare, course
+from policyd.questions.queue_objects import queue_objects
+from policyd.questions.what_if_answers import (
+    DifferenceAnswer,
+    StayAnswer,
+    StopAnswer,
+    UnclearEnd,
+    WhatIfAnswer,
+    change_text,
+    left_out,
+    start_text,
+)
+from policyd.simulate.comparison import Course, Stay, StayDifference, compare, course
 from policyd.simulate.scenario import Arrival
+from policyd.standard_input import FILE
 from policyd.status.ages import duration
 from policyd.status.naming import Names
 
 _HEAD: Final = ("NAMESPACE", "JOB", "CLUSTERQUEUE", "STARTS", "WOULD START", "CHANGE")
-_NAMED = 3
-"""Workloads without a run time that are named; the others are counted."""
 
 
 class NothingToTryError(PolicydError):
     """No change was given, or nothing of what was submitted can be queued."""
-
-
-class StopAnswer(Value, frozen=True, rename="camel"):
-    """A run that would be stopped.
-
-    Attributes:
-        seconds: When, from now on.
-        by: `namespace/name` of the workload that it is preempted for; empty if it is for none.
-        job: `Kind/name` of its job; empty if it stands for itself.
-        reason: Why, as a Workload's condition has it.
-    """
-
-    seconds: float
-    by: str
-    job: str
-    reason: str
-
-
-class StayAnswer(Value, frozen=True, rename="camel"):
-    """What happens to a workload, in seconds from now on.
-
-    Attributes:
-        start: `Runs`, `Starts`, `Never` or `Unknown`.
-        seconds: When it starts; null if it does not, or that is unknown.
-        stops: When it is preempted or evicted.
-        restarts: When it starts again.
-        known_seconds: For how long this is all that happens; null if nothing else is possible.
-    """
-
-    start: str
-    seconds: float | None
-    stops: tuple[StopAnswer, ...]
-    restarts: tuple[float, ...]
-    known_seconds: float | None
-
-
-class DifferenceAnswer(Value, frozen=True, rename="camel"):
-    """What differs for a workload.
-
-    Attributes:
-        namespace: Its namespace.
-        workload: Its name.
-        job: `Kind/name` of its job; empty if it stands for itself.
-        cluster_queue: Its queue.
-        change: What differs.
-        seconds: How much later it starts, negative for earlier; null if unknown.
-        before: What happens as things are; null if it is not there.
-        after: What happens after the change; null if it is not there.
-    """
-
-    namespace: str
-    workload: str
-    job: str
-    cluster_queue: str
-    change: Change
-    seconds: float | None
-    before: StayAnswer | None
-    after: StayAnswer | None
-
-
-class UnclearEnd(Value, frozen=True, rename="camel"):
-    """A workload whose end is unknown.
-
-    Attributes:
-        workload: `namespace/name`.
-        reason: Why it is.
-    """
-
-    workload: str
-    reason: str
-
-
-class WhatIfAnswer(Value, frozen=True, rename="camel"):
-    """What a change would change.
-
-    Attributes:
-        now: The moment from which on seconds count.
-        differences: By the time of the start after the change.
-        same: How many workloads nothing changes for.
-        unknown: For how many the difference is unknown.
-        unclear: Workloads whose end is unknown, and after whose start their queues are.
-        unordered: ClusterQueues that past usage orders, which have no answer.
-    """
-
-    now: str
-    differences: tuple[DifferenceAnswer, ...]
-    same: int
-    unknown: int
-    unclear: tuple[UnclearEnd, ...]
-    unordered: tuple[str, ...]
 
 
 class _Given(ContextOptions):
@@ -238,10 +156,14 @@ async def _run(given: _Given, _stop: asyncio.Event) -> None:
     connection = connection_for(given)
     namespace = given["namespace"] or connection.namespace
     async with HttpClient(connection) as client:
-        objects = await queue_objects(client)
+        objects = await queue_objects(client, _warn)
         submitted = await submitted_objects(client, _read(given["submit"]), namespace)
     now = max(SystemClock().now(), last_known(objects))
     _answer(given, objects, submitted, now=now, namespace=namespace)
+
+
+def _warn(sentence: str) -> None:
+    click.secho(f"warning: {sentence}", fg="yellow", err=True)
 
 
 def _answer(
@@ -265,7 +187,7 @@ def _answer(
     )
     answer = what_if(objects, after, horizon, left_out)
     for sentence in left_out.sentences:
-        click.secho(f"warning: {sentence}", fg="yellow", err=True)
+        _warn(sentence)
     if submitted and not any(each.change == "New" for each in answer.differences):
         raise NothingToTryError(
             "nothing of what is submitted can be queued",
@@ -393,63 +315,14 @@ def _show(answer: WhatIfAnswer, given: _Given) -> None:
         show_table(head, (tuple(_cells(each, wide=wide)) for each in shown))
     else:
         click.echo("nothing would change", err=True)
-    for line in _left(answer):
+    for line in left_out(answer):
         click.echo(line, err=True)
 
 
 def _cells(each: DifferenceAnswer, *, wide: bool) -> Iterator[str]:
     yield from (each.namespace, each.job or f"Workload/{each.workload}", each.cluster_queue)
-    yield from (_start(each.before), _start(each.after), _change(each))
+    yield from (start_text(each.before), start_text(each.after), change_text(each))
     if wide:
         known = [x.known_seconds for x in (each.before, each.after) if x is not None]
         least = min((seconds for seconds in known if seconds is not None), default=None)
         yield from (each.workload, "always" if least is None else duration(least))
-
-
-def _start(stay: StayAnswer | None) -> str:
-    if stay is None:
-        return "-"
-    if stay.seconds is None:
-        return stay.start.lower()
-    return "now" if stay.seconds <= 0 else f"in {duration(stay.seconds)}"
-
-
-def _change(each: DifferenceAnswer) -> str:
-    """Say what changes, and what else happens to the workload."""
-    moved = f" by {duration(abs(each.seconds))}" if each.seconds is not None else ""
-    stops = ""
-    if each.after is not None and (each.before is None or each.before.stops != each.after.stops):
-        stops = "; ".join(map(_stop, each.after.stops))
-    word = "" if stops and each.change == "Preempted" else f"{each.change.lower()}{moved}"
-    again = each.after.restarts if stops and each.after is not None else ()
-    starts = f"starts again {_when(again[-1])}" if again else ""
-    return ", ".join(filter(None, (word, stops, starts)))
-
-
-def _stop(stop: StopAnswer) -> str:
-    if not stop.by:
-        return f"evicted {_when(stop.seconds)} ({stop.reason})"
-    namespace, _, workload = stop.by.partition("/")
-    name = stop.job.rpartition("/")[2] or workload
-    return f"preempted {_when(stop.seconds)} for {namespace}/{name} ({stop.reason})"
-
-
-def _when(seconds: float) -> str:
-    return "now" if seconds <= 0 else f"in {duration(seconds)}"
-
-
-def _left(answer: WhatIfAnswer) -> Iterator[str]:
-    """Yield what the table leaves out."""
-    if answer.same:
-        yield f"{count(answer.same, 'workload')} as before"
-    if answer.unordered:
-        names = ", ".join(answer.unordered)
-        yield f"unknown for {names} and the queues that share with it: past usage decides there"
-    if answer.unclear:
-        named = [f"{each.workload} ({each.reason})" for each in answer.unclear[:_NAMED]]
-        more = len(answer.unclear) - len(named)
-        others = f" and {more} more" if more else ""
-        yield (
-            f"unknown for {count(answer.unknown, 'workload')}, because of the end of"
-            f" {', '.join(named)}{others}"
-        )

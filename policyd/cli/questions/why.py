@@ -5,37 +5,25 @@ from functools import partial
 from typing import Unpack
 
 import click
-from msgspec.structs import replace
 
 from policyd.cli.questions.asking import (
     SHARED,
     Asking,
-    NoSnapshotsError,
     Question,
-    amounts_text,
     ask,
     show,
 )
-from policyd.cli.questions.unqueued_jobs import (
-    POD_GROUP,
-    AskedJob,
-    JobNotFoundError,
-    chain_text,
-    kind_and_name,
-    look_up,
-    owners,
-    why_found,
-)
 from policyd.clock import SystemClock
-from policyd.jobs.pods import group_name
 from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError
-from policyd.snapshot.answers import WhyAnswer, summed, why_holding, why_pending
-from policyd.snapshot.reading import FoundPending, find
+from policyd.questions.snapshots import NoSnapshotsError
+from policyd.questions.unqueued_jobs import AskedJob, JobNotFoundError, kind_of
+from policyd.questions.why import why, why_in
+from policyd.snapshot.answers import WhyAnswer, summed
 from policyd.snapshot.starting import start_sentence
 from policyd.snapshot.values import Lacking, QueueSnapshot
 from policyd.status.ages import age
-from policyd.status.quantities import format_amount
+from policyd.status.quantities import amounts_text, format_amount
 from policyd.status.shortages import and_others
 
 _FIELD = 14
@@ -46,6 +34,19 @@ class _Given(Asking):
     """The arguments of the command."""
 
     job: str
+
+
+def kind_and_name(text: str) -> tuple[str, str]:
+    """Read an argument `KIND/NAME`.
+
+    Raises:
+        click.UsageError: If it is none.
+        JobNotFoundError: If no kind that can be in a queue is called that.
+    """
+    word, slash, name = text.partition("/")
+    if not slash or not name or "/" in name:
+        raise click.UsageError(f"`{text}` is not KIND/NAME, such as job/train")
+    return kind_of(word), name
 
 
 @click.command("why")
@@ -82,7 +83,7 @@ def command(**given: Unpack[_Given]) -> None:
 
 
 async def _of_cluster(kind: str, name: str, reader: Reader, namespace: str) -> WhyAnswer:
-    return await why(reader, AskedJob(kind, namespace, name))
+    return await why(reader, AskedJob(kind, namespace, name), await snapshot_for(reader, namespace))
 
 
 def why_of_file(subject: AskedJob, snapshot: QueueSnapshot) -> WhyAnswer:
@@ -91,7 +92,7 @@ def why_of_file(subject: AskedJob, snapshot: QueueSnapshot) -> WhyAnswer:
     Raises:
         JobNotFoundError: If it is not in there.
     """
-    answer = _of_snapshot(snapshot, subject)
+    answer = why_in(snapshot, subject)
     if answer is None:
         raise JobNotFoundError(
             f"{subject} is not in the snapshot", hint="`-n` names another namespace"
@@ -99,33 +100,7 @@ def why_of_file(subject: AskedJob, snapshot: QueueSnapshot) -> WhyAnswer:
     return answer
 
 
-async def why(reader: Reader, subject: AskedJob) -> WhyAnswer:
-    """Explain why a job is pending, from the cluster's snapshot, or else from its objects.
-
-    Raises:
-        JobNotFoundError: If there is no such job.
-        ApiError: If the API server refuses, or does not answer.
-    """
-    snapshot = await _snapshot(reader, subject.namespace)
-    if snapshot is not None and (answer := _of_snapshot(snapshot, subject)) is not None:
-        return answer
-    if subject.kind == POD_GROUP:
-        subject = subject._replace(kind="Workload")
-    chain = await owners(reader, subject)
-    parts = tuple(chain_text(chain))
-    for part, metadata in chain:
-        group = group_name(metadata) if part.kind == "Pod" else ""
-        if snapshot is not None and group:
-            answer = _of_snapshot(snapshot, AskedJob(POD_GROUP, part.namespace, group))
-            if answer is not None:
-                return replace(answer, parts=(f"Pod {part.name} is of the pod group {group}",))
-        if snapshot is not None and (answer := _of_snapshot(snapshot, part)) is not None:
-            return replace(answer, parts=parts)
-    last, metadata = chain[-1]
-    return replace(why_found(await look_up(reader, last, metadata)), parts=parts)
-
-
-async def _snapshot(reader: Reader, namespace: str) -> QueueSnapshot | None:
+async def snapshot_for(reader: Reader, namespace: str) -> QueueSnapshot | None:
     """Return the snapshot; None if there is none, after a warning: conditions say less."""
     try:
         return await ask(reader, namespace)
@@ -136,16 +111,6 @@ async def _snapshot(reader: Reader, namespace: str) -> QueueSnapshot | None:
         if error.hint:
             click.secho(f"hint: {error.hint}", fg="cyan", err=True)
         return None
-
-
-def _of_snapshot(snapshot: QueueSnapshot, subject: AskedJob) -> WhyAnswer | None:
-    kind, namespace, name = subject
-    found = find(snapshot, namespace, "Workload" if kind == POD_GROUP else kind, name)
-    if found is None:
-        return None
-    if isinstance(found, FoundPending):
-        return why_pending(found, kind, namespace, name)
-    return why_holding(found, kind, namespace, name)
 
 
 def why_lines(answer: WhyAnswer, *, wide: bool) -> Iterator[str]:

@@ -7,7 +7,6 @@ for longer than a step.
 import base64
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import floor, log10
 from typing import Final, NoReturn, TypeVar
 
@@ -21,6 +20,7 @@ from policyd.alloc.workload import QueuedWorkload
 from policyd.api.kueue import Workload
 from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.queues.learning import Learning
+from policyd.controller.settings import ForecastsSettings
 from policyd.controller.watch.cache import Cache
 from policyd.controller.writes import Writes
 from policyd.forecast.arrivals import ArrivalHistory
@@ -71,22 +71,6 @@ KEY: Final = "memory"
 
 T = TypeVar("T")
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForecastsSettings:
-    """Whether there are forecasts, and what they remember.
-
-    Attributes:
-        enabled: Whether forecasts are made.
-        names: Whether owners and names of jobs are remembered.
-        memory: The ConfigMap in which the memory is stored, as `namespace/name`; "" to keep it in
-            the process only.
-    """
-
-    enabled: bool = True
-    names: bool = True
-    memory: str = ""
 
 
 class _Stored(msgspec.Struct, frozen=True, rename="camel"):

@@ -33,6 +33,9 @@ LONGEST_MESSAGE: Final = 500
 FORGOTTEN_SECONDS: Final = 24 * 3600.0
 """The time that results from admission alone stay in a report, in seconds."""
 
+_MOST_DIGITS: Final = 18
+"""Of a number in a report, which anybody may have written who may write reports."""
+
 _ORDER: Final = {"fail": 0, "error": 1, "skip": 2, "pass": 3}
 
 
@@ -279,6 +282,38 @@ def _found(key: ResultKey, row: ResultCount) -> dict[str, Json]:
 _SUBJECT: Final = ("apiVersion", "kind", "namespace", "name")
 
 
+class ReportedResult(NamedTuple):
+    """A result of a report.
+
+    Attributes:
+        key: What it is about.
+        objects: How many the last scan found.
+        admitted: Requests that were allowed nevertheless, of a day or more.
+        message: A sentence; "" if there is none.
+        subjects: `Kind name` of the first objects.
+    """
+
+    key: ResultKey
+    objects: int
+    admitted: int
+    message: str
+    subjects: tuple[str, ...]
+
+
+def results_in(report: Json | None) -> Iterator[ReportedResult]:
+    """Yield the results in a report that are ours, the whole report being written by anybody."""
+    for key, result in _results(report).items():
+        resources = result.get("resources")
+        named = [each for each in resources or () if isinstance(each, dict)]
+        yield ReportedResult(
+            key,
+            _number(result, "count"),
+            _number(result, "admitted"),
+            cut(str(result.get("message") or ""), LONGEST_MESSAGE, end="..."),
+            tuple(f"{each.get('kind', '')} {each.get('name', '')}" for each in named[:MOST_NAMED]),
+        )
+
+
 def _results(report: Json | None) -> dict[ResultKey, Json]:
     """Return the results of a report that are ours: others may have written into it."""
     listed = (report or {}).get("results") or ()
@@ -295,7 +330,8 @@ def _key(result: Json) -> ResultKey:
 
 def _number(result: Json, name: str) -> int:
     text = (result.get("properties") or {}).get(name, "0")
-    return int(text) if text.isdecimal() and text.isascii() else 0
+    plain = text.isdecimal() and text.isascii() and len(text) <= _MOST_DIGITS
+    return int(text) if plain else 0
 
 
 def _seconds(result: Json) -> float:

@@ -4,9 +4,9 @@ import pytest
 
 from policyd.cli.operating.lookup import UnknownNameError, queue_or_job_kind
 from policyd.cli.operating.stopping import NotStoppableError, Wish, change, change_all, sentence
-from policyd.cli.questions.unqueued_jobs import AskedJob, JobNotFoundError
 from policyd.kube import resources as r
 from policyd.kube.errors import ConflictError, ForbiddenError
+from policyd.questions.unqueued_jobs import AskedJob, JobNotFoundError
 from policyd.testing import FakeClient
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from policyd.kube.errors import ForbiddenError
 from policyd.status.ages import seconds_of
 from policyd.testing import FakeClient
 from tests.cli.questions.test_job import condition
-from tests.cli.questions.test_unqueued_jobs import put
+from tests.questions.test_unqueued_jobs import put
 
 pytestmark = pytest.mark.anyio
 

@@ -3,21 +3,30 @@
 import click
 import pytest
 
-from policyd.cli.questions.job import JobAnswer, PodsOnNode, job_answer, job_lines
-from policyd.cli.questions.unqueued_jobs import AskedJob
+from policyd.cli.questions.job import job_lines
+from policyd.cli.questions.why import snapshot_for
 from policyd.controller.watch.preemptions import preemption_message
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError
+from policyd.questions.job import job_answer
+from policyd.questions.unqueued_jobs import AskedJob
 from policyd.testing import FakeClient
-from tests.cli.questions.test_unqueued_jobs import QUEUE, owned, put
+from policyd.workload.job_answer import JobAnswer, PodsOnNode
+from tests.questions.test_unqueued_jobs import QUEUE, owned, put
 
 pytestmark = pytest.mark.anyio
 
 GPU = "nvidia.com/gpu"
+NOW = 1_800_000_000.0
 TIMES = {"QuotaReserved": "2026-01-02T03:05:00Z", "Admitted": "2026-01-02T03:06:00Z"}
 PREEMPTED = preemption_message(
     uid="Workload-urgent", job_uid="", reason="InClusterQueue", preemptor_path="/c/cq", path=""
 )
+
+
+async def asked(client, name="j"):
+    snapshot = await snapshot_for(client, "ns")
+    return await job_answer(client, AskedJob("Job", "ns", name), snapshot, now=NOW)
 
 
 def condition(kind, status="True", message="", since="2026-01-02T03:04:05Z"):
@@ -64,11 +73,7 @@ def client():
     return client
 
 
-async def asked(client):
-    return await job_answer(client, AskedJob("Job", "ns", "j"))
-
-
-async def test_a_job_is_shown_with_its_workload_and_its_own_pods(client):
+async def test_a_job_is_told_with_its_workload_and_its_own_pods(client):
     answer = await asked(client)
 
     assert answer.pods == (PodsOnNode("n1", "Running", 2), PodsOnNode("n2", "Running", 1))
@@ -107,7 +112,7 @@ async def test_what_the_user_may_not_read_is_reported_as_missing(client, plural,
 
 async def test_a_job_without_a_workload_has_its_reason_alone(client):
     put(client, r.JOBS, "stray")
-    answer = await job_answer(client, AskedJob("Job", "ns", "stray"))
+    answer = await asked(client, "stray")
 
     assert answer == JobAnswer(why=answer.why)
     assert answer.why.state == "NotQueued"

@@ -5,13 +5,15 @@ import json
 import click
 import pytest
 
-from policyd.cli.questions.asking import OF_CLUSTER
-from policyd.cli.questions.nodes import nodes_answer, nodes_lines
+from policyd.cli.questions.nodes import nodes_lines
+from policyd.clock import SystemClock
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError, UnreachableError
+from policyd.questions.nodes import nodes_answer
+from policyd.questions.snapshots import OF_CLUSTER
 from policyd.testing import FakeClient
 from tests.alloc.builders import pod_set, queue, workload
-from tests.cli.questions.test_unqueued_jobs import owned, put
+from tests.questions.test_unqueued_jobs import owned, put
 from tests.snapshot.taking import body_for, taken
 from tests.status.test_pending_reasons import settled
 
@@ -64,7 +66,7 @@ def serve(client, *waiting):
 
 
 async def asked(client, most=3):
-    return await nodes_answer(client, most=most)
+    return await nodes_answer(client, most=most, now=SystemClock().now())
 
 
 async def test_nodes_are_shown_with_their_pods_and_who_strands_what(client):

@@ -5,9 +5,9 @@ from itertools import count
 import pytest
 
 from policyd.api.meta import rfc3339
-from policyd.cli.questions.event_lines import EventScope, UnknownQueueError, queue_events
-from policyd.cli.questions.unqueued_jobs import AskedJob, JobNotFoundError
 from policyd.kube import resources as r
+from policyd.questions.event_lines import EventScope, UnknownQueueError, queue_events
+from policyd.questions.unqueued_jobs import AskedJob, JobNotFoundError
 from policyd.testing import FakeClient
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-import click
 from msgspec.structs import replace
 
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
@@ -50,19 +49,6 @@ class AskedJob(NamedTuple):
 
 class JobNotFoundError(PolicydError):
     """What is asked about cannot be found, or is nothing that can be in a queue."""
-
-
-def kind_and_name(text: str) -> tuple[str, str]:
-    """Read an argument `KIND/NAME`.
-
-    Raises:
-        click.UsageError: If it is none.
-        JobNotFoundError: If no kind that can be in a queue is called that.
-    """
-    word, slash, name = text.partition("/")
-    if not slash or not name or "/" in name:
-        raise click.UsageError(f"`{text}` is not KIND/NAME, such as job/train")
-    return kind_of(word), name
 
 
 def kind_of(word: str) -> str:

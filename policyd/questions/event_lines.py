@@ -1,73 +1,23 @@
 """Events about queues, as one story: those of Workloads and of their jobs, in the order of time."""
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
 
 from policyd.api.kueue import LocalQueue
-from policyd.api.meta import ObjectMeta, ObjectReference, Wire, rfc3339
-from policyd.cli.questions.unqueued_jobs import POD_GROUP, AskedJob, owners
+from policyd.api.meta import ObjectMeta, Wire, rfc3339
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.base import controller_of
 from policyd.jobs.pods import group_name
 from policyd.kube.client import Reader
 from policyd.kube.pages import pages
 from policyd.kube.resources import EVENTS, LOCAL_QUEUES, WORKLOADS
+from policyd.questions.core_events import CoreEvent
+from policyd.questions.unqueued_jobs import POD_GROUP, AskedJob, owners
 
-_QUEUE_KINDS: Final = frozenset({"Workload", "LocalQueue", "ClusterQueue", "Cohort"})
-_COMPONENTS: Final = ("policyd", "kueue")
-"""How the names of components begin whose events are about queues, whatever the object."""
 SAME_SECONDS: Final = 5.0
 """Between the events of a Workload and of its job that say the same of one moment."""
-
-
-class _Source(Wire, frozen=True):
-    component: str = ""
-
-
-class _Series(Wire, frozen=True):
-    count: int = 0
-    last_observed_time: datetime | None = None
-
-
-class CoreEvent(Wire, frozen=True):
-    """The parts of an Event that are shown; a component may write any of the times."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    involved_object: ObjectReference = ObjectReference()
-    type: str = "Normal"
-    reason: str = ""
-    message: str = ""
-    count: int | None = None
-    first_timestamp: datetime | None = None
-    last_timestamp: datetime | None = None
-    event_time: datetime | None = None
-    source: _Source = _Source()
-    reporting_component: str = ""
-    series: _Series | None = None
-
-    @property
-    def last_at(self) -> float:
-        """When it was last seen, in seconds since the epoch."""
-        series = None if self.series is None else self.series.last_observed_time
-        found = (
-            series or self.last_timestamp or self.event_time or self.first_timestamp
-            or self.metadata.creation_timestamp
-        )  # fmt: skip
-        return 0.0 if found is None else found.timestamp()
-
-    @property
-    def times(self) -> int:
-        """How often it was seen."""
-        return max(self.count or 1, 0 if self.series is None else self.series.count)
-
-    @property
-    def is_of_queues(self) -> bool:
-        """Whether it is about queues and their workloads."""
-        component = self.source.component or self.reporting_component
-        return self.involved_object.kind in _QUEUE_KINDS or component.startswith(_COMPONENTS)
 
 
 class EventLine(msgspec.Struct, frozen=True, rename="camel"):
@@ -153,6 +103,21 @@ async def queue_events(reader: Reader, scope: EventScope) -> list[EventLine]:
         )
     ]
     return list(merge_events(events, {each.metadata.key: each.job for each in workloads}))
+
+
+async def events_about(
+    reader: Reader, namespace: str, kind: str, name: str, *, most: int = 500
+) -> tuple[CoreEvent, ...]:
+    """Return the events about one object that tell of queues.
+
+    Raises:
+        ApiError: If the API server refuses, or does not answer.
+    """
+    about = f"involvedObject.kind={kind},involvedObject.name={name}"
+    page = await reader.page(
+        EVENTS, into=CoreEvent, namespace=namespace, field_selector=about, limit=most
+    )
+    return tuple(each for each in page.items if each.is_of_queues)
 
 
 def _place(event: CoreEvent) -> tuple[str, str, str]:

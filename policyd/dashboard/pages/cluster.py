@@ -1,0 +1,69 @@
+"""Nodes, and the pods on them."""
+
+import asyncio
+from functools import partial
+from typing import Final
+
+from policyd.dashboard.access import Permission
+from policyd.dashboard.feeds import Feeds
+from policyd.dashboard.view import PageRequest, View
+from policyd.dashboard.views.cluster import ClusterRead, cluster
+from policyd.errors import PolicydError
+from policyd.kube.client import Reader
+from policyd.questions.node_listing import find_nodes, pending_gangs
+from policyd.questions.nodes import nodes_of_snapshot
+from policyd.simulate.stranding import AskedGang, node_lines
+from policyd.snapshot.values import QueueSnapshot
+
+NODES_SECONDS: Final = 10.0
+"""For how long nodes and pods are not listed again."""
+_NODES: Final = Permission("list", "", "nodes")
+_PODS: Final = Permission("list", "", "pods")
+
+
+async def _read(request: PageRequest) -> ClusterRead:
+    if not {"nodes", "pods"} <= request.allowed:
+        return _of_snapshot(await request.snapshot())
+    read = partial(_lines, request.client, request.feeds, request.now)
+    found, problem = await request.feeds.shared("nodes", read, fresh_seconds=NODES_SECONDS)
+    if problem is not None:
+        request.notices.append(f"The nodes are shown as they were a while ago: {problem}.")
+    return found
+
+
+def _of_snapshot(snapshot: QueueSnapshot) -> ClusterRead:
+    right = "you may not list the nodes and pods of the cluster"
+    if not snapshot.nodes:
+        return ClusterRead(None, missing=(f"nodes: {right}",))
+    known = nodes_of_snapshot(snapshot)
+    return ClusterRead(known.nodes, missing=(f"pods, and stranded devices: {right}",))
+
+
+async def _lines(reader: Reader, feeds: Feeds, now: float) -> ClusterRead:
+    """Return the nodes as all see them who may list all pods.
+
+    Devices are stranded as all pending pods see it, of whatever scope: none of these is named.
+    """
+    found = await find_nodes(reader, now=now)
+    missing = found.left_out
+    gangs: list[AskedGang] = []
+    try:
+        snapshot = (await feeds.snapshot("")).snapshot
+        gangs = [*pending_gangs(snapshot, found.flavors)]
+    except PolicydError as error:
+        missing = (*missing, f"pods of pending workloads: {error}")
+    lines = await asyncio.to_thread(
+        lambda: [*node_lines(found.nodes, found.pods, gangs, found.levels)]
+    )
+    return ClusterRead(lines, bool(gangs), missing)
+
+
+VIEW: Final = View(
+    path="/cluster",
+    title="Cluster",
+    template="cluster.html",
+    read=_read,
+    build=cluster,
+    live=("figures", "racks", "hosts"),
+    rights={"nodes": lambda _: _NODES, "pods": lambda _: _PODS},
+)

@@ -1,0 +1,154 @@
+"""What if: what a change would change, and what becomes of a manifest. Nothing is written."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from policyd.api.admission import UserInfo
+from policyd.api.meta import Json
+from policyd.dashboard.view import PageRequest, View
+from policyd.dashboard.views.what_if import ReadTry, ReadVerdict, TryForm, form_of, what_if_view
+from policyd.errors import PolicydError
+from policyd.kube.client import Client
+from policyd.questions.policies import Asked, ClusterPolicies, cluster_policies, field_origins
+from policyd.questions.policies import namespace_of as stored_namespace
+from policyd.questions.queue_objects import queue_objects
+from policyd.questions.trying import (
+    Change,
+    TriedChange,
+    TriedObject,
+    TryError,
+    changed_queues,
+    manifests_in,
+    tried,
+)
+from policyd.questions.unqueued_jobs import JOBS
+
+AT_A_TIME: Final = 2
+"""Changes that are tried at the same time; each takes a core for as long as it is simulated."""
+READING_SECONDS: Final = 20.0
+"""For how long the objects of the cluster are read."""
+
+
+class Trials:
+    """Tries changes, a few at a time."""
+
+    def __init__(self) -> None:
+        self._running = 0
+
+    async def answer(self, request: PageRequest, fields: Mapping[str, str]) -> ReadTry:
+        """Try what a form says; what cannot be tried is a sentence beside the form."""
+        form = form_of(fields)
+        if self._running >= AT_A_TIME:
+            return ReadTry(form, problem="others are trying changes: try again in a moment")
+        self._running += 1
+        try:
+            return await _answer(request, form)
+        except PolicydError as error:
+            return ReadTry(form, problem=str(error), hint=error.hint or "")
+        finally:
+            self._running -= 1
+
+
+async def _answer(request: PageRequest, form: TryForm) -> ReadTry:
+    given = await manifests_in(form.text) if form.text.strip() else []
+    if not given and not form.deleted and not form.lost_nodes:
+        raise TryError("there is nothing to try", hint="paste a manifest, or name what goes")
+    namespace = request.scope or "default"
+    results: list[TriedObject] = []
+    if form.mode != "apply":
+        results = [await tried(request.client, each, namespace) for each in given]
+    verdicts = await _verdicts(request, results)
+    notes: list[str] = []
+    answer = None
+    try:
+        change = _change(form, given, results, namespace)
+        answer = None if change is None else await _tried(request.client, change, notes)
+    except PolicydError as error:
+        if not verdicts:
+            raise
+        notes.append(f"the queues could not be compared: {error}")
+    warnings = () if answer is None else answer.warnings
+    return ReadTry(
+        form,
+        verdicts=verdicts,
+        answer=None if answer is None else answer.answer,
+        notes=(*notes, *warnings),
+    )
+
+
+def _change(
+    form: TryForm, given: Sequence[Json], results: Sequence[TriedObject], namespace: str
+) -> Change | None:
+    """Return the change of the queues; None if nothing changes for them."""
+    jobs = {resource.api_version + kind for kind, resource in JOBS.items()}
+    submitted = [
+        each.stored
+        for each in results
+        if each.stored is not None and f"{each.stored['apiVersion']}{each.stored['kind']}" in jobs
+    ]
+    applied = tuple(given) if form.mode == "apply" else ()
+    if not submitted and not applied and not form.deleted and not form.lost_nodes:
+        return None
+    return Change(
+        submitted=tuple(map(_plain, submitted)),
+        applied=applied,
+        deleted=form.deleted,
+        lost_nodes=form.lost_nodes,
+        namespace=namespace,
+        until=form.until,
+        assume=form.assume,
+    )
+
+
+def _plain(stored: dict[str, Json]) -> Json:
+    metadata = {k: v for k, v in (stored.get("metadata") or {}).items() if k != "managedFields"}
+    return {**stored, "metadata": metadata}
+
+
+async def _tried(client: Client, change: Change, notes: list[str]) -> TriedChange:
+    try:
+        async with asyncio.timeout(READING_SECONDS):
+            objects = await queue_objects(client, notes.append)
+    except TimeoutError:
+        raise TryError("the cluster's objects were not read in time") from None
+    return await changed_queues(objects, change)
+
+
+async def _verdicts(
+    request: PageRequest, results: Sequence[TriedObject]
+) -> tuple[ReadVerdict, ...]:
+    """Return what becomes of objects, with what policies set in them."""
+    policies: ClusterPolicies | None = None
+    if any(each.stored for each in results):
+        try:
+            policies = await cluster_policies(request.client)
+        except PolicydError:
+            policies = None
+    identity = request.session.identity
+    name = "" if identity.how == "link" else identity.name
+    user = UserInfo(username=name, groups=identity.groups)
+    found = []
+    for each in results:
+        origins = None
+        if each.stored is not None:
+            within = str((each.stored.get("metadata") or {}).get("namespace") or "")
+            namespace = await stored_namespace(request.client, within) if within else None
+            origins = await field_origins(policies, Asked(each.stored, namespace, user))
+        found.append(ReadVerdict(each.sent, each.refusal, each.warnings, origins))
+    return tuple(found)
+
+
+async def _read(request: PageRequest) -> ReadTry:
+    return ReadTry(form_of(request.query))
+
+
+VIEW: Final = View(
+    path="/what-if",
+    title="What if",
+    template="what-if.html",
+    read=_read,
+    build=what_if_view,
+    shared=False,
+    submit=Trials().answer,
+)

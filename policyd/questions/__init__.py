@@ -1,0 +1,5 @@
+"""Answers about jobs, nodes and queues, read from a cluster with the rights of whoever asks.
+
+Commands print them, and the page shows them. Imports `kube`, `jobs`, `simulate` and `snapshot`.
+Start with `snapshots`.
+"""

@@ -1,0 +1,104 @@
+"""Everything about one job: its place, and what its Workload and its pods say."""
+
+from collections import Counter
+
+from policyd.api.kueue import Workload
+from policyd.jobs.places import belongs_to
+from policyd.jobs.pods import QueuedPod, group_name
+from policyd.kube.client import PartialObject, Reader
+from policyd.kube.errors import ForbiddenError, NotFoundError
+from policyd.kube.pages import pages
+from policyd.kube.resources import PODS, WORKLOADS
+from policyd.questions.unqueued_jobs import AskedJob
+from policyd.questions.why import why
+from policyd.snapshot.values import QueueSnapshot
+from policyd.workload.job_answer import JobAnswer, PodsOnNode
+from policyd.workload.records import (
+    check_records,
+    condition_records,
+    pod_set_records,
+    preemptor_of,
+    preemptor_path,
+    preemptor_text,
+    record_of,
+)
+
+
+async def job_answer(
+    reader: Reader, subject: AskedJob, snapshot: QueueSnapshot | None, *, now: float
+) -> JobAnswer:
+    """Return everything about a job that its user may know.
+
+    Args:
+        reader: The API server.
+        subject: The job.
+        snapshot: The queues of its namespace; None if they cannot be known.
+        now: Seconds since the epoch.
+
+    Raises:
+        JobNotFoundError: If there is no such job.
+        ApiError: If the API server refuses, or does not answer.
+    """
+    answer = JobAnswer(why=await why(reader, subject, snapshot))
+    namespace, name = answer.why.namespace, answer.why.workload
+    if not name:
+        return answer
+    try:
+        workload = await reader.get(WORKLOADS, name, namespace=namespace, into=Workload)
+    except NotFoundError:
+        return _without(answer, f"Workload {name} was deleted meanwhile")
+    except ForbiddenError as error:
+        return _without(answer, f"times, conditions and pod sets: {error}")
+    pods, left_out = await _pods(reader, workload)
+    return JobAnswer(
+        why=answer.why,
+        record=record_of(workload, now=now),
+        pod_sets=tuple(pod_set_records(workload)),
+        pods=pods,
+        conditions=tuple(condition_records(workload)),
+        checks=tuple(check_records(workload)),
+        preempted_by=await _preemptor(reader, workload),
+        left_out=left_out,
+    )
+
+
+def _without(answer: JobAnswer, missing: str) -> JobAnswer:
+    return JobAnswer(why=answer.why, left_out=(missing,))
+
+
+async def _pods(
+    reader: Reader, workload: Workload
+) -> tuple[tuple[PodsOnNode, ...] | None, tuple[str, ...]]:
+    """Return where the pods of a Workload are, and what could not be found out."""
+    found: Counter[tuple[str, str]] = Counter()
+    try:
+        async for page in pages(
+            reader, PODS, into=QueuedPod, namespace=workload.metadata.namespace
+        ):
+            for pod in page.items:
+                if _is_of(pod, workload):
+                    found[pod.spec.node_name, pod.status.phase] += 1
+    except ForbiddenError as error:
+        return None, (f"nodes of pods: {error}",)
+    return tuple(PodsOnNode(*place, count) for place, count in sorted(found.items())), ()
+
+
+def _is_of(pod: QueuedPod, workload: Workload) -> bool:
+    """Tell whether a pod is of a Workload: itself, of its job, of its group, or as it says."""
+    owners = {owner.uid for owner in workload.metadata.owner_references}
+    mine = {pod.metadata.uid, *(owner.uid for owner in pod.metadata.owner_references)}
+    grouped = group_name(pod.metadata) == workload.metadata.name
+    return bool(owners & mine) or grouped or belongs_to(pod, workload)
+
+
+async def _preemptor(reader: Reader, workload: Workload) -> str:
+    """Return for which Workload another was preempted last; its queue, if it cannot be seen."""
+    uid = preemptor_of(workload)
+    if not uid:
+        return ""
+    namespace = workload.metadata.namespace
+    async for page in pages(reader, WORKLOADS, into=PartialObject, namespace=namespace):
+        for each in page.items:
+            if each.metadata.uid == uid:
+                return each.metadata.key
+    return preemptor_text(preemptor_path(workload))

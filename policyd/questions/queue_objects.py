@@ -1,0 +1,107 @@
+"""The objects that queues decide by, read from a cluster with the rights of whoever asks."""
+
+from collections.abc import Callable
+from typing import Final
+
+from policyd.api.meta import Json
+from policyd.engine.objects.workloads import value_at
+from policyd.kube import resources as r
+from policyd.kube.client import Reader
+from policyd.kube.errors import ForbiddenError, NotFoundError
+from policyd.kube.pages import pages
+from policyd.kube.resources import (
+    NAMESPACES,
+    PRIORITY_CLASSES,
+    WORKLOAD_PRIORITY_CLASSES,
+    Resource,
+)
+
+_QUEUES = (
+    *(r.RESOURCE_FLAVORS, r.COHORTS, r.CLUSTER_QUEUES, r.LOCAL_QUEUES),
+    *(r.ADMISSION_CHECKS, r.WORKLOADS),
+)
+_PLACES = (r.TOPOLOGIES, r.NODES, r.PODS)
+"""Only for flavors with a topology: what the rest is decided by has no nodes."""
+
+_USEFUL: Final = {
+    PRIORITY_CLASSES: "jobs that are submitted cannot name one",
+    WORKLOAD_PRIORITY_CLASSES: "jobs that are submitted cannot name one",
+    NAMESPACES: "namespace selectors of ClusterQueues are not checked",
+}
+"""What is missing without them."""
+
+
+async def queue_objects(reader: Reader, missing: Callable[[str], None]) -> list[dict[str, Json]]:
+    """Return the queues, flavors, workloads and, where topologies place pods, nodes and pods.
+
+    Args:
+        reader: The API server.
+        missing: Called with a sentence for each kind that is useful and cannot be listed.
+
+    Raises:
+        ForbiddenError: If the user may not list what decisions depend on.
+        ApiError: If the API server does not answer.
+    """
+    found = await scenario_of(reader, nodes=False)
+    for resource, without in _USEFUL.items():
+        try:
+            found += await listed_if_served(reader, resource)
+        except ForbiddenError as error:
+            missing(f"{error}: {without}")
+    return found
+
+
+async def scenario_of(reader: Reader, *, nodes: bool) -> list[Json]:
+    """Return the objects of a scenario.
+
+    Raises:
+        ApiError: If something cannot be read.
+    """
+    found: list[Json] = []
+    for resource in _QUEUES:
+        found += await listed_if_served(reader, resource)
+    if any(value_at(each, ("spec", "topologyName")) for each in found):
+        for resource in _PLACES:
+            found += await listed_if_served(reader, resource)
+    elif nodes:
+        found += await listed_if_served(reader, r.NODES)
+    return found
+
+
+async def listed_if_served(reader: Reader, resource: Resource) -> list[Json]:
+    """Return the objects of a kind in all namespaces; none if the cluster has no such kind.
+
+    Raises:
+        ApiError: If they cannot be listed.
+    """
+    try:
+        return await listed(reader, resource)
+    except NotFoundError:
+        return []
+    except ForbiddenError as error:
+        where = " in all namespaces" if resource.namespaced else ""
+        group = f".{resource.group}" if resource.group else ""
+        hint = (
+            f"an administrator has to grant `list` on `{resource.plural}{group}`{where};"
+            " or read a dump that somebody else made"
+        )
+        raise ForbiddenError(str(error), hint=hint) from error
+
+
+async def listed(reader: Reader, resource: Resource, *, namespace: str = "") -> list[Json]:
+    """Return all objects of a resource, as documents have them.
+
+    Raises:
+        ApiError: If they cannot be listed.
+    """
+    found: list[Json] = []
+    async for page in pages(reader, resource, into=dict, namespace=namespace):
+        found += (whole(resource, item) for item in page.items)
+    return found
+
+
+def whole(resource: Resource, item: Json) -> Json:
+    """Return an item of a list with its kind, and without managed fields."""
+    metadata = {key: part for key, part in item["metadata"].items() if key != "managedFields"}
+    named = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return {**named, **item, "metadata": metadata}

@@ -1,0 +1,58 @@
+"""Why a job waits, or what it does instead."""
+
+from msgspec.structs import replace
+
+from policyd.jobs.pods import group_name
+from policyd.kube.client import Reader
+from policyd.questions.unqueued_jobs import (
+    POD_GROUP,
+    AskedJob,
+    chain_text,
+    look_up,
+    owners,
+    why_found,
+)
+from policyd.snapshot.answers import WhyAnswer, why_holding, why_pending
+from policyd.snapshot.reading import FoundPending, find
+from policyd.snapshot.values import QueueSnapshot
+
+
+async def why(reader: Reader, subject: AskedJob, snapshot: QueueSnapshot | None) -> WhyAnswer:
+    """Say why a job waits, by a snapshot and, where that has not got it, its objects.
+
+    Args:
+        reader: The API server.
+        subject: The job.
+        snapshot: The queues of its namespace; None if they cannot be known: conditions say less.
+
+    Raises:
+        JobNotFoundError: If there is no such job.
+        ApiError: If the API server refuses, or does not answer.
+    """
+    if snapshot is not None and (answer := why_in(snapshot, subject)) is not None:
+        return answer
+    if subject.kind == POD_GROUP:
+        subject = subject._replace(kind="Workload")
+    chain = await owners(reader, subject)
+    parts = tuple(chain_text(chain))
+    for part, metadata in chain:
+        group = group_name(metadata) if part.kind == "Pod" else ""
+        if snapshot is not None and group:
+            answer = why_in(snapshot, AskedJob(POD_GROUP, part.namespace, group))
+            if answer is not None:
+                return replace(answer, parts=(f"Pod {part.name} is of the pod group {group}",))
+        if snapshot is not None and (answer := why_in(snapshot, part)) is not None:
+            return replace(answer, parts=parts)
+    last, metadata = chain[-1]
+    return replace(why_found(await look_up(reader, last, metadata)), parts=parts)
+
+
+def why_in(snapshot: QueueSnapshot, subject: AskedJob) -> WhyAnswer | None:
+    """Say why a job waits, by a snapshot alone; None if it is not in there."""
+    kind, namespace, name = subject
+    found = find(snapshot, namespace, "Workload" if kind == POD_GROUP else kind, name)
+    if found is None:
+        return None
+    if isinstance(found, FoundPending):
+        return why_pending(found, kind, namespace, name)
+    return why_holding(found, kind, namespace, name)

@@ -1,0 +1,111 @@
+"""One job on the page: its life, its pods, and by whom its fields were set."""
+
+import pytest
+
+from policyd.dashboard.pages.job import VIEW
+from policyd.dashboard.views.job import MOST_NODES, ReadJob, job_view
+from policyd.engine.offline.origins import FieldOrigin, ObjectOrigins
+from policyd.kube import resources as r
+from policyd.kube.errors import ForbiddenError
+from policyd.snapshot.answers import WhyAnswer
+from policyd.workload.job_answer import JobAnswer, PodsOnNode
+from policyd.workload.timeline import TimelineEvent
+from tests.cli.questions.test_job import client as client_with_a_job
+from tests.dashboard.looking import Looking
+from tests.questions.test_unqueued_jobs import put
+
+NOW = 1_800_000_000.0
+WHY = WhyAnswer(kind="Job", namespace="ns", name="j", state="Admitted", message="it runs")
+
+
+def shown(**read):
+    return job_view(ReadJob(**{"answer": JobAnswer(why=WHY), **read}), {}, NOW)
+
+
+@pytest.fixture
+def looking():
+    """A page of a cluster with a job, and somebody who has signed in by a link."""
+    looking = Looking(views=(VIEW,))
+    looking.api.store = client_with_a_job.__wrapped__().store
+    looking.enter()
+    return looking
+
+
+def test_a_job_is_shown_with_its_life(looking):
+    put(looking.api, r.EVENTS, "e", involvedObject={"kind": "Job", "name": "j"})
+    answer = looking.get("/jobs/ns/Job/j")
+
+    assert answer.status_code == 200
+    for text in ("Job ns/j", "Quota reserved", "Admitted", "n1", "1 Preempted", "not record"):
+        assert text in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/jobs/ns/Job/nobody", "Job ns/nobody not found"),
+        ("/jobs/ns/Jbo/j", "is not a kind that can be in a queue"),
+        ("/jobs/other/Job/j", "Job other/j not found"),
+    ],
+)
+def test_a_job_that_is_not_there_is_named(looking, path, said):
+    answer = looking.get(path)
+
+    assert answer.status_code == 404
+    assert said in answer.text
+
+
+def test_what_may_not_be_read_is_named_and_the_rest_is_shown(looking):
+    looking.api.failures = {("page", r.EVENTS): ForbiddenError("events are forbidden")}
+    page = looking.api.page
+
+    async def refusing(resource, *, into, **options):
+        if resource in {r.EVENTS, r.POLICIES}:
+            raise ForbiddenError(f"{resource.plural} are forbidden")
+        return await page(resource, into=into, **options)
+
+    looking.api.page = refusing
+    answer = looking.get("/jobs/ns/Job/j")
+
+    assert answer.status_code == 200
+    assert "earlier events: events are forbidden" in answer.text
+    assert "which policy set a field: policies are forbidden" in answer.text
+
+
+def test_fields_are_named_as_people_write_them():
+    origins = ObjectOrigins(
+        (
+            FieldOrigin("/metadata/labels/a~1b", '"x"', ("p", "q")),
+            FieldOrigin("/spec/tolerations/0", "{}"),
+            FieldOrigin("/spec/suspend", "false", manager="policyd"),
+        ),
+        more=3,
+        not_there={"late": ("/a", "/b", "/c", "/d")},
+    )
+
+    view = shown(origins=origins)
+
+    assert [(each.path, each.by) for each in view.fields] == [
+        ('metadata.labels["a/b"]', "p, q"),
+        ("spec.tolerations[0]", "the API server, or an unknown policy"),
+        ("spec.suspend", "policyd's controller, as it started the job"),
+    ]
+    assert view.more_fields == 3
+    assert view.not_there == (("late", "a, b, c and 1 more"),)
+
+
+def test_a_preemptor_is_named_where_the_event_does_not():
+    answer = JobAnswer(why=WHY, preempted_by="ns/other")
+    event = TimelineEvent(NOW, "Preempted", "to accommodate a workload")
+
+    view = shown(answer=answer, events=(event,))
+
+    assert view.moments[0].message == "to accommodate a workload (for ns/other)"
+
+
+def test_of_many_nodes_the_first_are_listed():
+    pods = tuple(PodsOnNode(f"n{number}", "Running", 1) for number in range(MOST_NODES + 2))
+
+    view = shown(answer=JobAnswer(why=WHY, pods=pods))
+
+    assert (len(view.pods), view.more_pods, view.placed) == (MOST_NODES, 2, True)
