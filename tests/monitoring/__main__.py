@@ -25,8 +25,8 @@ from tests.scenarios.clusters import (
     Process,
     accounts_on,
     controller_command,
-    webhooks_are_ready,
     install,
+    webhooks_are_ready,
     webhooks_command,
 )
 
@@ -73,7 +73,9 @@ def stage(folder: Path) -> Iterator[Stage]:
         for process in processes:
             process.start()
             stack.callback(process.stop)
-        eventually(lambda: webhooks_are_ready(api, processes), within=60, what="the webhooks answer")
+        eventually(
+            lambda: webhooks_are_ready(api, processes), within=60, what="the webhooks answer"
+        )
         prometheus = stack.enter_context(scraping(folder, ports))
         yield Stage(api, prometheus, ports, accounts.port, processes)
 
