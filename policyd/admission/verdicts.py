@@ -4,8 +4,8 @@ The same for a dry run and a real creation; nothing is written. Where the snapsh
 does not tell enough, nothing is said.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import isinf
 from typing import Any, Final
 
@@ -49,15 +49,19 @@ class Submission:
 
     Attributes:
         metadata: The job's, with its namespace.
-        pod_sets: The pods that queue together.
+        pod_sets: The pods that queue together; none where `made` tells them.
         named: The PriorityClass that the job names outside of its templates; "" for none.
         about: What the verdict is about, if not all of the job; "" if it is.
+        basis: Key of the object that the job is made from; "" for none.
+        made: Tells the pods, given that object.
     """
 
     metadata: ObjectMeta
     pod_sets: tuple[PodSet, ...]
     named: str = ""
     about: str = ""
+    basis: str = ""
+    made: Callable[[Json], tuple[PodSet, ...]] | None = None
 
 
 def submission_of(
@@ -96,8 +100,17 @@ def _of_job(obj: Json, metadata: ObjectMeta, group: str, kind: str) -> Submissio
     if known is None:
         return _of_parent(obj, metadata, group, kind)
     job = msgspec.convert(obj, known.type)
-    if known.ignored(job) or known.on_hold(job) or known.basis(job) is not None:
+    if known.ignored(job) or known.on_hold(job):
         return None
+    basis = known.basis(job)
+    if basis is not None:
+        return Submission(
+            metadata=metadata,
+            pod_sets=(),
+            named=known.priority_class(job),
+            basis=basis.key(metadata.namespace),
+            made=lambda found: known.pod_sets(known.on_basis(job, found)),
+        )
     return Submission(
         metadata=metadata, pod_sets=known.pod_sets(job), named=known.priority_class(job)
     )
@@ -199,7 +212,10 @@ def _planned(
     local: LocalQueueRule,
     now: float,
 ) -> str:
-    rules = outlook.rules
+    rules, made = outlook.rules, _made(outlook.rules, submission)
+    if made is None:
+        return ""
+    submission = made
     priority = _priority(rules, submission)
     if isinstance(priority, str):
         return priority
@@ -235,6 +251,22 @@ def _planned(
     low, median, high = (max(0.0, each - now) for each in (start.low, start.median, start.high))
     forecast = Interval(low=low, median=median, high=high)
     return prospect_text(prospect, local.cluster_queue, forecast)
+
+
+def _made(rules: QueueRules, submission: Submission) -> Submission | None:
+    """Return a job with its pods; None if the object that it is made from is not known."""
+    if submission.made is None:
+        return submission
+    found = rules.bases.get(submission.basis)
+    if found is None:
+        return None
+    try:
+        pod_sets = submission.made(found)
+    except (msgspec.ValidationError, AttributeError, TypeError):
+        return None  # what the job lays over it does not fit
+    if not pod_sets or any(each.template.spec.resource_claims for each in pod_sets):
+        return None
+    return replace(submission, pod_sets=pod_sets)
 
 
 def _priority(rules: QueueRules, submission: Submission) -> int | str:

@@ -20,6 +20,7 @@ from policyd.controller.metrics.health import ControllerHealth
 from policyd.controller.metrics.queue_metrics import measure
 from policyd.controller.metrics.workload_metrics import WorkloadMetrics
 from policyd.controller.policies.policy_statuses import PolicyStatuses
+from policyd.controller.queues.bases import Bases
 from policyd.controller.queues.forecasts import Forecasts
 from policyd.controller.queues.in_use import InUse
 from policyd.controller.queues.provisioning import Provisioning
@@ -111,6 +112,7 @@ class Controller:
             pace=self.pace,
             hand_out=partial(self.queue.add, rank=inf),  # after all that was decided
         )
+        self.bases = Bases(self.cache, self.writes)
         self.forecasts = Forecasts(
             self.cache,
             self.writes,
@@ -176,6 +178,7 @@ class Controller:
             group.create_task(self.recorder.run())
             if self.election is not None:
                 group.create_task(self.election.run())
+            group.create_task(self.bases.run())
             if self.settings.forecasts.enabled:
                 group.create_task(self.forecasts.run())
             if self.settings.policies:
