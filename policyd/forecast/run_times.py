@@ -94,7 +94,8 @@ class RunTimeCurve:
         """
         left = (self._alive_after(ran) if ran else 1.0) * (1.0 - part)
         if left <= self._alive[-1]:
-            return max(ran / (1.0 - part) ** (1.0 / _TAIL), _begin(STEPS))
+            longer: float = (1.0 - part) ** (-1.0 / _TAIL)
+            return max(ran * longer, _begin(STEPS))
         step = bisect_left(self._falling, -left) - 1
         if step < 0:
             return ran
