@@ -73,7 +73,7 @@ class OverviewRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class QuotaBar:
     """A bar, in parts of a thousand of its width; its width is the quota, or the use if larger.
 
     Attributes:
@@ -118,7 +118,7 @@ class TreeRow:
     running: int | None
     waiting: int | None
     oldest: str
-    bar: Bar
+    bar: QuotaBar
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,19 +261,19 @@ def _row(
     )
 
 
-def bar_of(quota: QuotaUse) -> Bar:
+def bar_of(quota: QuotaUse) -> QuotaBar:
     """Return the bar of a quota."""
     borrowed = max(0, min(quota.borrowed, quota.used))
     own = max(0, quota.used - borrowed)
     whole = max(quota.nominal, own) + borrowed
     if whole <= 0:
-        return Bar(0, 0, 0, 0)
+        return QuotaBar(0, 0, 0, 0)
 
     def part(amount: int) -> int:
         return round(1_000 * amount / whole)
 
     lent = max(0, min(quota.lent, quota.nominal - own))
-    return Bar(
+    return QuotaBar(
         own=part(own), borrowed=part(borrowed), lent=part(lent), nominal=part(whole - borrowed)
     )
 

@@ -27,7 +27,7 @@ SIZES: Final[Mapping[str, tuple[int, int]]] = {
 ORDERS: Final = ("place", "start")
 
 
-class Filters(NamedTuple):
+class PendingFilters(NamedTuple):
     """What is to be shown; "" for all."""
 
     team: str = ""
@@ -38,7 +38,7 @@ class Filters(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LackedQuota:
     """Quota that a workload lacks.
 
     Attributes:
@@ -53,7 +53,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingLine:
+class PendingJobLine:
     """A pending workload; "" for what the reader may not know.
 
     Attributes:
@@ -87,13 +87,13 @@ class PendingLine:
     reason: str
     message: str
     behind: str
-    missing: tuple[Held, ...]
+    missing: tuple[LackedQuota, ...]
     user: str
     administrator: str
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingJobs:
     """What the view shows.
 
     Attributes:
@@ -104,7 +104,7 @@ class Pending:
         pages: How many there are, at least 1.
     """
 
-    filters: Filters
+    filters: PendingFilters
     teams: tuple[str, ...]
     queues: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -114,18 +114,18 @@ class Pending:
     first: int
     page: int
     pages: int
-    lines: tuple[PendingLine, ...]
+    lines: tuple[PendingJobLine, ...]
 
 
-def pending(snapshot: QueueSnapshot, query: Mapping[str, str], now: float) -> Pending:
+def pending(snapshot: QueueSnapshot, query: Mapping[str, str], now: float) -> PendingJobs:
     """Return what the view shows.
 
     Args:
         snapshot: The queues.
-        query: `team`, `queue`, `kind`, `size` and `order`, as `Filters` has them, and `page`.
+        query: What `PendingFilters` has, and `page`, the number of the page.
         now: Seconds since the epoch.
     """
-    filters = Filters(*(query.get(name, "").strip() for name in Filters._fields))
+    filters = PendingFilters(*(query.get(name, "").strip() for name in PendingFilters._fields))
     matching = list(_matching(snapshot, filters))
     if filters.order == "start":
         matching.sort(key=_start_of)
@@ -134,7 +134,7 @@ def pending(snapshot: QueueSnapshot, query: Mapping[str, str], now: float) -> Pe
     page = min(pages, max(1, int(given[:6]) if given.isascii() and given.isdecimal() else 1))
     first = (page - 1) * ROWS
     teams, queues, kinds = _choices(snapshot)
-    return Pending(
+    return PendingJobs(
         filters=filters,
         teams=teams,
         queues=queues,
@@ -162,7 +162,7 @@ def _choices(snapshot: QueueSnapshot) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(sorted(each - {""})[:MOST_CHOICES]) for each in found)
 
 
-def _matching(snapshot: QueueSnapshot, filters: Filters) -> Iterator[FoundPending]:
+def _matching(snapshot: QueueSnapshot, filters: PendingFilters) -> Iterator[FoundPending]:
     least, most = SIZES.get(filters.size, (0, 1 << 62))
     for queue in snapshot.cluster_queues:
         sizes = [_devices(each) for each in queue.requests]
@@ -194,13 +194,13 @@ def _start_of(found: FoundPending) -> tuple[bool, int]:
     return start_ is None or not start_.median, 0 if start_ is None else start_.median
 
 
-def _line(found: FoundPending, now: float) -> PendingLine:
+def _line(found: FoundPending, now: float) -> PendingJobLine:
     row, queue = found.row, found.queue
     namespace, _, workload = row.key.partition("/")
     kind, _, name = (row.job or (f"Workload/{workload}" if workload else "")).partition("/")
     answer = why_pending(found, kind, namespace, name)
     median, interval = start(answer.forecast, now)
-    return PendingLine(
+    return PendingJobLine(
         id=_id(queue, found, workload),
         namespace=namespace,
         kind=kind,
@@ -229,12 +229,12 @@ def _id(queue: ClusterQueueUse, found: FoundPending, workload: str) -> str:
     return f"w-{key.replace('/', '.')}"
 
 
-def _held(answer: WhyAnswer) -> Iterator[Held]:
+def _held(answer: WhyAnswer) -> Iterator[LackedQuota]:
     for each in answer.missing:
         holders = tuple(
             (holder.name, format_amount(each.resource, holder.amount)) for holder in each.holders
         )
-        yield Held(_lack(each), holders, each.others)
+        yield LackedQuota(_lack(each), holders, each.others)
 
 
 def _lack(lacking: Lacking) -> str:
