@@ -100,6 +100,7 @@ class Renderer:
         self._environment.globals["static"] = _static
         self._environment.filters |= {
             "amount": _amount,
+            "count": "{:,}".format,
             "duration": duration,
             "time": rfc3339,
         }

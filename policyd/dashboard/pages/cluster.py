@@ -19,6 +19,12 @@ from policyd.snapshot.values import QueueSnapshot
 
 NODES_SECONDS: Final = 10.0
 """For how long nodes and pods are not listed again."""
+_USUAL_LEVELS: Final = (
+    ("cloud.provider.com/topology-block", "cloud.provider.com/topology-rack"),
+    ("cloud.provider.com/topology-rack",),
+    ("topology.kubernetes.io/zone",),
+)
+"""The labels by which hosts are grouped where no Topology names others."""
 _NODES: Final = AskedRight("list", "", "nodes")
 _PODS: Final = AskedRight("list", "", "pods")
 
@@ -60,7 +66,7 @@ async def _lines(reader: Reader, feeds: Feeds, now: float) -> ClusterRead:
 
 def _tried(found: FoundNodes, gangs: Sequence[AskedGang]) -> list[NodeLine]:
     """Return the nodes with what is stranded on them; a large cluster takes a tenth of a second."""
-    lines = [*node_lines(found.nodes, found.pods, gangs, found.levels)]
+    lines = [*node_lines(found.nodes, found.pods, gangs, found.levels or _USUAL_LEVELS)]
     give_memory_back()
     return lines
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from policyd.dashboard.views.wording import amounts, coarse, start
+from policyd.dashboard.views.wording import coarse, devices_apart, start
 from policyd.snapshot.answers import WhyAnswer, local_queue_of, origin_of, why_pending
 from policyd.snapshot.reading import FoundPending
 from policyd.snapshot.values import ClusterQueueUse, Lacking, PendingRow, QueueSnapshot
@@ -62,6 +62,8 @@ class PendingJobLine:
         name: Of the job; "" if it is not named.
         called: What it is called in the table.
         ahead: How many are before it in its ClusterQueue.
+        requests: Devices that it requests, or all, if it requests no devices.
+        beside: What it requests besides devices.
         start: The median of the forecast.
         interval: The interval that holds nine starts of ten, or why there is none.
         reason: A word.
@@ -81,6 +83,7 @@ class PendingJobLine:
     priority: int
     owner: str
     requests: str
+    beside: str
     waits: str
     start: str
     interval: str
@@ -200,6 +203,7 @@ def _line(found: FoundPending, now: float) -> PendingJobLine:
     kind, _, name = (row.job or (f"Workload/{workload}" if workload else "")).partition("/")
     answer = why_pending(found, kind, namespace, name)
     median, interval = start(answer.forecast, now)
+    devices, beside = devices_apart(answer.requests)
     return PendingJobLine(
         id=_id(queue, found, workload),
         namespace=namespace,
@@ -211,7 +215,8 @@ def _line(found: FoundPending, now: float) -> PendingJobLine:
         ahead=found.place,
         priority=row.priority,
         owner=origin_of(queue, row).owner,
-        requests=amounts(answer.requests),
+        requests=devices or beside,
+        beside=beside if devices else "",
         waits=coarse(now - row.since) if row.since else "-",
         start=median,
         interval=interval,
