@@ -53,7 +53,7 @@ def kubeconfig(folder):
 
 def test_what_makes_pages_is_not_imported_before_the_first_request():
     code = (
-        "import sys, policyd.cli.dashboard, policyd.dashboard.serve;"
+        "import sys, policyd.cli.questions.dashboard, policyd.dashboard.serve;"
         "print([name for name in sys.modules if name == 'jinja2' or 'dashboard.pages' in name])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
