@@ -403,3 +403,14 @@ def test_there_is_nothing_else(looking, path):
 
 def test_probes_need_no_session_and_say_nothing(looking):
     assert looking.get("/healthz", host="10.0.0.1:8080").text == "ok\n"
+
+
+def test_somebody_may_type_a_namespace_that_is_not_offered(looking):
+    looking.sign_in("ann")
+    page = looking.get("/pending").text
+
+    assert '<input id="other" name="namespace"' in page
+    assert "Queues of" not in page
+    looking.grant("ann", "team-a")
+    looking.wait(30)
+    assert looking.get("/pending?namespace=team-a").status_code == 200
