@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from policyd.clock import SystemClock
 from policyd.connections import Bounds, Listening
 from policyd.dashboard.guard import Address
-from policyd.dashboard.signing_in import Links, Tokens, TrustedProxy
+from policyd.dashboard.signing_in import Links, TokenSignIn, TrustedProxy
 from policyd.kube.client import Client
 from policyd.kube.connection import ApiConnection
 from policyd.serving import served
@@ -112,7 +112,7 @@ async def with_sign_in(  # noqa: PLR0913 - all that differs between installation
         from policyd.dashboard.app import Dashboard, SigningIn  # noqa: PLC0415
         from policyd.dashboard.registry import VIEWS  # noqa: PLC0415
 
-        tokens = None if connection is None else Tokens(own, connection, SystemClock())
+        tokens = None if connection is None else TokenSignIn(own, connection, SystemClock())
         return Dashboard(own, VIEWS, SigningIn(tokens=tokens, proxy=proxy), address=address)
 
     async with serving(LaterApp(make), listening, host=host, port=port, option="--port") as given:

@@ -52,7 +52,7 @@ class _TokenReview(Wire, frozen=True):
     status: _Reviewed = _Reviewed()
 
 
-class Tokens:
+class TokenSignIn:
     """Signs in by a bearer token, which is kept in memory, and sent to the API server alone."""
 
     def __init__(
