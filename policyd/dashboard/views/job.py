@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from policyd.engine.offline.origins import FieldOrigin, ObjectOrigins
 from policyd.patch.operations import steps
+from policyd.patch.recorded import FieldOrigin, ObjectOrigins
 from policyd.snapshot.starting import start_sentence
 from policyd.status.ages import age, duration, seconds_of
 from policyd.status.quantities import amounts_text

@@ -209,7 +209,7 @@ def policy_view(read: ReadPolicies, query: Mapping[str, str], now: float) -> Pol
     rows = _rows(read)
     row = rows[read.name]
     pairs = _pairs(rows, read)
-    results = sorted(_results(read), key=lambda each: (each.result.startswith(("pass", "skip")), -each.count))
+    results = sorted(_results(read), key=_urgency)
     spec = next((_spec(each) for each in read.policies if each.metadata.name == read.name), _Spec())
     return PolicyView(
         row=row,
@@ -367,6 +367,10 @@ def _results(read: ReadPolicies) -> Iterator[ResultRow]:
                     message=each.message,
                     first=", ".join(each.subjects[:3]),
                 )
+
+
+def _urgency(row: ResultRow) -> tuple[bool, int]:
+    return row.result.startswith(("pass", "skip")), -row.count
 
 
 def _bindings(read: ReadPolicies) -> Iterator[tuple[str, str]]:
