@@ -14,7 +14,7 @@ from policyd.questions.found_jobs import JOBS
 from policyd.questions.policies import ClusterPolicies, cluster_policies
 from policyd.questions.queue_objects import queue_objects
 from policyd.questions.trying import (
-    Change,
+    QueueChange,
     TriedChange,
     TriedObject,
     TryError,
@@ -78,7 +78,7 @@ async def _answer(request: PageRequest, form: TryForm) -> ReadTry:
 
 def _change(
     form: TryForm, given: Sequence[Json], results: Sequence[TriedObject], namespace: str
-) -> Change | None:
+) -> QueueChange | None:
     """Return the change of the queues; None if nothing changes for them."""
     jobs = {resource.api_version + kind for kind, resource in JOBS.items()}
     submitted = [
@@ -89,7 +89,7 @@ def _change(
     applied = tuple(given) if form.mode == "apply" else ()
     if not submitted and not applied and not form.deleted and not form.lost_nodes:
         return None
-    return Change(
+    return QueueChange(
         submitted=tuple(map(_plain, submitted)),
         applied=applied,
         deleted=form.deleted,
@@ -105,7 +105,7 @@ def _plain(stored: dict[str, Json]) -> Json:
     return {**stored, "metadata": metadata}
 
 
-async def _tried(client: Client, change: Change, notes: list[str]) -> TriedChange:
+async def _tried(client: Client, change: QueueChange, notes: list[str]) -> TriedChange:
     try:
         async with asyncio.timeout(READING_SECONDS):
             objects = await queue_objects(client, notes.append)
