@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
+from urllib.parse import quote
 
 import structlog
 from starlette.applications import Starlette
@@ -384,7 +385,7 @@ def _next(text: str) -> str:
 
 def _filled(path: str, parameters: Mapping[str, str]) -> str:
     for name, value in parameters.items():
-        path = path.replace(f"{{{name}}}", value)
+        path = path.replace(f"{{{name}}}", quote(value, safe=""))
     return path
 
 

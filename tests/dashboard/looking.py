@@ -51,7 +51,7 @@ class FakeApi(FakeClient):
         if answer is None:
             return await super().create(resource, body, into=into, **options)
         if self.silent:
-            raise UnavailableError("the API server does not answer")
+            raise UnavailableError("no answer from 10.0.0.1")
         return _into(into, {"status": answer(body["spec"])})
 
     def _token(self, spec):
