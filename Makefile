@@ -123,7 +123,7 @@ generate: $(STAMP) controlplane ## regenerate the tables of Kubernetes, the CRDs
 	@$(BIN)/python -m tests.monitoring.dashboards
 
 constraints: ## regenerate constraints.txt from pyproject.toml
-	@rm -rf .constraints && $(PYTHON) -m venv .constraints && .constraints/bin/pip install --quiet '.[dev]'
+	@rm -rf .constraints && $(PYTHON) -m venv .constraints && .constraints/bin/pip install --quiet '.[dev,browser]'
 	@{ echo "# Exact versions for development and CI. Renew: make constraints"; .constraints/bin/pip freeze --exclude policyd; } > constraints.txt
 	@rm -rf .constraints
 
