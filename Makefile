@@ -107,8 +107,8 @@ bench-door: # the former name, for one release
 bench-cluster: $(STAMP) controlplane ## run Kueue's load test on a real API server: LOAD=baseline|topology|large-scale|start, SHARE=0.1, ACCOUNTS=chart, JSON=FILE
 	@$(BIN)/python -m tests.bench_cluster $(if $(LOAD),--load $(LOAD)) $(if $(SHARE),--share $(SHARE)) $(if $(ACCOUNTS),--accounts $(ACCOUNTS)) $(if $(JSON),--json $(JSON))
 
-bench-forecast: $(STAMP) ## forecast starts on a trace, and compare them with what then happens: TRACE=FILE, LOAD="0.7 0.9", SAMPLES=of each size, JUDGE="0.6 0.8", JSON=FILE
-	@$(BIN)/python -m tests.bench_forecast $(if $(TRACE),--trace $(TRACE)) $(if $(LOAD),--load $(LOAD)) $(if $(SAMPLES),--samples $(SAMPLES)) $(if $(JUDGE),--judge $(JUDGE)) $(if $(JSON),--json $(JSON))
+bench-forecast: $(STAMP) ## forecast starts on a trace, and compare them with what then happens: TRACE=FILE, LOAD="0.7 0.9", SAMPLES=of each size, JUDGE="0.6 0.8", WORKERS=, RAY=ADDRESS, JSON=FILE
+	@$(BIN)/python -m tests.bench_forecast $(if $(TRACE),--trace $(TRACE)) $(if $(LOAD),--load $(LOAD)) $(if $(SAMPLES),--samples $(SAMPLES)) $(if $(JUDGE),--judge $(JUDGE)) $(if $(WORKERS),--workers $(WORKERS)) $(if $(RAY),--ray $(RAY)) $(if $(JSON),--json $(JSON))
 
 bench-backfill: $(STAMP) ## reservation with backfill on a part of a trace, judged by waits: TRACE=FILE, JOBS=66000:70000, LOAD="0.9 1.1", AFTER="0.5" hours, JSON=FILE
 	@$(BIN)/python -m tests.bench_backfill $(if $(TRACE),--trace $(TRACE)) $(if $(JOBS),--jobs $(JOBS)) $(if $(LOAD),--load $(LOAD)) $(if $(AFTER),--after $(AFTER)) $(if $(JSON),--json $(JSON))
@@ -123,7 +123,7 @@ generate: $(STAMP) controlplane ## regenerate the tables of Kubernetes, the CRDs
 	@$(BIN)/python -m tests.monitoring.dashboards
 
 constraints: ## regenerate constraints.txt from pyproject.toml
-	@rm -rf .constraints && $(PYTHON) -m venv .constraints && .constraints/bin/pip install --quiet '.[dev]'
+	@rm -rf .constraints && $(PYTHON) -m venv .constraints && .constraints/bin/pip install --quiet '.[dev,browser]'
 	@{ echo "# Exact versions for development and CI. Renew: make constraints"; .constraints/bin/pip freeze --exclude policyd; } > constraints.txt
 	@rm -rf .constraints
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, disable_created_metrics
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -23,6 +23,7 @@ time goes into it, however often it is scraped."""
 
 
 OPENMETRICS: Final = "application/openmetrics-text"
+CLASSIC_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 """No series that says since when each counter counts: Kueue has none, and Prometheus no use."""
@@ -69,7 +70,7 @@ def create_health_app(
         registry: The metrics.
         not_ready: Returns the reasons why the process is not ready; none if it is.
     """
-    classic = Exposition(registry), CONTENT_TYPE_PLAIN_0_0_4
+    classic = Exposition(registry), CLASSIC_TYPE
     modern = Exposition(registry, openmetrics.generate_latest), openmetrics.CONTENT_TYPE_LATEST
 
     async def livez(_request: Request) -> Response:

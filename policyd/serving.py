@@ -13,13 +13,16 @@ import ssl
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from policyd.certificates import CertificatePair
 from policyd.connections import Connections, Listening
 from policyd.errors import ConfigurationError, system_reason
+
+if TYPE_CHECKING:
+    from policyd.certificates import CertificatePair  # ten megabytes, which not all servers need
 
 KEEP_ALIVE_SECONDS = 120
 """Longer than the 90 s after which the API server, as Go's clients do, closes an idle connection:
@@ -76,7 +79,7 @@ def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
     return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=made.detach())
 
 
-def server_context(pair: CertificatePair | None, *, callers_pem: bytes = b"") -> ssl.SSLContext:
+def server_context(pair: "CertificatePair | None", *, callers_pem: bytes = b"") -> ssl.SSLContext:
     """Return a server's TLS context, with a certificate or to be given one later.
 
     Args:
@@ -110,7 +113,7 @@ def _require(context: ssl.SSLContext, callers_pem: bytes) -> None:
         ) from error
 
 
-def _load(context: ssl.SSLContext, pair: CertificatePair) -> None:
+def _load(context: ssl.SSLContext, pair: "CertificatePair") -> None:
     # OpenSSL's binding reads from files only: these two are private, and deleted at once.
     with tempfile.TemporaryDirectory(prefix="policyd-") as folder:
         certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")

@@ -1,5 +1,6 @@
 """New jobs as they are submitted to a queue: their pods, and what a verdict on them is about."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,15 +27,19 @@ class Submission:
 
     Attributes:
         metadata: The job's, with its namespace.
-        pod_sets: The pods that queue together.
+        pod_sets: The pods that queue together; none where `made` returns them.
         named: The PriorityClass that the job names outside of its templates; "" for none.
         about: What the verdict is about, if not all of the job; "" if it is.
+        basis: Key of the object that the job is made from; "" for none.
+        made: Returns the pods, given that object.
     """
 
     metadata: ObjectMeta
     pod_sets: tuple[PodSet, ...]
     named: str = ""
     about: str = ""
+    basis: str = ""
+    made: Callable[[Json], tuple[PodSet, ...]] | None = None
 
 
 def submission_of(
@@ -73,8 +78,17 @@ def _of_job(obj: Json, metadata: ObjectMeta, group: str, kind: str) -> Submissio
     if known is None:
         return _of_parent(obj, metadata, group, kind)
     job = msgspec.convert(obj, known.type)
-    if known.ignored(job) or known.on_hold(job) or known.basis(job) is not None:
+    if known.ignored(job) or known.on_hold(job):
         return None
+    basis = known.basis(job)
+    if basis is not None:
+        return Submission(
+            metadata=metadata,
+            pod_sets=(),
+            named=known.priority_class(job),
+            basis=basis.key(metadata.namespace),
+            made=lambda found: known.pod_sets(known.on_basis(job, found)),
+        )
     return Submission(
         metadata=metadata, pod_sets=known.pod_sets(job), named=known.priority_class(job)
     )

@@ -5,8 +5,11 @@ is not sufficient, there is no warning.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import isinf
 from typing import Final
+
+import msgspec
 
 from policyd.admission.submissions import Submission
 from policyd.alloc.reasons import OverCapacity
@@ -91,7 +94,10 @@ def _planned(
     local: LocalQueueRule,
     now: float,
 ) -> str:
-    rules = outlook.rules
+    rules, made = outlook.rules, _made(outlook.rules, submission)
+    if made is None:
+        return ""
+    submission = made
     priority = _priority(rules, submission)
     if isinstance(priority, str):
         return priority
@@ -127,6 +133,22 @@ def _planned(
     low, median, high = (max(0.0, each - now) for each in (start.low, start.median, start.high))
     forecast = Interval(low=low, median=median, high=high)
     return prospect_text(prospect, local.cluster_queue, forecast)
+
+
+def _made(rules: QueueRules, submission: Submission) -> Submission | None:
+    """Return a job with its pods; None if the object that it is made from is not known."""
+    if submission.made is None:
+        return submission
+    found = rules.bases.get(submission.basis)
+    if found is None:
+        return None
+    try:
+        pod_sets = submission.made(found)
+    except (msgspec.ValidationError, AttributeError, TypeError):
+        return None  # what the job lays over it does not fit
+    if not pod_sets or any(each.template.spec.resource_claims for each in pod_sets):
+        return None
+    return replace(submission, pod_sets=pod_sets)
 
 
 def _priority(rules: QueueRules, submission: Submission) -> int | str:

@@ -50,7 +50,10 @@ _OF_QUEUES: Final[_Commands] = {
     ),
     "top": ("policyd.cli.questions.top:command", "Show the load of queues."),
     "events": ("policyd.cli.questions.events:command", "Show the events of queues."),
-    "dashboard": ("policyd.cli.dashboard:command", "Show queues, nodes and jobs in a browser."),
+    "dashboard": (
+        "policyd.cli.questions.dashboard:command",
+        "Show queues, nodes and jobs in a browser.",
+    ),
     "stop": ("policyd.cli.operating.stopping:stop", "Stop queues, or the workloads of jobs."),
     "resume": ("policyd.cli.operating.stopping:resume", "Resume what was stopped."),
     "doctor": ("policyd.cli.doctor.command:command", "Find what is wrong with an installation."),

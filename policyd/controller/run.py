@@ -19,6 +19,7 @@ from policyd.controller.metrics.counters import ControllerMetrics, metrics_of
 from policyd.controller.metrics.health import ControllerHealth
 from policyd.controller.metrics.queue_metrics import measure
 from policyd.controller.metrics.workload_metrics import WorkloadMetrics
+from policyd.controller.queues.bases import Bases
 from policyd.controller.queues.in_use import InUse
 from policyd.controller.queues.provisioning import Provisioning
 from policyd.controller.queues.queue_statuses import QueueStatuses
@@ -117,6 +118,7 @@ class Controller:
             hand_out=partial(self.queue.add, rank=inf),  # after all that was decided
         )
         self.reasons.metrics = metrics
+        self.bases = Bases(self.cache, self.writes)
         self.dispatcher = Dispatcher(self.queue, self._reconcilers(), metrics=metrics)
         self.cache.hooks = Hooks(
             reconcile=self._add,
@@ -188,6 +190,7 @@ class Controller:
             group.create_task(self.recorder.run())
             if self.election is not None:
                 group.create_task(self.election.run())
+            group.create_task(self.bases.run())
             if self.settings.forecasts.enabled:
                 group.create_task(self._forecast())
             if self.settings.policies:

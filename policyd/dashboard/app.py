@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
+from urllib.parse import quote
 
 import structlog
 from starlette.applications import Starlette
@@ -21,14 +22,20 @@ from policyd.dashboard.feeds import Feeds
 from policyd.dashboard.guard import (
     Address,
     GuardedApp,
-    RefusedError,
+    RequestRefusedError,
     form_of,
     query_of,
 )
 from policyd.dashboard.live import Hub, TooManyViewersError
-from policyd.dashboard.rendering import STATIC, Page, Renderer, address, static_file
+from policyd.dashboard.rendering import STATIC, PageFrame, Renderer, address, static_file
 from policyd.dashboard.scopes import Scopes
-from policyd.dashboard.signing_in import Links, ProxySessions, SignInError, Tokens, TrustedProxy
+from policyd.dashboard.signing_in import (
+    Links,
+    ProxySessions,
+    SignInError,
+    TokenSignIn,
+    TrustedProxy,
+)
 from policyd.dashboard.view import AnyView, PageRequest, QueryError
 from policyd.errors import PolicydError
 from policyd.kube.client import Client
@@ -49,7 +56,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 class SigningIn:
     """The ways of signing in that are open; None for those that are not."""
 
-    tokens: Tokens | None = None
+    tokens: TokenSignIn | None = None
     links: Links | None = None
     proxy: TrustedProxy | None = None
     new_link: Callable[[], None] = lambda: None
@@ -129,7 +136,7 @@ class Dashboard:
                 if request.method == "POST":
                     self._address.check_origin(request)
                 return await handler(request)
-            except RefusedError as error:
+            except RequestRefusedError as error:
                 return self._problem(str(error), status=error.status)
             except PolicydError as error:
                 return self._problem(str(error), hint=error.hint, status=_status_of(error))
@@ -160,14 +167,14 @@ class Dashboard:
             "problem": problem,
             "next": _next(request.query_params.get("next", "/")),
         }
-        page = Page(title="Sign in", now=self.pace.clock.now())
+        page = PageFrame(title="Sign in", now=self.pace.clock.now())
         status = 401 if problem else 200
         return HTMLResponse(self._renderer.whole("sign-in.html", page, model), status_code=status)
 
     async def _sign_in(self, request: Request) -> Response:
         tokens = self._signing_in.tokens
         if tokens is None:
-            raise RefusedError("tokens are not taken here", 404)
+            raise RequestRefusedError("tokens are not taken here", 404)
         form = await form_of(request)
         try:
             session = await tokens.session(form.get("token", ""))
@@ -178,7 +185,7 @@ class Dashboard:
     async def _enter(self, request: Request) -> Response:
         links = self._signing_in.links
         if links is None or request.method != "GET":  # a HEAD is no visit
-            raise RefusedError("there are no links here", 404)
+            raise RequestRefusedError("there are no links here", 404)
         try:
             session = links.session(request.path_params["secret"])
         except SignInError as error:
@@ -204,7 +211,7 @@ class Dashboard:
 
         A redirect would not do: the browser leaves strict cookies out until a page of ours asks.
         """
-        page = Page(title="policyd", now=self.pace.clock.now())
+        page = PageFrame(title="policyd", now=self.pace.clock.now())
         return HTMLResponse(self._renderer.whole("lead-on.html", page, {"to": to}))
 
     async def _sign_out(self, request: Request) -> Response:
@@ -225,7 +232,7 @@ class Dashboard:
     @staticmethod
     def _check_form(session: Session, form: Mapping[str, str]) -> None:
         if not session.sent_by_its_form(form.get("form_token", "")):
-            raise RefusedError("the form is of another session: load the page again")
+            raise RequestRefusedError("the form is of another session: load the page again")
 
     # views
 
@@ -279,12 +286,12 @@ class Dashboard:
         asked: PageRequest | None = None,
         *,
         scopes: tuple[str, ...] = (),
-    ) -> Page:
+    ) -> PageFrame:
         at = view.path if asked is None else _filled(view.path, asked.path)
         scope = query.get(SCOPE, "") if asked is None else asked.scope
         own = {name: value for name, value in query.items() if name != SCOPE}
         live = address(f"/live{at}", {**own, SCOPE: scope}) if view.live and asked else ""
-        return Page(
+        return PageFrame(
             title=view.title,
             at=at,
             menu=self._menu,
@@ -313,7 +320,7 @@ class Dashboard:
     async def _live(self, view: AnyView, request: Request) -> Response:
         session = await self._session(request)
         if session is None:
-            raise RefusedError("sign in first", 401)
+            raise RequestRefusedError("sign in first", 401)
         query = query_of(request)
         first = await self._asked(view, request, session, query)
         key = (
@@ -346,9 +353,9 @@ class Dashboard:
     # errors
 
     def _problem(
-        self, text: str, *, hint: str | None = None, status: int, page: Page | None = None
+        self, text: str, *, hint: str | None = None, status: int, page: PageFrame | None = None
     ) -> Response:
-        page = page or Page(title="Not shown", now=self.pace.clock.now())
+        page = page or PageFrame(title="Not shown", now=self.pace.clock.now())
         model = {"text": text, "hint": hint or "", "status": status}
         return HTMLResponse(self._renderer.whole("problem.html", page, model), status_code=status)
 
@@ -378,7 +385,7 @@ def _next(text: str) -> str:
 
 def _filled(path: str, parameters: Mapping[str, str]) -> str:
     for name, value in parameters.items():
-        path = path.replace(f"{{{name}}}", value)
+        path = path.replace(f"{{{name}}}", quote(value, safe=""))
     return path
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 from policyd.clock import Clock
 from policyd.errors import PolicydError
 from policyd.kube.client import Reader
+from policyd.kube.errors import ForbiddenError, UnauthorizedError
 from policyd.questions import snapshots
 from policyd.snapshot.reading import OLD_SECONDS
 from policyd.snapshot.values import QueueSnapshot
@@ -86,6 +87,8 @@ class Kept(Generic[T]):
         try:
             self._value, self._error = await read(), None
             self._read_at = now
+        except (ForbiddenError, UnauthorizedError):
+            raise  # it says something of the one who asked, and nothing to the others
         except PolicydError as error:
             self._error = error.with_traceback(None)
         self._tried_at = self._clock.monotonic()

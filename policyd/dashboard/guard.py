@@ -40,7 +40,7 @@ HEADERS: Final[Mapping[str, str]] = {
 }
 
 
-class RefusedError(Exception):
+class RequestRefusedError(Exception):
     """A request is not answered, whoever sends it.
 
     Attributes:
@@ -68,11 +68,11 @@ class Address:
         """Refuse a request for another name: a page of that name would read the answers.
 
         Raises:
-            RefusedError: If it is for another name.
+            RequestRefusedError: If it is for another name.
         """
         name = urlsplit(f"//{host}").hostname if _is_plain(host) else None
         if name is None or (name not in LOOPBACK and name not in self.hosts):
-            raise RefusedError(
+            raise RequestRefusedError(
                 "this page is not served under that name: `--host-name` adds one",
                 421,
             )
@@ -81,14 +81,14 @@ class Address:
         """Refuse a form that another site sends.
 
         Raises:
-            RefusedError: If the request is not from a page of ours.
+            RequestRefusedError: If the request is not from a page of ours.
         """
         scheme = "https" if self.secure else "http"
         ours = f"{scheme}://{request.headers.get('host', '')}"
         origin = request.headers.get("origin")
         site = request.headers.get("sec-fetch-site", "same-origin")
         if origin != ours or site != "same-origin":
-            raise RefusedError("the form was not sent by this page")
+            raise RequestRefusedError("the form was not sent by this page")
 
     @property
     def cookie(self) -> str:
@@ -138,20 +138,20 @@ async def form_of(request: Request) -> dict[str, str]:
     """Return the fields of a form, the first of each name.
 
     Raises:
-        RefusedError: If it is none, or too large.
+        RequestRefusedError: If it is none, or too large.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise RefusedError("only forms of this page are answered", 415)
+        raise RequestRefusedError("only forms of this page are answered", 415)
     body = bytearray()
     async for piece in request.stream():
         body += piece
         if len(body) > MOST_FORM_BYTES:
-            raise RefusedError(f"the form is larger than {MOST_FORM_BYTES // 1024} KiB", 413)
+            raise RequestRefusedError(f"the form is larger than {MOST_FORM_BYTES // 1024} KiB", 413)
     try:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_PARAMETERS)
     except ValueError as error:
-        raise RefusedError("the form cannot be read", 400) from error
+        raise RequestRefusedError("the form cannot be read", 400) from error
     found: dict[str, str] = {}
     for name, value in pairs:
         found.setdefault(name, value)

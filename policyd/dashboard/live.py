@@ -23,7 +23,7 @@ BEAT_SECONDS: Final = 15.0
 """After which something is sent in any case, so that a connection that broke shows."""
 MOST_WAITING: Final = 8
 """Messages that a viewer may not have taken yet."""
-PIECE_BYTES: Final = 16 * 1024
+PIECE_BYTES: Final = 8 * 1024
 """What is handed to a connection at once: it keeps a copy until the browser has taken it."""
 MOST_VIEWERS: Final = 512
 MOST_CHANNELS: Final = 64

@@ -26,7 +26,7 @@ STATIC: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class PageFrame:
     """What is around a view.
 
     Attributes:
@@ -101,16 +101,17 @@ class Renderer:
         self._environment.globals["static"] = _static
         self._environment.filters |= {
             "amount": _amount,
+            "count": "{:,}".format,
             "duration": duration,
             "time": rfc3339,
         }
         self._environment.globals["ui"] = self._environment.get_template("macros.html").module
 
-    def whole(self, template: str, page: Page, model: object = None) -> str:
+    def whole(self, template: str, page: PageFrame, model: object = None) -> str:
         """Return a page."""
         return self._environment.get_template(template).render(page=page, model=model)
 
-    def fragments(self, view: AnyView, page: Page, model: object) -> dict[str, str]:
+    def fragments(self, view: AnyView, page: PageFrame, model: object) -> dict[str, str]:
         """Return the blocks of a view that are sent when they change, by the ids around them."""
         return dict(self._blocks(view.template, ("notices", *view.live), page, model))
 
@@ -118,7 +119,7 @@ class Renderer:
         self,
         template: str,
         names: Iterable[str],
-        page: Page,
+        page: PageFrame,
         model: Any,  # noqa: ANN401
     ) -> Iterable[tuple[str, str]]:
         found = self._environment.get_template(template)

@@ -14,14 +14,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from policyd.clock import SystemClock
 from policyd.connections import Bounds, Listening
-from policyd.dashboard.guard import Address
-from policyd.dashboard.signing_in import Links, Tokens, TrustedProxy
 from policyd.kube.client import Client
 from policyd.kube.connection import ApiConnection
 from policyd.serving import served
 
 if TYPE_CHECKING:
     from policyd.dashboard.app import Dashboard
+    from policyd.dashboard.guard import Address
+    from policyd.dashboard.signing_in import TrustedProxy
 
 HOST: Final = "127.0.0.1"
 BOUNDS: Final = Bounds(connections=1_024)
@@ -86,8 +86,8 @@ async def serving(
 async def with_sign_in(  # noqa: PLR0913 - all that differs between installations
     own: Client,
     connection: ApiConnection | None,
-    proxy: TrustedProxy | None,
-    address: Address,
+    proxy: "TrustedProxy | None",
+    address: "Address",
     listening: Listening,
     *,
     host: str,
@@ -111,8 +111,9 @@ async def with_sign_in(  # noqa: PLR0913 - all that differs between installation
     def make() -> "Dashboard":
         from policyd.dashboard.app import Dashboard, SigningIn  # noqa: PLC0415
         from policyd.dashboard.registry import VIEWS  # noqa: PLC0415
+        from policyd.dashboard.signing_in import TokenSignIn  # noqa: PLC0415
 
-        tokens = None if connection is None else Tokens(own, connection, SystemClock())
+        tokens = None if connection is None else TokenSignIn(own, connection, SystemClock())
         return Dashboard(own, VIEWS, SigningIn(tokens=tokens, proxy=proxy), address=address)
 
     async with serving(LaterApp(make), listening, host=host, port=port, option="--port") as given:
@@ -151,6 +152,7 @@ async def on_loopback(
     def make() -> "Dashboard":
         from policyd.dashboard.app import Dashboard, SigningIn  # noqa: PLC0415
         from policyd.dashboard.registry import VIEWS  # noqa: PLC0415
+        from policyd.dashboard.signing_in import Links  # noqa: PLC0415
 
         links = Links(own, clock, first=first, age=clock.monotonic() - began)
         ways = SigningIn(links=links, new_link=lambda: say(link(links.new())))

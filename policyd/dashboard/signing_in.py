@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+import structlog
 from starlette.requests import Request
 
 from policyd.api.meta import Wire
@@ -17,7 +18,7 @@ from policyd.errors import PolicydError
 from policyd.kube.auth import bearer
 from policyd.kube.client import Client
 from policyd.kube.connection import ApiConnection
-from policyd.kube.errors import ApiError
+from policyd.kube.errors import ApiError, UnavailableError
 from policyd.kube.http_client import HttpClient
 from policyd.kube.resources import TOKEN_REVIEWS
 from policyd.kube.tls import without_certificate
@@ -26,8 +27,12 @@ from policyd.serving import CALLER_NAMES
 LINK_SECONDS: Final = 600.0
 """For how long a one-time link can be used."""
 MOST_TOKEN_CHARACTERS: Final = 16_384
+MOST_ASKING: Final = 16
+"""Tokens that are reviewed at a time."""
 PROXY_SECRET: Final = "x-policyd-proxy-secret"  # noqa: S105 - the name of a header
 """The header in which a proxy says that it is the one that is trusted."""
+log = structlog.get_logger()
+
 _RESERVED: Final = "system:"
 """How names begin that only the API server gives."""
 
@@ -52,7 +57,7 @@ class _TokenReview(Wire, frozen=True):
     status: _Reviewed = _Reviewed()
 
 
-class Tokens:
+class TokenSignIn:
     """Signs in by a bearer token, which is kept in memory, and sent to the API server alone."""
 
     def __init__(
@@ -72,6 +77,7 @@ class Tokens:
             opened: Makes the client of a person.
         """
         self._own = own
+        self._asking = 0
         self._opened = opened
         self._connection = replace(connection, impersonation=(), tls=_plain(connection))
         self._clock = clock
@@ -81,12 +87,22 @@ class Tokens:
 
         Raises:
             SignInError: If it is the token of nobody.
-            ApiError: If the API server does not answer.
+            UnavailableError: If the API server does not answer.
         """
         token = token.strip()
         if not token or len(token) > MOST_TOKEN_CHARACTERS or not token.isprintable():
             raise SignInError("this is not a token", hint="`kubectl create token NAME` prints one")
-        identity = await self._identity(token)
+        if self._asking >= MOST_ASKING:
+            raise SignInError("many sign in at this moment", hint="try again")
+        self._asking += 1
+        try:
+            identity = await self._identity(token)
+        except ApiError as error:  # whose message has addresses that strangers need not know
+            log.warning("token_not_reviewed", error=str(error))
+            hint = "the log of the page says why"
+            raise UnavailableError("the API server does not answer", hint=hint) from error
+        finally:
+            self._asking -= 1
         if identity is None:
             raise SignInError(
                 "the API server does not accept this token",

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from policyd.dashboard.access import Permission, Session
+from policyd.dashboard.access import AskedRight, Session
 from policyd.dashboard.feeds import Feeds
 from policyd.errors import PolicydError
 from policyd.kube.client import Client
@@ -69,7 +69,7 @@ Build = Callable[[T, Mapping[str, str], float], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View(Generic[T]):
+class PageView(Generic[T]):
     """A view.
 
     Attributes:
@@ -93,10 +93,10 @@ class View(Generic[T]):
     read: Callable[[PageRequest], Awaitable[T]]
     build: Build[T]
     live: tuple[str, ...] = ()
-    rights: Mapping[str, Callable[[str], Permission]] = field(default_factory=dict)
+    rights: Mapping[str, Callable[[str], AskedRight]] = field(default_factory=dict)
     shared: bool = True
     in_menu: bool = True
     submit: Callable[[PageRequest, Mapping[str, str]], Awaitable[T]] | None = None
 
 
-AnyView = View[Any]
+AnyView = PageView[Any]

@@ -29,8 +29,12 @@ ENOUGH = 5.0
 _PRIOR = 20.0
 """Jobs of the wider group that count as much as the jobs of the group itself."""
 
-_FAR = 1.0 - 2.0 ** (-1.0 / STEPS_PER_DOUBLING)
-"""The probability of an end in a step that few reach: half of them double their time."""
+_TAIL = 3.0
+"""How run times end that few reach: one in 2 to this power of them doubles its time. More likely
+than 1 by the run times of a part of a trace that judges nothing."""
+
+_FAR = 1.0 - 2.0 ** (-_TAIL / STEPS_PER_DOUBLING)
+"""The probability of an end in a step that few reach."""
 
 _SUFFIX = re.compile(r"[-_.](?:\d+|[0-9a-f]{8,}|[bcdfghjklmnpqrstvwxz2456789]{5})$")
 """A number, a hash, or what `generateName` appends, which has no vowels."""
@@ -90,7 +94,8 @@ class RunTimeCurve:
         """
         left = (self._alive_after(ran) if ran else 1.0) * (1.0 - part)
         if left <= self._alive[-1]:
-            return max(ran / (1.0 - part), _begin(STEPS))
+            longer: float = (1.0 - part) ** (-1.0 / _TAIL)
+            return max(ran * longer, _begin(STEPS))
         step = bisect_left(self._falling, -left) - 1
         if step < 0:
             return ran

@@ -49,6 +49,10 @@ class Basis:
     name: str
     namespaced: bool
 
+    def key(self, namespace: str) -> str:
+        """Return a name among all such objects, given the namespace of a job that names it."""
+        return f"{self.kind}/{namespace if self.namespaced else ''}/{self.name}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elastic(Generic[J]):
@@ -110,6 +114,8 @@ class JobKind(Generic[J]):
         elastic: How they grow and shrink while they run; None if they cannot.
         basis: The object that the job is made from, if there is one to read.
         on_basis: The job with its basis as it was read.
+        made: The part of a basis that `on_basis` needs to tell what is requested; None if the kind
+            has no basis.
         annotation_paths: The paths of each template's annotations in errors;
             None for their real paths.
         clear: Takes away all that a start wrote, where the user wrote nothing there; None if the
@@ -149,6 +155,7 @@ class JobKind(Generic[J]):
     elastic: Elastic[J] | None = None
     basis: Callable[[J], Basis | None] = lambda _job: None
     on_basis: Callable[[J, Json], J] = lambda job, _found: job
+    made: Callable[[Json], Json] | None = None
     annotation_paths: Callable[[J], Sequence[str]] | None = None
     clear: Callable[[Draft], None] | None = None
     fixed_while_started: bool = False

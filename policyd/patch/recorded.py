@@ -5,7 +5,7 @@ writer owns was set on the way in: by a webhook, or by the API server itself.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -28,6 +28,36 @@ _OF_SERVER: Final = frozenset(
 )
 MOST_KEYS: Final = 8
 """Combinations of key fields in one list; a schema has one or two."""
+
+
+class FieldOrigin(NamedTuple):
+    """A field that was set on the way in, or by a controller.
+
+    Attributes:
+        path: Its JSON pointer.
+        value: Its value, as JSON; cut if it is long.
+        policies: Names of the policies that set it; empty if it was none that is known.
+        manager: The controller that set it; "" if it was set on the way in.
+    """
+
+    path: str
+    value: str
+    policies: tuple[str, ...] = ()
+    manager: str = ""
+
+
+class ObjectOrigins(NamedTuple):
+    """Fields that the writer of an object did not send.
+
+    Attributes:
+        fields: The first of them.
+        more: How many others there are.
+        not_there: For each policy, paths that it sets today to another value than is stored.
+    """
+
+    fields: tuple[FieldOrigin, ...]
+    more: int = 0
+    not_there: Mapping[str, tuple[str, ...]] = {}
 
 
 def submitted(obj: Mapping[str, Json], *, without: Iterable[str] = ()) -> dict[str, Json] | None:

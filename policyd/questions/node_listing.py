@@ -53,8 +53,11 @@ async def find_nodes(reader: Reader, *, now: float) -> FoundNodes:
     Raises:
         ApiError: If the API server refuses that, or does not answer.
     """
+    alike = _Alike()
     nodes = [
-        node_spec(each) async for page in pages(reader, NODES, into=Node) for each in page.items
+        replace(spec, allocatable=alike.one(spec.allocatable))
+        async for page in pages(reader, NODES, into=Node)
+        for spec in map(node_spec, page.items)
     ]
     left_out: list[str] = []
     levels: tuple[tuple[str, ...], ...] = ()
@@ -73,8 +76,20 @@ async def find_nodes(reader: Reader, *, now: float) -> FoundNodes:
     async for page in pages(reader, PODS, into=QueuedPod, field_selector=NOT_ENDED):
         for pod in page.items:
             if pod.spec.node_name and not has_ended(pod):
-                _put(pods, _running(pod, levels_of_all, now))
+                running = _running(pod, levels_of_all, now)
+                _put(pods, replace(running, requests=alike.one(running.requests)))
     return FoundNodes(nodes, [*pods.values()], levels, flavors, tuple(left_out))
+
+
+class _Alike:
+    """Amounts that are alike are kept once: most nodes and pods have the same as thousands."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[str, int], ...], Mapping[str, int]] = {}
+
+    def one(self, amounts: Mapping[str, int]) -> Mapping[str, int]:
+        """Return amounts that are equal to these."""
+        return self._known.setdefault(tuple(sorted(amounts.items())), amounts)
 
 
 def _put(pods: dict[object, RunningPods], pod: RunningPods) -> None:

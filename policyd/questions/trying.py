@@ -55,7 +55,7 @@ class TriedObject(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class QueueChange:
     """A change of the queues.
 
     Attributes:
@@ -162,7 +162,7 @@ async def _resource(client: Client, sent: Mapping[str, Json]) -> Resource:
 
 
 async def changed_queues(
-    objects: Sequence[Json], change: Change, *, within: float = TRYING_SECONDS
+    objects: Sequence[Json], change: QueueChange, *, within: float = TRYING_SECONDS
 ) -> TriedChange:
     """Return what a change would change for the queues.
 
@@ -198,7 +198,7 @@ async def changed_queues(
         raise TryError("the queues could not be simulated") from error
 
 
-def _options(change: Change) -> Iterable[str]:
+def _options(change: QueueChange) -> Iterable[str]:
     for option, value in (
         ("--namespace", change.namespace),
         ("--until", change.until),

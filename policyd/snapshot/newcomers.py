@@ -9,6 +9,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from policyd.alloc.state import CoreState
+from policyd.api.meta import Json
 from policyd.snapshot.values import NewcomerRow, StartRow
 
 OLD_SECONDS: Final = 60.0
@@ -50,12 +51,14 @@ class Newcomers:
 
     Attributes:
         version: Grows with each change.
+        bases: Objects that jobs are made from, by their keys.
         asked_at: When they were last asked for, in seconds of a clock that only goes forward.
     """
 
     def __init__(self) -> None:
         """Begin without forecasts."""
         self.version, self.asked_at = 0, -inf
+        self.bases: Mapping[str, Json] = {}
         self._rows: Mapping[str, tuple[NewcomerRow, ...]] = {}
         self._stamps: Mapping[str, TreeStamp] = {}
         self._made_at = -inf
@@ -84,6 +87,12 @@ class Newcomers:
         if rows or self._rows:
             self.version += 1
         self._rows, self._stamps, self._made_at = rows, stamps, at
+
+    def put_bases(self, found: Mapping[str, Json]) -> None:
+        """Take over the objects that jobs are made from, by their keys."""
+        if found != self.bases:
+            self.version += 1
+            self.bases = found
 
     def current(self, state: CoreState, *, now: float) -> dict[str, tuple[NewcomerRow, ...]]:
         """Return what still holds, by queue.

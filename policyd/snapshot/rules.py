@@ -11,6 +11,7 @@ from policyd.alloc.settings import QueueingSettings
 from policyd.alloc.value import Value
 from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.limit_ranges import Summary
+from policyd.api.meta import Json
 from policyd.api.schema import QuantityText
 from policyd.api.selectors import LabelSelector
 
@@ -55,6 +56,8 @@ class QueueRules(Value, frozen=True, rename="camel"):
         limits: LimitRanges by namespace, of each type the tightest.
         overheads: Overheads of pods, by RuntimeClass.
         resources: Which requests count.
+        bases: The part of objects that jobs are made from which decides what these request, by
+            kind, namespace and name.
     """
 
     settings: QueueingSettings = QueueingSettings()
@@ -68,3 +71,4 @@ class QueueRules(Value, frozen=True, rename="camel"):
     limits: Mapping[str, Summary] = {}
     overheads: Mapping[str, Mapping[str, QuantityText]] = {}
     resources: ResourcesConfiguration = ResourcesConfiguration()
+    bases: Mapping[str, Json] = {}

@@ -56,7 +56,7 @@ class TimelineEvent(NamedTuple):
     times: int = 1
 
 
-class Moment(NamedTuple):
+class TimelineMoment(NamedTuple):
     """A moment of a job's life.
 
     Attributes:
@@ -125,7 +125,7 @@ def timeline(
     events: Iterable[TimelineEvent],
     *,
     created: float | None,
-) -> tuple[Moment, ...]:
+) -> tuple[TimelineMoment, ...]:
     """Return the life of a job, the earliest moment first.
 
     Args:
@@ -134,43 +134,47 @@ def timeline(
         created: When the job was created, in seconds since the epoch; None if that is not known.
     """
     told = [_of_event(each) for each in events]
-    found = [] if created is None else [Moment(created, "created", message="The job was created")]
+    found = (
+        []
+        if created is None
+        else [TimelineMoment(created, "created", message="The job was created")]
+    )
     found += (each for each in _of_conditions(conditions) if not _is_told(each, told))
     ordered = sorted((*found, *told), key=lambda each: (int(each.at), _ORDER[each.step], each.at))
     return tuple(_without_repetitions(_with_preemptions(ordered)))[-MOST_MOMENTS:]
 
 
-def _of_event(event: TimelineEvent) -> Moment:
+def _of_event(event: TimelineEvent) -> TimelineMoment:
     step = _EVENTS.get(event.reason, "other")
     if event.reason.startswith("EvictedDueTo"):
         step = "evicted"
-    return Moment(event.at, step, event.reason, event.message, event.warning, event.times)
+    return TimelineMoment(event.at, step, event.reason, event.message, event.warning, event.times)
 
 
-def _of_conditions(conditions: Iterable[ConditionRecord]) -> Iterator[Moment]:
+def _of_conditions(conditions: Iterable[ConditionRecord]) -> Iterator[TimelineMoment]:
     for each in conditions:
         if each.since is None:
             continue
         at = seconds_of(each.since)
         if each.status == "True" and each.type in _CONDITIONS:
-            yield Moment(at, _CONDITIONS[each.type], each.reason, each.message)
+            yield TimelineMoment(at, _CONDITIONS[each.type], each.reason, each.message)
         elif each.type == QUOTA_RESERVED:
-            yield Moment(at, _pending(each), each.reason, each.message)
+            yield TimelineMoment(at, _pending(each), each.reason, each.message)
 
 
 def _pending(condition: ConditionRecord) -> Step:
     return "gated" if condition.reason == "AdmissionGated" else "waiting"
 
 
-def _is_told(moment: Moment, told: Iterable[Moment]) -> bool:
+def _is_told(moment: TimelineMoment, told: Iterable[TimelineMoment]) -> bool:
     return any(
         each.step == moment.step and abs(each.at - moment.at) <= SAME_SECONDS for each in told
     )
 
 
-def _with_preemptions(moments: Iterable[Moment]) -> Iterator[Moment]:
+def _with_preemptions(moments: Iterable[TimelineMoment]) -> Iterator[TimelineMoment]:
     """Yield moments; of those that tell of one preemption or eviction, the plainest alone."""
-    held: Moment | None = None
+    held: TimelineMoment | None = None
     for each in moments:
         if each.step not in _STOPS:
             if held is not None:
@@ -187,13 +191,13 @@ def _with_preemptions(moments: Iterable[Moment]) -> Iterator[Moment]:
         yield held
 
 
-def _rank(moment: Moment) -> int:
+def _rank(moment: TimelineMoment) -> int:
     return _RANK[moment.reason == "PreemptedBy", moment.step]
 
 
-def _without_repetitions(moments: Iterable[Moment]) -> Iterator[Moment]:
+def _without_repetitions(moments: Iterable[TimelineMoment]) -> Iterator[TimelineMoment]:
     """Yield moments without those that repeat the one before of the same step."""
-    last: dict[Step, Moment] = {}
+    last: dict[Step, TimelineMoment] = {}
     for each in moments:
         before = last.get(each.step)
         last[each.step] = each
@@ -202,6 +206,6 @@ def _without_repetitions(moments: Iterable[Moment]) -> Iterator[Moment]:
         yield each
 
 
-def _repeats(moment: Moment, before: Moment) -> bool:
+def _repeats(moment: TimelineMoment, before: TimelineMoment) -> bool:
     near = moment.at - before.at <= SAME_SECONDS
     return near and (moment.step in {"created", "admitted"} or moment.message == before.message)

@@ -12,18 +12,22 @@ from policyd.admission.verdicts import (
     prospect_text,
     verdict,
 )
+from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.reasons import MissingQuota
 from policyd.api.admission import parse_review
 from policyd.api.kueue.names import PREBUILT_WORKLOAD
+from policyd.api.selectors import LabelSelector
 from policyd.engine.model.decision import ALLOWED, Decision, Denial
 from policyd.forecast.correction import Interval
 from policyd.jobs.kinds.registry import BUILT_IN, PARENTS
+from policyd.jobs.kinds.train_job import TRAIN_JOB
 from policyd.jobs.rules.defaults import default_on_create
 from policyd.jobs.rules.surroundings import JobContext
 from policyd.patch.draft import Draft
 from policyd.snapshot.outlook import Outlook, TakenQuota, WouldStart, WouldWait
-from policyd.snapshot.rules import LocalQueueRule, QueueRules
-from policyd.snapshot.values import FORMAT, QueueSnapshot
+from policyd.snapshot.rules import ClusterQueueRule, LocalQueueRule, QueueRules
+from policyd.snapshot.values import FORMAT, ClusterQueueUse, QueueSnapshot
+from tests.alloc.builders import group, queue
 from tests.scenarios import foreign
 from tests.scenarios.objects import job, pod
 from tests.scenarios.test_parents import leader_worker_set, stateful_set
@@ -141,7 +145,6 @@ def annotated(obj, **annotations):
     "obj",
     [
         pytest.param(job("j"), id="in-no-queue"),
-        pytest.param(queued(foreign.foreign("TrainJob", "j", foreign.train_job(8))), id="runtime"),
         pytest.param(queued(owned(pod("p"))), id="of-a-job"),
         pytest.param(
             queued(annotated(job("j"), **{"kueue.x-k8s.io/admission-gated-by": "example.com/g"})),
@@ -252,6 +255,50 @@ def verdict_text(*local_queues, name="lq", **more):
     obj = job("j")
     obj["metadata"]["labels"] = {QUEUE: name}
     return verdict(outlook, submitted(obj), namespace_labels={}, now=0.0)
+
+
+def patch_of(spec):
+    pods = {"template": {"spec": {"template": {"spec": spec}}}}
+    jobs = {"replicatedJobs": [{"name": "node", **pods}]}
+    return {"manager": "me", "trainingRuntimeSpec": {"template": {"spec": jobs}}}
+
+
+def train_job(**spec):
+    return queued(foreign.foreign("TrainJob", "j", {**foreign.train_job(8), **spec}))
+
+
+TORCH = {"ClusterTrainingRuntime//torch": TRAIN_JOB.made(foreign.runtime())}
+CLAIMS = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}
+
+
+@pytest.mark.parametrize(
+    ("bases", "spec", "said"),
+    [
+        pytest.param(TORCH, {}, "would start now: 8 nvidia.com/gpu of h100 from cq", id="known"),
+        pytest.param({}, {}, "", id="no-runtime"),
+        pytest.param(TORCH, {"runtimeRef": {"name": "jax"}}, "", id="another-runtime"),
+        pytest.param({**TORCH, "ClusterTrainingRuntime//torch": {}}, {}, "", id="without-pods"),
+        pytest.param(
+            {"ClusterTrainingRuntime//torch": {"spec": {"template": 3}}}, {}, "", id="odd-runtime"
+        ),
+        pytest.param(TORCH, {"runtimePatches": [patch_of(CLAIMS)]}, "", id="claims-devices"),
+    ],
+)
+def test_a_job_is_told_by_the_object_that_it_is_made_from(bases, spec, said):
+    quotas = group(h100={"nvidia.com/gpu": 8, "cpu": 10**6, "memory": 2**50})
+    rule = ClusterQueueRule(spec=queue("cq", groups=[quotas]), namespaces=LabelSelector())
+    rules = QueueRules(
+        flavors=(FlavorSpec(name="h100"),),
+        queues=(rule,),
+        local_queues=(LocalQueueRule("team-a", "lq", "cq"),),
+        bases=bases,
+    )
+    snapshot = QueueSnapshot(
+        format=FORMAT, taken_at=0.0, cluster_queues=(ClusterQueueUse(name="cq"),)
+    )
+    of = Outlook(snapshot, rules)
+
+    assert verdict(of, submitted(train_job(**spec)), namespace_labels={}, now=0.0) == said
 
 
 def test_a_queue_that_is_not_there_is_named_with_those_that_are():

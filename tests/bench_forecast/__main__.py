@@ -16,48 +16,37 @@ largest part of the draws that is near one start.
 import argparse
 import json
 import sys
-from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from time import process_time
 
 from rich.console import Console
 from rich.table import Table
 
-from policyd.forecast.starts import ForecastSettings
-from tests.bench_forecast.judge import Figures, Judged, figures, nearest
-from tests.bench_forecast.trace import (
-    Replay,
-    TraceJob,
-    mean_gpus,
-    queue_of,
-    read,
-    starts_of,
-)
+from policyd.cli.planning.executors import Scenarios, cores, run_here, run_on_ray
+from tests.bench_forecast.runs import LOADS, Run, run
+from tests.bench_forecast.trace import read
 
-LOADS = {0.7: 40, 0.9: 16, 1.1: 12}
-"""Loads, and how many forecasts of each class are judged: as many as take a quarter of an hour."""
-CLASSES = ("1", "2-7", "8+")
 COVERAGE, CLASS_COVERAGE, LOSS, NEAR = (0.88, 0.92), (0.85, 0.95), 1 / 3, 0.5
 """The goals."""
-
-FORECAST, ORACLE = ForecastSettings(), ForecastSettings(draws=7)
-"""The oracle has fewer draws: they differ by what comes later, and by nothing else."""
-
-ORACLES = 4
-"""One in so many of the judged forecasts is made by the oracle, too: it is nearly always right."""
-
-CALIBRATION = 0.25
-"""How much of the trace, before the judged part, forecasts are corrected by."""
 
 
 def main() -> int:
     arguments = parse()
-    jobs = read(arguments.trace)
+    who = ("forecast",) if arguments.no_oracle else ("forecast", "oracle")
+    points = [(load, each) for load in arguments.load for each in who]
+    scenarios = Scenarios((read(arguments.trace), arguments, points), len(points), run)
+    if arguments.ray:
+        found = run_on_ray(scenarios, arguments.ray)
+    else:
+        found = run_here(scenarios, arguments.workers or cores())
     console, results = Console(width=150), {}
     for load in arguments.load:
-        gpus = round(mean_gpus(jobs) / load)
-        results[load] = run(jobs, gpus, arguments, console, load)
+        of = {each: run for (at, each), run in zip(points, found, strict=True) if at == load}
+        show(console, load, of)
+        results[load] = {
+            each: {name: asdict(figures) for name, figures in run.figures.items()}
+            for each, run in of.items()
+        }
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2))
     return 0
@@ -74,6 +63,8 @@ def parse():
     parser.add_argument("--samples", type=int, help="forecasts of each class of size")
     parser.add_argument("--no-oracle", action="store_true", help="leave out the oracle")
     parser.add_argument("--strict", action="store_true", help="StrictFIFO")
+    parser.add_argument("--workers", type=int, help="processes; one for each core by default")
+    parser.add_argument("--ray", metavar="ADDRESS", help="a Ray cluster to make the forecasts on")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     arguments = parser.parse_args()
     if not arguments.trace.exists():
@@ -81,72 +72,15 @@ def parse():
     return arguments
 
 
-def run(jobs, gpus, arguments, console, load):
-    """Judge forecasts at one load, print a table, and return the figures."""
-    spec = queue_of(gpus, strict=arguments.strict)
-    starts = starts_of(jobs, spec)
-    begin, end = (int(part * len(jobs)) for part in arguments.judge)
-    first = int((arguments.judge[0] - CALIBRATION) * len(jobs))
-    waiting = [job for job in jobs[first:end] if starts[job.key] > job.at]
-    judged_from = jobs[begin].at
-    count = arguments.samples or LOADS.get(load, min(LOADS.values()))
-    before = sample([job for job in waiting if job.at < judged_from], count)
-    chosen = sample([job for job in waiting if job.at >= judged_from], count)
-    counts = Counter(job.size_class for job in waiting if job.at >= judged_from)
-    found, rows = {}, {}
-    for who, jobs_of in (("forecast", [*before, *chosen]), ("oracle", chosen[::ORACLES])):
-        if who == "oracle" and arguments.no_oracle:
-            continue
-        settings = FORECAST if who == "forecast" else ORACLE
-        replay = Replay(jobs, spec, starts, settings=settings, declared=who == "oracle")
-        began = process_time()
-        judged = judge(replay, jobs_of, starts, judged_from, jobs[end - 1].at)
-        found[who] = rates(judged, counts)
-        rows[who] = process_time() - began, len(jobs_of)
-    console.print(table(load, gpus, counts, found))
+def show(console, load, of: dict[str, Run]) -> None:
+    """Print the tables of one load."""
+    found, first = {who: each.figures for who, each in of.items()}, of["forecast"]
+    console.print(table(load, first.gpus, first.counts, found))
     console.print(goals(found))
-    for who, (seconds, made) in rows.items():
-        console.print(
-            f"{who}: {made} forecasts, {seconds / made:.2f} s of CPU each, {seconds:.0f} s"
-        )
+    for who, each in of.items():
+        one = each.seconds / each.made
+        console.print(f"{who}: {each.made}, {one:.2f} s of CPU each, {each.seconds:.0f} s in all")
     console.print()
-    return {who: {name: asdict(each) for name, each in of.items()} for who, of in found.items()}
-
-
-def sample(jobs: list[TraceJob], count: int) -> list[TraceJob]:
-    """Return as many jobs of each class, evenly over time."""
-    chosen = []
-    for name in CLASSES:
-        of = [job for job in jobs if job.size_class == name]
-        step = max(1.0, len(of) / count)
-        chosen += [of[int(n * step)] for n in range(min(count, len(of)))]
-    return sorted(chosen, key=lambda job: job.at)
-
-
-def judge(replay: Replay, chosen, starts, judged_from: float, last: float) -> list[Judged]:
-    """Make the forecasts, in the order of time, and return those of the judged part."""
-    judged = []
-    for job in chosen:
-        replay.until(job.at)
-        average = sum(replay.recent) / max(1, len(replay.recent))
-        forecast = replay.forecast(job.key, now=job.at)
-        start = starts[job.key]
-        if job.at >= judged_from:
-            waited = start - job.at if start <= last else None
-            interval = forecast.interval
-            best = nearest(replay.waits.get(job.key, ()))
-            judged.append(Judged(job.size_class, interval, average, waited, last - job.at, best))
-    return judged
-
-
-def rates(judged: list[Judged], counts: Counter) -> dict[str, Figures]:
-    """Return the figures of all, and of each class."""
-    made = Counter(each.size_class for each in judged)
-    weights = {name: counts[name] / made[name] for name in made}
-    found = {"all": figures(judged, weights)}
-    for name in CLASSES:
-        found[name] = figures([each for each in judged if each.size_class == name], weights)
-    return found
 
 
 def table(load, gpus, counts, found) -> Table:

@@ -28,7 +28,7 @@ def leaves(command, words=()):
 
 
 COMMANDS = dict(leaves(main))
-SERVICES = {"up", "controller"}
+SERVICES = {"up", "controller", "dashboard"}
 """They run until they are ended; how, other tests say."""
 
 EVERY = pytest.mark.parametrize("name", COMMANDS)

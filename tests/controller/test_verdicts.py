@@ -6,9 +6,12 @@ import pytest
 
 from policyd.admission.submissions import submission_of
 from policyd.admission.verdicts import verdict
+from policyd.controller.queues.bases import REFRESH_SECONDS as BASES_SECONDS
 from policyd.controller.queues.forecasts import REFRESH_SECONDS
 from policyd.controller.queues.snapshots import AdmissionSnapshots
 from policyd.controller.settings import ForecastsSettings
+from policyd.controller.watch.mirrors import job_resource
+from policyd.jobs.kinds.train_job import TRAIN_JOB
 from policyd.jobs.rules.defaults import default_on_create
 from policyd.jobs.rules.surroundings import NOWHERE
 from policyd.kube import resources as r
@@ -16,11 +19,13 @@ from policyd.patch.draft import Draft
 from policyd.snapshot.newcomers import ASKED_SECONDS
 from policyd.snapshot.outlook import Outlook
 from policyd.snapshot.reading import read
+from tests.controller.test_job_kinds import RUNTIME, runtime, train
 from tests.controller.world import QUEUE, World, pod_spec
 
 pytestmark = pytest.mark.anyio
 
 LABELS = {"team": "a"}
+TRAIN_JOBS = job_resource(TRAIN_JOB)
 
 
 async def outlook_of(world):
@@ -308,6 +313,32 @@ async def test_there_is_no_start_if_it_is_unknown():
     world = await forecasting(lambda world: world.furnish(gpus=8), {}, limit=None)
 
     assert await foreseen(world, job()) == ONE
+    await world.kill()
+
+
+async def test_the_verdict_on_a_train_job_is_by_its_runtime():
+    world = World()
+    world.furnish(gpus=8)
+    world.put(RUNTIME, runtime())
+    await world.start()
+    name = RUNTIME.group, "TrainJob"
+    body = {
+        "apiVersion": f"{RUNTIME.group}/{RUNTIME.version}",
+        "kind": "TrainJob",
+        "metadata": {"name": "train", "labels": {QUEUE: "lq-cq"}},
+        "spec": train(8),
+    }
+
+    assert await foreseen(world, body, *name) == "", "no job has named the runtime yet"
+    draft = Draft({**body, "metadata": {**body["metadata"], "name": "first"}})
+    default_on_create(draft, group=name[0], kind=name[1])
+    world.create(TRAIN_JOBS, draft.object)
+    await world.pass_time(1.5 * BASES_SECONDS)
+    body["spec"]["trainer"]["numNodes"] = 3
+
+    assert await foreseen(world, body, *name) == (
+        "can never start in cq: 12 nvidia.com/gpu of h100 requested, 8 is all that it can ever have"
+    )
     await world.kill()
 
 

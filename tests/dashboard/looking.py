@@ -9,7 +9,7 @@ from policyd.dashboard.access import SESSION_SECONDS, Identity, Session
 from policyd.dashboard.app import Dashboard, SigningIn
 from policyd.dashboard.guard import Address
 from policyd.dashboard.registry import VIEWS
-from policyd.dashboard.signing_in import Links, Tokens
+from policyd.dashboard.signing_in import Links, TokenSignIn
 from policyd.kube.connection import ApiConnection
 from policyd.kube.errors import UnavailableError
 from policyd.kube.pace import Pace
@@ -51,7 +51,7 @@ class FakeApi(FakeClient):
         if answer is None:
             return await super().create(resource, body, into=into, **options)
         if self.silent:
-            raise UnavailableError("the API server does not answer")
+            raise UnavailableError("no answer from 10.0.0.1")
         return _into(into, {"status": answer(body["spec"])})
 
     def _token(self, spec):
@@ -92,7 +92,7 @@ class Looking:
         self.pace = Pace(clock=self.clock)
         self.links = Links(self.api, self.clock)
         connection = ApiConnection(server="http://127.0.0.1:1")
-        tokens = Tokens(self.api, connection, self.clock, opened=self.opened)
+        tokens = TokenSignIn(self.api, connection, self.clock, opened=self.opened)
         self.page = Dashboard(
             self.api,
             views,

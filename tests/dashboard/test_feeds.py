@@ -3,7 +3,7 @@
 import pytest
 
 from policyd.dashboard.feeds import KEPT_SECONDS, MOST_KEPT, UNUSED_SECONDS, Feeds
-from policyd.kube.errors import UnreachableError
+from policyd.kube.errors import ForbiddenError, UnreachableError
 from policyd.questions.snapshots import OF_CLUSTER
 from policyd.testing import FakeClient, FakeClock
 from tests.alloc.builders import queue
@@ -94,6 +94,23 @@ async def test_what_all_share_is_read_once_in_a_while():
         assert await feeds.shared("a", read, fresh_seconds=2) == (1, None)
     await clock.skip(2)
     assert await feeds.shared("a", read, fresh_seconds=2) == (2, None)
+
+
+@pytest.mark.anyio
+async def test_what_one_may_not_read_is_nothing_to_the_others():
+    feeds, _ = counted()
+
+    async def refused():
+        raise ForbiddenError("you may not")
+
+    async def read():
+        return "it"
+
+    for _ in range(2):
+        with pytest.raises(ForbiddenError):
+            await feeds.shared("a", refused, fresh_seconds=10)
+        assert await feeds.shared("a", read, fresh_seconds=10) == ("it", None)
+        feeds._kept.clear()
 
 
 @pytest.mark.anyio

@@ -142,7 +142,7 @@ def test_fragments_escape_as_pages_do():
         type(made_snapshot()),
     )
     view = next(each for each in VIEWS if each.path == "/pending")
-    page = rendering.Page(title="x", at="/pending", now=NOW)
+    page = rendering.PageFrame(title="x", at="/pending", now=NOW)
     model = view.build(snapshot, {"team": ATTACKS[0]}, NOW)
     found = rendering.Renderer().fragments(view, page, model)
 

@@ -4,9 +4,9 @@ import pytest
 
 from policyd.dashboard.pages.job import VIEW
 from policyd.dashboard.views.job import MOST_NODES, ReadJob, job_view
-from policyd.engine.offline.origins import FieldOrigin, ObjectOrigins
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError
+from policyd.patch.recorded import FieldOrigin, ObjectOrigins
 from policyd.snapshot.answers import WhyAnswer
 from policyd.workload.job_answer import JobAnswer, PodsOnNode
 from policyd.workload.timeline import TimelineEvent

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 from policyd.alloc.amount import UNLIMITED
 from policyd.dashboard.views.overview import (
     MOST_ROWS,
-    Bar,
     Change,
     OverviewRead,
+    QuotaBar,
     Recent,
     bar_of,
     changes_of,
@@ -65,14 +65,14 @@ def quota(nominal, used, borrowed=0, lent=0, available=0):
 @pytest.mark.parametrize(
     ("given", "bar"),
     [
-        (quota(100, 25), Bar(250, 0, 0, 1_000)),
-        (quota(100, 150, borrowed=50), Bar(667, 333, 0, 667)),
-        (quota(100, 40, lent=20), Bar(400, 0, 200, 1_000)),
-        (quota(100, 90, lent=50), Bar(900, 0, 100, 1_000)),
-        (quota(0, 0), Bar(0, 0, 0, 0)),
-        (quota(0, 8, borrowed=8), Bar(0, 1_000, 0, 0)),
-        (quota(10, 30), Bar(1_000, 0, 0, 1_000)),
-        (quota(-5, -5, borrowed=-5), Bar(0, 0, 0, 0)),
+        (quota(100, 25), QuotaBar(250, 0, 0, 1_000)),
+        (quota(100, 150, borrowed=50), QuotaBar(667, 333, 0, 667)),
+        (quota(100, 40, lent=20), QuotaBar(400, 0, 200, 1_000)),
+        (quota(100, 90, lent=50), QuotaBar(900, 0, 100, 1_000)),
+        (quota(0, 0), QuotaBar(0, 0, 0, 0)),
+        (quota(0, 8, borrowed=8), QuotaBar(0, 1_000, 0, 0)),
+        (quota(10, 30), QuotaBar(1_000, 0, 0, 1_000)),
+        (quota(-5, -5, borrowed=-5), QuotaBar(0, 0, 0, 0)),
     ],
 )
 def test_bars_fill_their_width_and_never_more(given, bar):

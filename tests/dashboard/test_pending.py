@@ -22,7 +22,14 @@ def test_jobs_come_in_the_order_of_their_queues_with_all_there_is_to_say():
     assert held.holders == (("team-b/other", "32"),)
     assert held.others == 2
     assert (first.user, first.administrator) == ("request 16", "raise the quota")
-    assert (first.waits, first.owner, first.requests) == ("1m", "ann", "0 nvidia.com/gpu, 8 cpu")
+    assert (first.waits, first.owner) == ("1m", "ann")
+
+
+def test_devices_come_before_what_else_a_job_requests():
+    lines = shown(made_queue("q", pending=2)).lines
+
+    assert (lines[0].requests, lines[0].beside) == ("8 cpu", "")
+    assert (lines[1].requests, lines[1].beside) == ("1 nvidia.com/gpu", "8 cpu")
 
 
 def test_a_forecast_has_its_interval_and_none_says_why():

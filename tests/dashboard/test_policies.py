@@ -5,7 +5,13 @@ import pytest
 
 from policyd.api.policy import BindingObject, PolicyObject
 from policyd.dashboard.pages.policies import ONE, VIEW
-from policyd.dashboard.views.policies import PAGE, Counts, ReadPolicies, policies_view, policy_view
+from policyd.dashboard.views.policies import (
+    PAGE,
+    ReadPolicies,
+    ResultCounts,
+    policies_view,
+    policy_view,
+)
 from policyd.engine.offline.report import results_in
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError
@@ -44,7 +50,7 @@ def test_counts_are_of_all_namespaces_that_are_shown():
 
     view = policies_view(read, {}, NOW)
 
-    counts = Counts(fine=5, refused=2, warned=3, noted=1, failed=4, lifted=6, admitted=7)
+    counts = ResultCounts(fine=5, refused=2, warned=3, noted=1, failed=4, lifted=6, admitted=7)
     assert view.rows[0].counts == counts
     assert counts.matched == 21
     assert [each.name for each in view.namespaces] == ["a", "b"]

@@ -6,7 +6,7 @@ import pytest
 
 from policyd.dashboard.access import MOST_OF_ONE, SESSION_SECONDS
 from policyd.dashboard.guard import Address
-from policyd.dashboard.signing_in import LINK_SECONDS, TrustedProxy
+from policyd.dashboard.signing_in import LINK_SECONDS, MOST_ASKING, SignInError, TrustedProxy
 from policyd.questions.snapshots import OF_CLUSTER, OF_NAMESPACE
 from tests.alloc.builders import queue
 from tests.dashboard.looking import HERE, Looking
@@ -117,6 +117,16 @@ def test_an_api_server_that_does_not_answer_is_a_sentence(looking):
 
     assert answer.status_code == 503
     assert "the API server does not answer" in answer.text
+    assert "10.0.0.1" not in answer.text
+
+
+@pytest.mark.anyio
+async def test_few_tokens_are_reviewed_at_a_time(looking):
+    tokens = looking.page._signing_in.tokens
+    tokens._asking = MOST_ASKING
+
+    with pytest.raises(SignInError, match="many sign in"):
+        await tokens.session("t")
 
 
 def test_tokens_are_neither_logged_nor_on_any_page(looking, caplog, capsys):
@@ -403,3 +413,14 @@ def test_there_is_nothing_else(looking, path):
 
 def test_probes_need_no_session_and_say_nothing(looking):
     assert looking.get("/healthz", host="10.0.0.1:8080").text == "ok\n"
+
+
+def test_somebody_may_type_a_namespace_that_is_not_offered(looking):
+    looking.sign_in("ann")
+    page = looking.get("/pending").text
+
+    assert '<input id="other" name="namespace"' in page
+    assert "Queues of" not in page
+    looking.grant("ann", "team-a")
+    looking.wait(30)
+    assert looking.get("/pending?namespace=team-a").status_code == 200

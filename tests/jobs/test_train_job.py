@@ -36,6 +36,32 @@ def patch(manager, **spec):
     return {"manager": manager, "trainingRuntimeSpec": {"template": {"spec": jobs}}}
 
 
+@pytest.mark.parametrize("nodes", [None, 5])
+def test_a_part_of_the_runtime_tells_what_is_requested(nodes):
+    whole = runtime(mlPolicy={"numNodes": 3, "torch": {"numProcPerNode": 8}})
+    trainer = {"numNodes": nodes, "resourcesPerNode": {"requests": {"nvidia.com/gpu": "8"}}}
+
+    part = TRAIN_JOB.made(whole)
+
+    told, known = (TRAIN_JOB.pod_sets(job(each, trainer=trainer)) for each in (part, whole))
+    assert [requested(each) for each in told] == [requested(each) for each in known]
+    assert "command" not in str(part)
+    assert "torch:1" not in str(part)
+
+
+def requested(pod_set):
+    containers = pod_set.template.spec.containers
+    return pod_set.name, pod_set.count, [(each.name, each.resources) for each in containers]
+
+
+def test_a_runtime_that_is_none_is_reported():
+    odd = {"spec": {"template": {"spec": {"replicatedJobs": [{"name": 3, "replicas": "x"}]}}}}
+
+    with pytest.raises(msgspec.ValidationError):
+        TRAIN_JOB.made(odd)
+    assert TRAIN_JOB.pod_sets(job(TRAIN_JOB.made({"spec": None}))) == ()
+
+
 @pytest.mark.parametrize(
     ("found", "trainer", "counts"),
     [

@@ -11,6 +11,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +31,8 @@ from tests.scenarios.clusters import (
     webhooks_command,
 )
 
-LOAD_SECONDS = 30.0
+MOST_SECONDS = 100.0
+"""Of load: it ends as soon as every query has data, which on an idle machine is soon."""
 RATE = "30s"
 WITHOUT_POLICYD = ("PolicydWebhooksDown", "PolicydLeaderMissing")
 """Alerts that begin when both processes have ended."""
@@ -73,11 +75,15 @@ def stage(folder: Path) -> Iterator[Stage]:
         for process in processes:
             process.start()
             stack.callback(process.stop)
-        eventually(
-            lambda: webhooks_are_ready(api, processes), within=60, what="the webhooks answer"
-        )
+        eventually(lambda: webhooks_are_ready(api, processes), within=120, what="they answer")
         prometheus = stack.enter_context(scraping(folder, ports))
         yield Stage(api, prometheus, ports, accounts.port, processes)
+
+
+def all_have_data(prometheus: Prometheus) -> bool:
+    """Tell whether every query has data."""
+    wanted = (plain(query.expression, interval=RATE) for query in queries())
+    return all(prometheus.numbers(expression) for expression in wanted)
 
 
 def findings(prometheus: Prometheus) -> Iterator[str]:
@@ -136,9 +142,9 @@ def main() -> int:
         with stage(folder) as (api, prometheus, ports, webhooks_port, processes):
             print(f"{time.monotonic() - began:.0f} s: policyd and Prometheus run")
             load.policies(api)
-            load.run(api, webhooks_port, seconds=LOAD_SECONDS)
+            enough = partial(all_have_data, prometheus)
+            load.run(api, webhooks_port, enough=enough, most_seconds=MOST_SECONDS)
             print(f"{time.monotonic() - began:.0f} s: the load is over")
-            time.sleep(5)
             wrong = [*findings(prometheus), *exposed_badly(ports, binaries)]
             for process in processes:
                 process.stop()

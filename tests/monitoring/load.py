@@ -7,6 +7,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from typing import Any
 
 from policyd.api.kueue.names import API_VERSION
@@ -18,6 +19,7 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"
 PREEMPTION = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
 DEEP = 2_000
+ASKED_EVERY = 5
 
 
 def prepare(api: Api) -> None:
@@ -48,15 +50,16 @@ def policies(api: Api) -> None:
         api.create({**kind, "metadata": metadata, "spec": whole})
 
 
-def run(api: Api, webhooks_port: int, *, seconds: float) -> None:
+def run(api: Api, webhooks_port: int, *, enough: Callable[[], bool], most_seconds: float) -> None:
     """Let jobs come, run, wait and be preempted, and requests be refused and fail.
 
     Args:
         api: The API server.
         webhooks_port: Where reviews are answered, to send some that are none.
-        seconds: How long.
+        enough: Asked now and then whether it may end.
+        most_seconds: When it ends in any case.
     """
-    until, number = time.monotonic() + seconds, 0
+    until, number = time.monotonic() + most_seconds, 0
     _create(api, _gang("gang", gpus=8, pods=2, run_for="3600s"))
     for team in demo.TEAMS:
         _create(api, _job(f"long-{team}", team, priority="research", run_for="3600s"))
@@ -74,6 +77,8 @@ def run(api: Api, webhooks_port: int, *, seconds: float) -> None:
         _no_verdict(webhooks_port)
         _no_handshake(webhooks_port)
         time.sleep(1.0)
+        if number % ASKED_EVERY == 0 and enough():
+            return
 
 
 def _create(api: Api, item: dict[str, Any]) -> None:

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from jsonschema import Draft7Validator
 
+from tests.charts.release import CHART
+from tests.docs.pages import blocks
 from tests.monitoring.dashboards import FOLDER, SHORTHANDS, documents, plain, queries
 from tests.monitoring.expressions import exposed, unknown
 from tests.monitoring.prometheus import RULES, RULES_TEST
@@ -108,3 +111,16 @@ def test_buckets_counts_and_sums_of_histograms_are_exposed():
     assert "le" not in exposed()["kueue_admission_wait_time_seconds_bucket"]
     assert "kueue_admission_wait_time_seconds" not in exposed()
     assert exposed()["policyd_leading"] == frozenset()
+
+
+def test_the_guides_values_are_values_of_the_chart():
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    examples = [
+        block
+        for block in blocks(DOCS / "guides" / "monitor.md")
+        if block.remark != "prometheus.yml"
+    ]
+
+    assert len(examples) == 2
+    for block in examples:
+        assert list(Draft7Validator(schema).iter_errors(yaml.safe_load(block.text))) == []

@@ -1,10 +1,14 @@
 """The alert rules, tested by promtool, where it is at hand: `make monitoring` gets it."""
 
+import subprocess
+
 import pytest
 
+from tests.docs.pages import PROJECT, blocks
 from tests.monitoring.prometheus import check_rules, lint, where
 
 FOLDER = where()
+DOCS = PROJECT / "docs"
 pytestmark = pytest.mark.skipif(
     not (FOLDER / "promtool").exists(), reason="promtool is not at hand: run `make monitoring`"
 )
@@ -33,3 +37,17 @@ def test_promtool_finds_a_name_that_breaks_conventions():
 
     assert lint(text, FOLDER)
     assert lint(text.replace("_count", ""), FOLDER) == []
+
+
+def test_prometheus_takes_the_guides_configuration(tmp_path):
+    (given,) = [
+        block
+        for block in blocks(DOCS / "guides" / "monitor.md")
+        if block.remark == "prometheus.yml"
+    ]
+    file = tmp_path / "prometheus.yml"
+    file.write_text(given.text)
+
+    done = subprocess.run([FOLDER / "promtool", "check", "config", file], check=False)
+
+    assert done.returncode == 0

@@ -7,7 +7,7 @@ from policyd.kube.errors import ForbiddenError, UnavailableError
 from policyd.questions.trying import (
     MOST_DOCUMENTS,
     MOST_TEXT,
-    Change,
+    QueueChange,
     TryError,
     changed_queues,
     manifests_in,
@@ -103,7 +103,9 @@ async def test_a_job_without_a_namespace_is_not_sent():
 
 
 async def test_queues_are_compared():
-    change = Change(submitted=(job(priority="x"),), deleted=("workload/ns/first",), namespace="ns")
+    change = QueueChange(
+        submitted=(job(priority="x"),), deleted=("workload/ns/first",), namespace="ns"
+    )
 
     found = await changed_queues(BUSY, change)
 
@@ -114,7 +116,7 @@ async def test_queues_are_compared():
 
 
 async def test_a_quota_is_changed():
-    change = Change(applied=(cluster_queue(gpus=16),), until="24h", assume="1h")
+    change = QueueChange(applied=(cluster_queue(gpus=16),), until="24h", assume="1h")
 
     found = await changed_queues(BUSY, change)
 
@@ -133,7 +135,7 @@ async def test_a_quota_is_changed():
 )
 async def test_a_change_that_is_not_possible_is_a_sentence(change, said):
     with pytest.raises(TryError) as raised:
-        await changed_queues(BUSY, Change(**change))
+        await changed_queues(BUSY, QueueChange(**change))
 
     assert said in str(raised.value)
     assert "Traceback" not in f"{raised.value}{raised.value.hint}"
@@ -141,4 +143,4 @@ async def test_a_change_that_is_not_possible_is_a_sentence(change, said):
 
 async def test_a_simulation_that_takes_too_long_is_ended():
     with pytest.raises(TryError, match="not simulated within 0 seconds"):
-        await changed_queues(BUSY, Change(deleted=("workload/ns/first",)), within=0.05)
+        await changed_queues(BUSY, QueueChange(deleted=("workload/ns/first",)), within=0.05)

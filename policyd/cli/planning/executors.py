@@ -1,24 +1,24 @@
-"""Where the scenarios of a sweep are simulated: here, in processes, or on a Ray cluster.
+"""Where scenarios are simulated: here, in processes, or on a Ray cluster.
 
-The results are the same in each, and come in the order of the scenarios.
+The results are the same in each, and come in the order of the scenarios. They are those of a sweep,
+or of forecasts that are made of a trace.
 """
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from multiprocessing import get_context
 from socket import create_connection
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from policyd.cli.formats.progress import progress
 from policyd.cli.planning.extras import extra
-from policyd.cli.planning.sweeps import Sweep, simulated
 from policyd.config import without_usage_statistics
 from policyd.errors import PolicydError, system_reason
-from policyd.simulate.trace_runs import TraceFigures
 
 _REACH_SECONDS: Final = 5.0
 
@@ -26,23 +26,42 @@ RETRIES: Final = 5
 """How often Ray simulates a scenario again whose worker was lost."""
 
 
-def run_here(sweep: Sweep, workers: int) -> list[TraceFigures]:
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenarios(Generic[S, T]):
+    """Scenarios that are simulated apart from each other.
+
+    Attributes:
+        shared: What all of them need; it is sent to each process once.
+        count: How many they are.
+        simulate: Simulates one, given that and its number; a function of a module.
+    """
+
+    shared: S
+    count: int
+    simulate: Callable[[S, int], T]
+
+
+def run_here(scenarios: Scenarios[S, T], workers: int) -> list[T]:
     """Simulate all scenarios in this process, or in several.
 
     Args:
-        sweep: The scenarios.
+        scenarios: The scenarios.
         workers: How many processes; with 1, it is this one.
 
     Raises:
         PolicydError: If a process was killed.
     """
-    numbers = range(len(sweep.scenarios))
+    numbers = range(scenarios.count)
     if workers <= 1 or len(numbers) <= 1:
-        each = (simulated(sweep, number) for number in numbers)
+        each = (scenarios.simulate(scenarios.shared, number) for number in numbers)
         return list(progress(each, "simulating", len(numbers)))
     try:
         with ProcessPoolExecutor(
-            min(workers, len(numbers)), get_context("spawn"), _begin, (sweep,)
+            min(workers, len(numbers)), get_context("spawn"), _begin, (scenarios,)
         ) as pool:
             return _in_order({pool.submit(_simulated, number): number for number in numbers})
     except BrokenProcessPool as error:
@@ -57,30 +76,31 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def _in_order(pending: dict[Any, int]) -> list[TraceFigures]:
-    found: dict[int, TraceFigures] = {}
+def _in_order(pending: dict[Any, int]) -> list[Any]:
+    found: dict[int, Any] = {}
     for done in progress(as_completed(pending), "simulating", len(pending)):
         found[pending[done]] = done.result()
     return [found[number] for number in range(len(pending))]
 
 
-_SWEEP: list[Sweep] = []
-"""The sweep of a process: it is sent once, and not with each scenario."""
+_SCENARIOS: list[Scenarios[Any, Any]] = []
+"""Those of a process: they are sent once, and not with each number."""
 
 
-def _begin(sweep: Sweep) -> None:
-    _SWEEP[:] = [sweep]
+def _begin(scenarios: Scenarios[Any, Any]) -> None:
+    _SCENARIOS[:] = [scenarios]
 
 
-def _simulated(number: int) -> TraceFigures:
-    return simulated(_SWEEP[0], number)
+def _simulated(number: int) -> Any:  # noqa: ANN401 - of any scenarios
+    (scenarios,) = _SCENARIOS
+    return scenarios.simulate(scenarios.shared, number)
 
 
-def run_on_ray(sweep: Sweep, address: str) -> list[TraceFigures]:
+def run_on_ray(scenarios: Scenarios[S, T], address: str) -> list[T]:
     """Simulate all scenarios on a Ray cluster; one whose worker is lost is simulated again.
 
     Args:
-        sweep: The scenarios; they are put into the object store once.
+        scenarios: What they share is put into the object store once.
         address: Of the cluster, such as `10.0.0.1:6379` or `ray://10.0.0.1:10001`.
 
     Raises:
@@ -90,7 +110,7 @@ def run_on_ray(sweep: Sweep, address: str) -> list[TraceFigures]:
     ray = extra("ray", "ray", "sweeps on Ray")
     _reach(address)
     with redirect_stdout(sys.stderr):  # where Ray's threads print what happens to workers
-        return _with_ray(ray, sweep, address)
+        return _with_ray(ray, scenarios, address)
 
 
 def _reach(address: str) -> None:
@@ -110,13 +130,13 @@ def _reach(address: str) -> None:
         ) from error
 
 
-def _with_ray(ray: Any, sweep: Sweep, address: str) -> list[TraceFigures]:  # noqa: ANN401
+def _with_ray(ray: Any, scenarios: Scenarios[S, T], address: str) -> list[T]:  # noqa: ANN401
     try:
         ray.init(address=address, log_to_driver=False, logging_level="error")
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise PolicydError(f"cannot use the Ray cluster `{address}`: {error}") from error
     try:
-        return list(_on_ray(ray, sweep))
+        return list(_on_ray(ray, scenarios))
     except ray.exceptions.RayError as error:
         reason = str(error).strip().splitlines()[0]
         raise PolicydError(f"a scenario failed on the Ray cluster: {reason}") from error
@@ -124,10 +144,10 @@ def _with_ray(ray: Any, sweep: Sweep, address: str) -> list[TraceFigures]:  # no
         ray.shutdown()
 
 
-def _on_ray(ray: Any, sweep: Sweep) -> Iterator[TraceFigures]:  # noqa: ANN401 - no types
-    shared = ray.put(sweep)
-    task = ray.remote(num_cpus=1, max_retries=RETRIES)(simulated)
-    numbers = range(len(sweep.scenarios))
+def _on_ray(ray: Any, scenarios: Scenarios[S, T]) -> Iterator[T]:  # noqa: ANN401 - no types
+    shared = ray.put(scenarios.shared)
+    task = ray.remote(num_cpus=1, max_retries=RETRIES)(scenarios.simulate)
+    numbers = range(scenarios.count)
     pending = [task.remote(shared, number) for number in numbers]
     waiting = list(pending)
 

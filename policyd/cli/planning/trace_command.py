@@ -12,9 +12,9 @@ from policyd.cli.formats.scenarios import scenario_objects
 from policyd.cli.formats.times import read_duration
 from policyd.cli.options import together
 from policyd.cli.planning.charts import Chart
-from policyd.cli.planning.executors import cores, run_here, run_on_ray
+from policyd.cli.planning.executors import Scenarios, cores, run_here, run_on_ray
 from policyd.cli.planning.optimum import Certificate, Optimum
-from policyd.cli.planning.sweeps import read_sweep, show_sweep, sweep_json
+from policyd.cli.planning.sweeps import read_sweep, show_sweep, simulated, sweep_json
 from policyd.cli.planning.trace_files import TraceFormat, read_trace
 from policyd.cli.planning.trace_simulation import Conditions, TraceSimulation
 from policyd.cli.planning.trace_tables import gantt_lines, run_json, show_figures
@@ -200,10 +200,11 @@ def _sweep(
     given = any((file, options["gpus"], options["nodes"]))
     objects = cluster_objects(file, options, jobs) if given else None
     sweep = read_sweep(sweep_file, jobs, objects, conditions)
+    scenarios = Scenarios(sweep, len(sweep.scenarios), simulated)
     if options["ray"]:
-        found = run_on_ray(sweep, options["ray"])
+        found = run_on_ray(scenarios, options["ray"])
     else:
-        found = run_here(sweep, options["workers"] or cores())
+        found = run_here(scenarios, options["workers"] or cores())
     if output == "json":
         click.echo(json.dumps(sweep_json(sweep, found), indent=2))
     else:

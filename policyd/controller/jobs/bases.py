@@ -7,7 +7,7 @@ import structlog
 from policyd.api.meta import Json
 from policyd.controller.watch.mirrors import job_resource
 from policyd.controller.writes import Writes
-from policyd.jobs.base import Basis, J, JobKind, JobObject, SizeError
+from policyd.jobs.base import Basis, J, JobKind, SizeError
 from policyd.kube.errors import NotFoundError
 from policyd.kube.resources import Resource
 
@@ -28,7 +28,7 @@ async def on_basis(kind: JobKind[J], job: J, writes: Writes) -> J | None:
     basis = kind.basis(job)
     if basis is None:
         return job
-    found = await _read(basis, job, writes)
+    found = await read_basis(basis, job.metadata.namespace, writes)
     if found is None:
         message = f'{basis.kind} "{basis.name}" not found'
         writes.record(
@@ -51,7 +51,9 @@ async def as_it_runs(kind: JobKind[J], job: J, writes: Writes) -> J | None:
     """
     assert kind.elastic is not None, "this job may grow"
     basis = kind.elastic.sized_by(job)
-    found = None if basis is None else await _read(basis, job, writes)
+    found = None
+    if basis is not None:
+        found = await read_basis(basis, job.metadata.namespace, writes)
     if found is None:
         return job
     try:
@@ -62,13 +64,18 @@ async def as_it_runs(kind: JobKind[J], job: J, writes: Writes) -> J | None:
         return None
 
 
-async def _read(basis: Basis, job: JobObject, writes: Writes) -> Json | None:
+async def read_basis(basis: Basis, namespace: str, writes: Writes) -> Json | None:
+    """Return an object that jobs of a namespace are made from; None if it does not exist.
+
+    Raises:
+        ApiError: If the API server cannot be asked.
+    """
     resource = Resource(
         basis.group, basis.version, basis.plural, basis.kind, namespaced=basis.namespaced
     )
     try:
         return await writes.client.get(
-            resource, basis.name, namespace=job.metadata.namespace, into=dict[str, Any]
+            resource, basis.name, namespace=namespace, into=dict[str, Any]
         )
     except NotFoundError:
         return None

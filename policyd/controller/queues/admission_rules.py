@@ -34,6 +34,7 @@ def rules_of(cache: Cache) -> QueueRules:
         limits={name: cache.request_rules(name).limits for name in sorted(limited)},
         overheads=rules.overheads,
         resources=rules.resources,
+        bases=cache.newcomers.bases,
     )
 
 

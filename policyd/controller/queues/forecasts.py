@@ -188,13 +188,13 @@ class Forecasts:
         probes: tuple[KnownJob, ...] = ()
         if probing:
             probes = yield from self._probes([each.workload for each in jobs], orders, now)
-        core = yield from emptied(state, Optimizer)
+        core = (yield from emptied(state, Optimizer)) if waiting else None
         behind = [ticket.workload for order in orders for ticket in order[most:]]
         return QueuesNow(
             now=now,
             jobs=jobs,
             queues=coarse,
-            make_state=lambda: core,
+            make_state=None if core is None else lambda: core,
             behind=behind,
             probes=probes,
             plain=plain,

@@ -4,17 +4,17 @@ from typing import Any, Final, NamedTuple
 
 from policyd.api.admission import UserInfo
 from policyd.api.meta import Json
-from policyd.dashboard.view import PageRequest, View
+from policyd.dashboard.view import PageRequest, PageView
 from policyd.dashboard.views.job import ReadJob, job_view
-from policyd.engine.offline.origins import ObjectOrigins
 from policyd.errors import PolicydError
 from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
+from policyd.patch.recorded import ObjectOrigins
 from policyd.questions import snapshots
 from policyd.questions.core_events import CoreEvent
 from policyd.questions.event_lines import events_about
 from policyd.questions.job import job_answer
-from policyd.questions.policies import Asked, cluster_policies, field_origins, namespace_of
+from policyd.questions.policies import cluster_policies
 from policyd.questions.snapshots import NoSnapshotsError
 from policyd.questions.unqueued_jobs import JOBS, POD_GROUP, AskedJob, JobNotFoundError, kind_of
 from policyd.snapshot.values import QueueSnapshot
@@ -107,12 +107,19 @@ async def _origins(reader: Reader, subject: AskedJob, unknown: _Unknown) -> Obje
         policies = await cluster_policies(reader)
     except PolicydError as error:
         unknown.note("which policy set a field", error)
+    # Imported only here: the engine takes memory that no other view needs.
+    from policyd.questions.policy_decisions import (  # noqa: PLC0415
+        Asked,
+        field_origins,
+        namespace_of,
+    )
+
     about: dict[str, Any] = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
     namespace = await namespace_of(reader, subject.namespace)
     return await field_origins(policies, Asked(about, namespace, _UNKNOWN_USER))
 
 
-VIEW: Final = View(
+VIEW: Final = PageView(
     path="/jobs/{namespace}/{kind}/{name}",
     title="Job",
     template="job.html",

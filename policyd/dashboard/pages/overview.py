@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import Final
 
-from policyd.dashboard.access import Permission
-from policyd.dashboard.view import PageRequest, View
+from policyd.dashboard.access import AskedRight
+from policyd.dashboard.view import PageRequest, PageView
 from policyd.dashboard.views.overview import (
     Change,
     ChangeKind,
@@ -104,12 +104,12 @@ def _change(event: CoreEvent, jobs: Mapping[str, str]) -> Change:
     )
 
 
-VIEW: Final = View(
+VIEW: Final = PageView(
     path="/",
     title="Overview",
     template="overview.html",
     read=_read,
     build=overview,
     live=("figures", "attention", "tree", "changes"),
-    rights={"events": lambda scope: Permission("list", "", "events", scope)},
+    rights={"events": lambda scope: AskedRight("list", "", "events", scope)},
 )

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from policyd.dashboard.view import PageRequest, View
+from policyd.dashboard.view import PageRequest, PageView
 from policyd.dashboard.views.pending import pending
 from policyd.snapshot.values import QueueSnapshot
 
@@ -11,7 +11,7 @@ async def _read(request: PageRequest) -> QueueSnapshot:
     return await request.snapshot()
 
 
-VIEW: Final = View(
+VIEW: Final = PageView(
     path="/pending",
     title="Pending",
     template="pending.html",

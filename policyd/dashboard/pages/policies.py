@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from policyd.dashboard.view import MOST_CHARACTERS, PageRequest, View
+from policyd.dashboard.view import MOST_CHARACTERS, PageRequest, PageView
 from policyd.dashboard.views.policies import ReadPolicies, known, policies_view, policy_view
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.questions.policies import TooManyPoliciesError, cluster_policies
@@ -38,7 +38,7 @@ async def _read_one(request: PageRequest) -> ReadPolicies:
     return read
 
 
-VIEW: Final = View(
+VIEW: Final = PageView(
     path="/policies",
     title="Policies",
     template="policies.html",
@@ -47,7 +47,7 @@ VIEW: Final = View(
     live=("attention", "list"),
     shared=False,
 )
-ONE: Final = View(
+ONE: Final = PageView(
     path="/policies/{name}",
     title="Policy",
     template="policy.html",

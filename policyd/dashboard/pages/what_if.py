@@ -6,15 +6,14 @@ from typing import Final
 
 from policyd.api.admission import UserInfo
 from policyd.api.meta import Json
-from policyd.dashboard.view import PageRequest, View
+from policyd.dashboard.view import PageRequest, PageView
 from policyd.dashboard.views.what_if import ReadTry, ReadVerdict, TryForm, form_of, what_if_view
 from policyd.errors import PolicydError
 from policyd.kube.client import Client
-from policyd.questions.policies import Asked, ClusterPolicies, cluster_policies, field_origins
-from policyd.questions.policies import namespace_of as stored_namespace
+from policyd.questions.policies import ClusterPolicies, cluster_policies
 from policyd.questions.queue_objects import queue_objects
 from policyd.questions.trying import (
-    Change,
+    QueueChange,
     TriedChange,
     TriedObject,
     TryError,
@@ -79,7 +78,7 @@ async def _answer(request: PageRequest, form: TryForm) -> ReadTry:
 
 def _change(
     form: TryForm, given: Sequence[Json], results: Sequence[TriedObject], namespace: str
-) -> Change | None:
+) -> QueueChange | None:
     """Return the change of the queues; None if nothing changes for them."""
     jobs = {resource.api_version + kind for kind, resource in JOBS.items()}
     submitted = [
@@ -90,7 +89,7 @@ def _change(
     applied = tuple(given) if form.mode == "apply" else ()
     if not submitted and not applied and not form.deleted and not form.lost_nodes:
         return None
-    return Change(
+    return QueueChange(
         submitted=tuple(map(_plain, submitted)),
         applied=applied,
         deleted=form.deleted,
@@ -106,7 +105,7 @@ def _plain(stored: dict[str, Json]) -> Json:
     return {**stored, "metadata": metadata}
 
 
-async def _tried(client: Client, change: Change, notes: list[str]) -> TriedChange:
+async def _tried(client: Client, change: QueueChange, notes: list[str]) -> TriedChange:
     try:
         async with asyncio.timeout(READING_SECONDS):
             objects = await queue_objects(client, notes.append)
@@ -119,6 +118,13 @@ async def _verdicts(
     request: PageRequest, results: Sequence[TriedObject]
 ) -> tuple[ReadVerdict, ...]:
     """Return what becomes of objects, with what policies set in them."""
+    # Imported only here: the engine takes memory that no other view needs.
+    from policyd.questions.policy_decisions import (  # noqa: PLC0415
+        Asked,
+        field_origins,
+        namespace_of,
+    )
+
     policies: ClusterPolicies | None = None
     if any(each.stored for each in results):
         try:
@@ -133,7 +139,7 @@ async def _verdicts(
         origins = None
         if each.stored is not None:
             within = str((each.stored.get("metadata") or {}).get("namespace") or "")
-            namespace = await stored_namespace(request.client, within) if within else None
+            namespace = await namespace_of(request.client, within) if within else None
             origins = await field_origins(policies, Asked(each.stored, namespace, user))
         found.append(ReadVerdict(each.sent, each.refusal, each.warnings, origins))
     return tuple(found)
@@ -143,7 +149,7 @@ async def _read(request: PageRequest) -> ReadTry:
     return ReadTry(form_of(request.query))
 
 
-VIEW: Final = View(
+VIEW: Final = PageView(
     path="/what-if",
     title="What if",
     template="what-if.html",

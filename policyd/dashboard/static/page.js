@@ -4,6 +4,7 @@
 (() => {
   for (const field of document.querySelectorAll("[data-submits]")) {
     field.addEventListener("change", () => field.form.submit());
+    for (const button of field.form.querySelectorAll("button")) button.hidden = true;
   }
   const address = document.body.dataset.live;
   const state = document.getElementById("live-state");

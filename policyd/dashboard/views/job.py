@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from policyd.engine.offline.origins import FieldOrigin, ObjectOrigins
 from policyd.patch.operations import steps
+from policyd.patch.recorded import FieldOrigin, ObjectOrigins
 from policyd.snapshot.starting import start_sentence
 from policyd.status.ages import age, duration, seconds_of
 from policyd.status.quantities import amounts_text
 from policyd.workload.job_answer import JobAnswer
 from policyd.workload.records import ConditionRecord, PodSetRecord
-from policyd.workload.timeline import Moment, Step, TimelineEvent, timeline
+from policyd.workload.timeline import Step, TimelineEvent, TimelineMoment, timeline
 
 MOST_NODES: Final = 100
 """Nodes that are listed; the others are counted."""
@@ -112,7 +112,7 @@ class FieldRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobView:
+class JobPage:
     """What the view shows."""
 
     kind: str
@@ -134,13 +134,13 @@ class JobView:
     placed: bool
 
 
-def job_view(read: ReadJob, query: Mapping[str, str], now: float) -> JobView:
+def job_view(read: ReadJob, query: Mapping[str, str], now: float) -> JobPage:
     """Return what the view shows of a job."""
     del query
     answer, why = read.answer, read.answer.why
     pods = None if answer.pods is None else [*_pods(answer)]
     origins = read.origins
-    return JobView(
+    return JobPage(
         kind=why.kind,
         namespace=why.namespace,
         name=why.name,
@@ -218,7 +218,7 @@ def _rows(read: ReadJob) -> Iterator[TimelineRow]:
         )
 
 
-def _message(moment: Moment, preemptor: str) -> str:
+def _message(moment: TimelineMoment, preemptor: str) -> str:
     named = moment.reason == "Preempted" and preemptor
     return f"{moment.message} (for {preemptor})" if named else moment.message
 

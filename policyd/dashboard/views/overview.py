@@ -20,6 +20,8 @@ from policyd.snapshot.values import (
 MOST_ROWS: Final = 400
 """Rows of the tree: more would be no overview."""
 MOST_ATTENTION: Final = 12
+MOST_OF_A_KIND: Final = 3
+"""Queues that need attention for the same reason, of those that are named."""
 MOST_CHANGES: Final = 40
 HOUR: Final = 3_600.0
 STARVES_SECONDS: Final = 3_600.0
@@ -73,7 +75,7 @@ class OverviewRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class QuotaBar:
     """A bar, in parts of a thousand of its width; its width is the quota, or the use if larger.
 
     Attributes:
@@ -118,7 +120,7 @@ class TreeRow:
     running: int | None
     waiting: int | None
     oldest: str
-    bar: Bar
+    bar: QuotaBar
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,34 +263,43 @@ def _row(
     )
 
 
-def bar_of(quota: QuotaUse) -> Bar:
+def bar_of(quota: QuotaUse) -> QuotaBar:
     """Return the bar of a quota."""
     borrowed = max(0, min(quota.borrowed, quota.used))
     own = max(0, quota.used - borrowed)
     whole = max(quota.nominal, own) + borrowed
     if whole <= 0:
-        return Bar(0, 0, 0, 0)
+        return QuotaBar(0, 0, 0, 0)
 
     def part(amount: int) -> int:
         return round(1_000 * amount / whole)
 
     lent = max(0, min(quota.lent, quota.nominal - own))
-    return Bar(
+    return QuotaBar(
         own=part(own), borrowed=part(borrowed), lent=part(lent), nominal=part(whole - borrowed)
     )
 
 
 def _attention(snapshot: QueueSnapshot, now: float) -> Iterator[Attention]:
     queues = snapshot.cluster_queues
-    for queue in queues:
-        if not queue.active:
-            yield _inactive(queue)
-    for queue in queues:
-        yield from _overdrawn(queue)
-    for queue in queues:
-        yield from _never(queue)
+    yield from _first(_inactive(queue) for queue in queues if not queue.active)
+    yield from _first(each for queue in queues for each in _overdrawn(queue))
+    yield from _first(each for queue in queues for each in _never(queue))
     starving = [each for queue in queues if (each := _starving(queue, now)) is not None]
-    yield from (attention for _, attention in sorted(starving, key=lambda pair: pair[0]))
+    longest = sorted(starving, key=lambda pair: pair[0])
+    yield from _first(attention for _, attention in longest)
+
+
+def _first(found: Iterable[Attention]) -> Iterator[Attention]:
+    """Yield the first of a kind, and how many more there are."""
+    whole = list(found)
+    yield from whole[:MOST_OF_A_KIND]
+    more = len(whole) - MOST_OF_A_KIND
+    if more > 0:
+        text = (
+            f"{more} more queue is like that" if more == 1 else f"{more} more queues are like that"
+        )
+        yield Attention(whole[0].kind, text)
 
 
 def _inactive(queue: ClusterQueueUse) -> Attention:

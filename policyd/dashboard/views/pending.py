@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from policyd.dashboard.views.wording import amounts, coarse, start
+from policyd.dashboard.views.wording import coarse, devices_apart, start
 from policyd.snapshot.answers import WhyAnswer, local_queue_of, origin_of, why_pending
 from policyd.snapshot.reading import FoundPending
 from policyd.snapshot.values import ClusterQueueUse, Lacking, PendingRow, QueueSnapshot
@@ -27,7 +27,7 @@ SIZES: Final[Mapping[str, tuple[int, int]]] = {
 ORDERS: Final = ("place", "start")
 
 
-class Filters(NamedTuple):
+class PendingFilters(NamedTuple):
     """What is to be shown; "" for all."""
 
     team: str = ""
@@ -38,7 +38,7 @@ class Filters(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LackedQuota:
     """Quota that a workload lacks.
 
     Attributes:
@@ -53,7 +53,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingLine:
+class PendingJobLine:
     """A pending workload; "" for what the reader may not know.
 
     Attributes:
@@ -62,6 +62,8 @@ class PendingLine:
         name: Of the job; "" if it is not named.
         called: What it is called in the table.
         ahead: How many are before it in its ClusterQueue.
+        requests: Devices that it requests, or all, if it requests no devices.
+        beside: What it requests besides devices.
         start: The median of the forecast.
         interval: The interval that holds nine starts of ten, or why there is none.
         reason: A word.
@@ -81,19 +83,20 @@ class PendingLine:
     priority: int
     owner: str
     requests: str
+    beside: str
     waits: str
     start: str
     interval: str
     reason: str
     message: str
     behind: str
-    missing: tuple[Held, ...]
+    missing: tuple[LackedQuota, ...]
     user: str
     administrator: str
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingJobs:
     """What the view shows.
 
     Attributes:
@@ -104,7 +107,7 @@ class Pending:
         pages: How many there are, at least 1.
     """
 
-    filters: Filters
+    filters: PendingFilters
     teams: tuple[str, ...]
     queues: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -114,18 +117,18 @@ class Pending:
     first: int
     page: int
     pages: int
-    lines: tuple[PendingLine, ...]
+    lines: tuple[PendingJobLine, ...]
 
 
-def pending(snapshot: QueueSnapshot, query: Mapping[str, str], now: float) -> Pending:
+def pending(snapshot: QueueSnapshot, query: Mapping[str, str], now: float) -> PendingJobs:
     """Return what the view shows.
 
     Args:
         snapshot: The queues.
-        query: `team`, `queue`, `kind`, `size` and `order`, as `Filters` has them, and `page`.
+        query: What `PendingFilters` has, and `page`, the number of the page.
         now: Seconds since the epoch.
     """
-    filters = Filters(*(query.get(name, "").strip() for name in Filters._fields))
+    filters = PendingFilters(*(query.get(name, "").strip() for name in PendingFilters._fields))
     matching = list(_matching(snapshot, filters))
     if filters.order == "start":
         matching.sort(key=_start_of)
@@ -134,7 +137,7 @@ def pending(snapshot: QueueSnapshot, query: Mapping[str, str], now: float) -> Pe
     page = min(pages, max(1, int(given[:6]) if given.isascii() and given.isdecimal() else 1))
     first = (page - 1) * ROWS
     teams, queues, kinds = _choices(snapshot)
-    return Pending(
+    return PendingJobs(
         filters=filters,
         teams=teams,
         queues=queues,
@@ -162,7 +165,7 @@ def _choices(snapshot: QueueSnapshot) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(sorted(each - {""})[:MOST_CHOICES]) for each in found)
 
 
-def _matching(snapshot: QueueSnapshot, filters: Filters) -> Iterator[FoundPending]:
+def _matching(snapshot: QueueSnapshot, filters: PendingFilters) -> Iterator[FoundPending]:
     least, most = SIZES.get(filters.size, (0, 1 << 62))
     for queue in snapshot.cluster_queues:
         sizes = [_devices(each) for each in queue.requests]
@@ -194,13 +197,14 @@ def _start_of(found: FoundPending) -> tuple[bool, int]:
     return start_ is None or not start_.median, 0 if start_ is None else start_.median
 
 
-def _line(found: FoundPending, now: float) -> PendingLine:
+def _line(found: FoundPending, now: float) -> PendingJobLine:
     row, queue = found.row, found.queue
     namespace, _, workload = row.key.partition("/")
     kind, _, name = (row.job or (f"Workload/{workload}" if workload else "")).partition("/")
     answer = why_pending(found, kind, namespace, name)
     median, interval = start(answer.forecast, now)
-    return PendingLine(
+    devices, beside = devices_apart(answer.requests)
+    return PendingJobLine(
         id=_id(queue, found, workload),
         namespace=namespace,
         kind=kind,
@@ -211,7 +215,8 @@ def _line(found: FoundPending, now: float) -> PendingLine:
         ahead=found.place,
         priority=row.priority,
         owner=origin_of(queue, row).owner,
-        requests=amounts(answer.requests),
+        requests=devices or beside,
+        beside=beside if devices else "",
         waits=coarse(now - row.since) if row.since else "-",
         start=median,
         interval=interval,
@@ -229,12 +234,12 @@ def _id(queue: ClusterQueueUse, found: FoundPending, workload: str) -> str:
     return f"w-{key.replace('/', '.')}"
 
 
-def _held(answer: WhyAnswer) -> Iterator[Held]:
+def _held(answer: WhyAnswer) -> Iterator[LackedQuota]:
     for each in answer.missing:
         holders = tuple(
             (holder.name, format_amount(each.resource, holder.amount)) for holder in each.holders
         )
-        yield Held(_lack(each), holders, each.others)
+        yield LackedQuota(_lack(each), holders, each.others)
 
 
 def _lack(lacking: Lacking) -> str:

@@ -63,7 +63,7 @@ class _Spec(Wire, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ResultCounts:
     """What reports say of a policy, or of a namespace.
 
     Attributes:
@@ -117,7 +117,7 @@ class PolicyRow:
     in_force: str = ""
     rollout: tuple[str, ...] = ()
     shadow_of: str = ""
-    counts: Counts | None = None
+    counts: ResultCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class NamespaceRow:
     """The results of a namespace."""
 
     name: str
-    counts: Counts
+    counts: ResultCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class PoliciesView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyView:
+class OnePolicyView:
     """What the view of one policy shows."""
 
     row: PolicyRow
@@ -203,17 +203,15 @@ def policies_view(read: ReadPolicies, query: Mapping[str, str], now: float) -> P
     )
 
 
-def policy_view(read: ReadPolicies, query: Mapping[str, str], now: float) -> PolicyView:
+def policy_view(read: ReadPolicies, query: Mapping[str, str], now: float) -> OnePolicyView:
     """Return what is shown of one policy, which the cluster or a report has."""
     del query, now
     rows = _rows(read)
     row = rows[read.name]
     pairs = _pairs(rows, read)
-    results = sorted(
-        _results(read), key=lambda each: (each.result.startswith(("pass", "skip")), -each.count)
-    )
+    results = sorted(_results(read), key=_urgency)
     spec = next((_spec(each) for each in read.policies if each.metadata.name == read.name), _Spec())
-    return PolicyView(
+    return OnePolicyView(
         row=row,
         validations=tuple((v.name, v.message, v.expression) for v in spec.validations),
         bindings=tuple(_bindings(read)),
@@ -246,7 +244,7 @@ def _rows(read: ReadPolicies) -> dict[str, PolicyRow]:
     return dict(sorted(rows.items()))
 
 
-def _row(policy: PolicyObject, counts: Counts | None) -> PolicyRow:
+def _row(policy: PolicyObject, counts: ResultCounts | None) -> PolicyRow:
     spec = _spec(policy)
     state, tag, findings = _state(policy.status)
     in_force = find_condition(policy.status.conditions, "InForce") if policy.status else None
@@ -314,14 +312,14 @@ def _step(step: _Step) -> str:
     return f"{step.enforcement} in {to}{more}{chosen}{part}"
 
 
-def _counted(pairs: Iterable[tuple[str, ReportedResult]]) -> dict[str, Counts]:
+def _counted(pairs: Iterable[tuple[str, ReportedResult]]) -> dict[str, ResultCounts]:
     """Add up results by a name."""
     sums: dict[str, Counter[str]] = {}
     for name, result in pairs:
         found = sums.setdefault(name, Counter())
         found[_column(result)] += result.objects
         found["admitted"] += result.admitted
-    return {name: Counts(**found) for name, found in sums.items()}
+    return {name: ResultCounts(**found) for name, found in sums.items()}
 
 
 def _column(result: ReportedResult) -> str:
@@ -369,6 +367,10 @@ def _results(read: ReadPolicies) -> Iterator[ResultRow]:
                     message=each.message,
                     first=", ".join(each.subjects[:3]),
                 )
+
+
+def _urgency(row: ResultRow) -> tuple[bool, int]:
+    return row.result.startswith(("pass", "skip")), -row.count
 
 
 def _bindings(read: ReadPolicies) -> Iterator[tuple[str, str]]:

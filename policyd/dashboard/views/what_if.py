@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from policyd.api.meta import Json, cut
 from policyd.dashboard.views.job import FieldRow, field_row
-from policyd.engine.offline.origins import ObjectOrigins
+from policyd.patch.recorded import ObjectOrigins
 from policyd.questions.what_if_answers import (
     DifferenceAnswer,
     WhatIfAnswer,

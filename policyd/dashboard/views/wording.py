@@ -26,6 +26,13 @@ def amounts(given: Mapping[str, int]) -> str:
     return ", ".join(f"{format_amount(n, given[n])} {n}" for n in devices_first(given)) or "-"
 
 
+def devices_apart(given: Mapping[str, int]) -> tuple[str, str]:
+    """Write devices, of which there are some, and all other amounts; "" for none."""
+    devices = {name: amount for name, amount in given.items() if "/" in name and amount}
+    others = {name: amount for name, amount in given.items() if "/" not in name}
+    return (amounts(devices) if devices else "", amounts(others) if others else "")
+
+
 def start(answer: StartAnswer | None, now: float) -> tuple[str, str]:
     """Write a forecast: the median, and the interval that holds nine starts of ten, or a reason."""
     if answer is None:

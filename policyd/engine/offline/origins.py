@@ -5,7 +5,7 @@ the part of the object that was sent: a field that they set to the value that is
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -13,41 +13,11 @@ from policyd.api.meta import Json, cut
 from policyd.engine.offline.shares import SharedDecision
 from policyd.patch.json_patch import apply_json_patch
 from policyd.patch.operations import Operation, PatchError, difference, steps
-from policyd.patch.recorded import set_on_the_way, submitted
+from policyd.patch.recorded import FieldOrigin, ObjectOrigins, set_on_the_way, submitted
 
 MOST_FIELDS: Final = 200
 LONGEST_VALUE: Final = 300
 """Bytes of a value that is shown."""
-
-
-class FieldOrigin(NamedTuple):
-    """A field that was set on the way in, or by a controller.
-
-    Attributes:
-        path: Its JSON pointer.
-        value: Its value, as JSON; cut if it is long.
-        policies: Names of the policies that set it; empty if it was none that is known.
-        manager: The controller that set it; "" if it was set on the way in.
-    """
-
-    path: str
-    value: str
-    policies: tuple[str, ...] = ()
-    manager: str = ""
-
-
-class ObjectOrigins(NamedTuple):
-    """Fields that the writer of an object did not send.
-
-    Attributes:
-        fields: The first of them.
-        more: How many others there are.
-        not_there: For each policy, paths that it sets today to another value than is stored.
-    """
-
-    fields: tuple[FieldOrigin, ...]
-    more: int = 0
-    not_there: Mapping[str, tuple[str, ...]] = {}
 
 
 def origins(

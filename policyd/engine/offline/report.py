@@ -34,7 +34,7 @@ FORGOTTEN_SECONDS: Final = 24 * 3600.0
 """The time that results from admission alone stay in a report, in seconds."""
 
 _MOST_DIGITS: Final = 18
-"""Of a number in a report, which anybody may have written who may write reports."""
+"""Of a number in a report: any client with the right to write reports may have written it."""
 
 _ORDER: Final = {"fail": 0, "error": 1, "skip": 2, "pass": 3}
 
@@ -301,7 +301,7 @@ class ReportedResult(NamedTuple):
 
 
 def results_in(report: Json | None) -> Iterator[ReportedResult]:
-    """Yield the results in a report that are ours, the whole report being written by anybody."""
+    """Yield the results of policyd in a report; other clients may have written it, too."""
     for key, result in _results(report).items():
         resources = result.get("resources")
         named = [each for each in resources or () if isinstance(each, dict)]

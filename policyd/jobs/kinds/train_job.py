@@ -14,7 +14,7 @@ from policyd.api.kueue import PodSet, ReclaimablePod
 from policyd.api.meta import Condition, Json, Wire
 from policyd.jobs.base import Basis, JobKind, JobObject, JobOutcome, ended_by
 from policyd.jobs.kinds import job_set
-from policyd.jobs.kinds.job_set import JobSet, JobSetSpec, ReplicatedJobStatus
+from policyd.jobs.kinds.job_set import JobSet, JobSetSpec, ReplicatedJob, ReplicatedJobStatus
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
@@ -85,6 +85,28 @@ def _basis(job: TrainJob) -> Basis:
         name=reference.name,
         namespaced=namespaced,
     )
+
+
+def requesting(runtime: Json) -> Json:
+    """Return the part of a runtime that decides what its jobs request, as a runtime.
+
+    Raises:
+        msgspec.ValidationError: If it is not of the type of a runtime.
+    """
+    spec = runtime.get("spec") or {}
+    template = (spec.get("template") or {}).get("spec") or {}
+    jobs = []
+    for each in _objects(template.get("replicatedJobs")):
+        read = msgspec.convert(each, ReplicatedJob)
+        draft = Draft(msgspec.json.decode(msgspec.json.encode(read)))
+        step = Draft(each).get(("template", "metadata", "labels", ANCESTOR))
+        if step is not None:
+            draft.set(("template", "metadata", "labels", ANCESTOR), step)
+        jobs.append(draft.object)
+    nodes = (spec.get("mlPolicy") or {}).get("numNodes")
+    return {
+        "spec": {"mlPolicy": {"numNodes": nodes}, "template": {"spec": {"replicatedJobs": jobs}}}
+    }
 
 
 def replicated_jobs(job: TrainJob) -> list[Json]:
@@ -235,6 +257,7 @@ TRAIN_JOB = JobKind(
     type=TrainJob,
     basis=_basis,
     on_basis=lambda job, runtime: replace(job, runtime=runtime.get("spec")),
+    made=requesting,
     pod_sets=_pod_sets,
     templates=_templates,
     annotation_paths=_annotation_paths,

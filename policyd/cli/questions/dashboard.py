@@ -7,7 +7,6 @@ from typing import Unpack
 
 import click
 
-from policyd.certificates import CertificatePair
 from policyd.cli.clusters import connection_for
 from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions
 from policyd.connections import Listening
@@ -121,7 +120,7 @@ def command(**given: Unpack[_Given]) -> None:
             f"a page on `{given['host']}` has to sign people in",
             hint="add `--tokens`, or a proxy; on loopback, a link does",
         )
-    run(partial(_for_one if own else partial(_for_all, proxy), given))
+    run(partial(_for_one if own else partial(_for_all, proxy), given), keep_buffers=False)
 
 
 async def _for_one(given: _Given, stop: asyncio.Event) -> None:
@@ -198,6 +197,8 @@ def _listening(given: _Given) -> Listening:
         if certificate or key or authority:
             raise ConfigurationError("`--client-ca` needs both of `--certificate` and `--key`")
         return Listening(bounds=BOUNDS)
+    from policyd.certificates import CertificatePair  # noqa: PLC0415 - ten megabytes
+
     pair = CertificatePair(certificate_pem=_text(certificate), key_pem=_text(key))
     callers = _text(authority) if authority else b""
     tls = server_context(pair, callers_pem=callers)
