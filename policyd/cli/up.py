@@ -259,12 +259,12 @@ async def _page(client: Client, options: UpOptions) -> AsyncIterator[str]:
 
     port, option = options.dashboard_port, "--dashboard-port"
     async with on_loopback(
-        client, namespace="default", port=port, say=_say_link, option=option
+        client, namespace="default", port=port, print_link=_print_link, option=option
     ) as link:
         yield link
 
 
-def _say_link(link: str) -> None:
+def _print_link(link: str) -> None:
     click.echo(f"a new link to the page, good once, for ten minutes: {link}")
 
 

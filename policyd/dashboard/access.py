@@ -26,7 +26,7 @@ REVIEW_SECONDS: Final = 300.0
 """After which the API server is asked again whether it still takes a token."""
 MOST_SESSIONS: Final = 2_000
 MOST_OF_ONE: Final = 16
-"""Sessions of one user; the oldest ends first, so that nobody can take those of others."""
+"""Sessions of one user; the oldest ends first, so that no user can take those of others."""
 MOST_ANSWERS: Final = 2_000
 """Answers about rights that a session keeps."""
 

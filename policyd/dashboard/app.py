@@ -60,7 +60,7 @@ class SigningIn:
     links: Links | None = None
     proxy: TrustedProxy | None = None
     new_link: Callable[[], None] = lambda: None
-    """Called when somebody without a session asks for a page, and no link is left to be used."""
+    """Called when a request has no session, and no link is left to be used."""
 
 
 class Dashboard:

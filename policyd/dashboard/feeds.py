@@ -24,7 +24,7 @@ KEPT_SECONDS: Final = 600.0
 MOST_KEPT: Final = 32
 """Values that are kept; those that were asked for last."""
 UNUSED_SECONDS: Final = 60.0
-"""After which a value that nobody asks for is not kept."""
+"""After which a value without requests for it is not kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ HEADERS: Final[Mapping[str, str]] = {
 
 
 class RequestRefusedError(Exception):
-    """A request is not answered, whoever sends it.
+    """A request is not answered, for any sender.
 
     Attributes:
         status: The code of the answer.

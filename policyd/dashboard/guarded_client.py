@@ -64,7 +64,7 @@ class GuardedClient:
             yield each
 
     async def create(self, resource: Resource, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
-        """Refuse: nothing is tried for somebody without a token."""
+        """Refuse: nothing is tried for a user without a token."""
         self._refuse(resource)
 
     replace = patch = delete = create

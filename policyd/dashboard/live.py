@@ -77,12 +77,12 @@ class Channel:
                 # With the rights of one of them: all have the same.
                 fragments = await next(iter(self.viewers.values()))()
             except PolicydError as error:
-                self._tell(_message("problem", {"text": str(error)}))
+                self._publish(_message("problem", {"text": str(error)}))
             else:
                 for name, html in fragments.items():
                     if self._sent.get(name) != html:
                         self._sent[name] = html
-                        self._tell(_message("fragment", {"id": name, "html": html}))
+                        self._publish(_message("fragment", {"id": name, "html": html}))
             rest = self._pace.rest_after(began, most=LONGEST_APART_SECONDS)
             await self._pace.sleep(max(APART_SECONDS, rest))
 
@@ -92,7 +92,7 @@ class Channel:
         for name, html in self._sent.items():
             viewer.send(_message("fragment", {"id": name, "html": html}))
 
-    def _tell(self, message: bytes) -> None:
+    def _publish(self, message: bytes) -> None:
         for viewer in [*self.viewers]:
             if not viewer.send(message):
                 del self.viewers[viewer]

@@ -1,4 +1,4 @@
-"""The namespaces whose queues somebody may see."""
+"""The namespaces whose queues a user may see."""
 
 import asyncio
 from typing import Final

@@ -1,6 +1,6 @@
 """The page as a part of a program: its port, its links, its end.
 
-What makes pages is imported at the first request: a program that nobody looks at starts as fast
+What makes pages is imported at the first request: a program without viewers starts as fast
 as one without a page.
 """
 
@@ -126,16 +126,16 @@ async def on_loopback(
     *,
     namespace: str,
     port: int,
-    say: Callable[[str], None],
+    print_link: Callable[[str], None],
     option: str = "--port",
 ) -> AsyncIterator[str]:
-    """Serve the page on loopback, for whoever reads the terminal, while the block runs.
+    """Serve the page on loopback, for the reader of the terminal, while the block runs.
 
     Args:
         own: The API server, with the rights of that person.
         namespace: The one to show if it is not the whole cluster.
         port: The port; 0 for a free one.
-        say: Shows a new link, when the page is opened without a session.
+        print_link: Shows a new link, when the page is opened without a session.
         option: The option that the user gave the port by.
 
     Yields:
@@ -155,7 +155,7 @@ async def on_loopback(
         from policyd.dashboard.signing_in import Links  # noqa: PLC0415
 
         links = Links(own, clock, first=first, age=clock.monotonic() - began)
-        ways = SigningIn(links=links, new_link=lambda: say(link(links.new())))
+        ways = SigningIn(links=links, new_link=lambda: print_link(link(links.new())))
         return Dashboard(own, VIEWS, ways, namespace=namespace)
 
     clock = SystemClock()

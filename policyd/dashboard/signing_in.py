@@ -38,7 +38,7 @@ _RESERVED: Final = "system:"
 
 
 class SignInError(PolicydError):
-    """Somebody cannot be signed in."""
+    """A user cannot be signed in."""
 
 
 class _User(Wire, frozen=True):
@@ -86,7 +86,7 @@ class TokenSignIn:
         """Return a new session of the owner of a token.
 
         Raises:
-            SignInError: If it is the token of nobody.
+            SignInError: If the token is not valid.
             UnavailableError: If the API server does not answer.
         """
         token = token.strip()
@@ -119,7 +119,7 @@ class TokenSignIn:
             try:
                 return await self._identity(token) == identity
             except ApiError:
-                return True  # nothing is said of the token; reads fail meanwhile
+                return True  # the token is not judged; reads fail meanwhile
 
         return Session(
             identity=identity,
@@ -143,7 +143,7 @@ def _plain(connection: ApiConnection) -> ssl.SSLContext | None:
 
 
 class Links:
-    """One-time links, for whoever reads the terminal of this process."""
+    """One-time links, for the reader of this process's terminal."""
 
     def __init__(self, own: Client, clock: Clock, *, first: str = "", age: float = 0.0) -> None:
         """Begin with a link that is there already, or with none.
@@ -213,7 +213,7 @@ class TrustedProxy:
     group_prefix: str = ""
 
     def identity(self, request: Request) -> Identity | None:
-        """Return who a request of this proxy is from; None if it is not one, or names nobody."""
+        """Return who a request of this proxy is from; None if it is not one, or names no user."""
         if not self._is_sender(request):
             return None
         users = request.headers.getlist(self.user_header)
@@ -239,7 +239,7 @@ class TrustedProxy:
 
 
 class ProxySessions:
-    """The sessions of those whom a proxy has signed in: one for each, whatever the browser."""
+    """The sessions of users that a proxy has signed in: one for each, in any browser."""
 
     def __init__(self, own: Client, rights: Rights, clock: Clock) -> None:
         self._own = own

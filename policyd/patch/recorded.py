@@ -140,7 +140,7 @@ def _items(value: Iterable[Json], fields: FieldSet) -> Iterator[Json]:
 
 
 def _keys(fields: FieldSet) -> set[tuple[str, ...]]:
-    """Return the names of the key fields by which a list's items are told apart."""
+    """Return the names of the key fields that distinguish a list's items."""
     found: set[tuple[str, ...]] = set()
     for element in fields.members | fields.children.keys():
         if element.startswith("k:") and len(found) < MOST_KEYS:

@@ -66,7 +66,7 @@ async def decided(of: ClusterPolicies, asked: Asked) -> SharedDecision:
 
 
 async def field_origins(of: ClusterPolicies | None, asked: Asked) -> ObjectOrigins | None:
-    """Tell by whom fields of a stored object were set; None if it does not record who wrote it.
+    """Find the writers of fields of a stored object; None if it does not record its writer.
 
     Args:
         of: The policies; None if they cannot be read.

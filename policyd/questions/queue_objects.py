@@ -1,4 +1,4 @@
-"""The objects that queues decide by, read from a cluster with the rights of whoever asks."""
+"""The objects that queues decide by, read from a cluster with the rights of the user."""
 
 from collections.abc import Callable
 from typing import Final
@@ -83,7 +83,7 @@ async def listed_if_served(reader: Reader, resource: Resource) -> list[Json]:
         group = f".{resource.group}" if resource.group else ""
         hint = (
             f"an administrator has to grant `list` on `{resource.plural}{group}`{where};"
-            " or read a dump that somebody else made"
+            " or read a dump that an administrator made"
         )
         raise ForbiddenError(str(error), hint=hint) from error
 

@@ -21,7 +21,7 @@ Results = Mapping[str, tuple[ReportedResult, ...]]
 
 
 class ReportedResults(NamedTuple):
-    """The results in the reports that somebody may read.
+    """The results in the reports that a user may read.
 
     Attributes:
         results: By namespace.

@@ -113,7 +113,7 @@ async def tried(client: Client, sent: dict[str, Json], namespace: str) -> TriedO
     """Give an object to the API server as a dry run: nothing is stored.
 
     Args:
-        client: With the rights of whoever asks.
+        client: With the rights of the user.
         sent: The object.
         namespace: Where it goes if it names none.
 
@@ -188,7 +188,7 @@ async def changed_queues(
                 words += [option, f"/dev/fd/{file.fileno()}"]
         words += _options(change)
         code, out, err = await _run(words, kept, _listed(objects), within)
-    errors, warnings, hints = (_said(err, word) for word in ("error", "warning", "hint"))
+    errors, warnings, hints = (_messages(err, word) for word in ("error", "warning", "hint"))
     if code != 0:
         sentence = next(iter(errors), "the queues could not be simulated")
         raise TryError(sentence, hint=next(iter(hints), None))
@@ -214,7 +214,7 @@ def _listed(objects: Sequence[Json]) -> bytes:
     return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": list(objects)})
 
 
-def _said(text: str, word: str) -> list[str]:
+def _messages(text: str, word: str) -> list[str]:
     lead = f"{word}: "
     return [line[len(lead) :] for line in text.splitlines() if line.startswith(lead)]
 

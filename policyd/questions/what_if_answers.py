@@ -54,7 +54,7 @@ class DifferenceAnswer(Value, frozen=True, rename="camel"):
         job: `Kind/name` of its job; empty if it stands for itself.
         cluster_queue: Its queue.
         change: What differs.
-        seconds: How much later it starts, negative for earlier; null if that cannot be said.
+        seconds: How much later it starts, negative for earlier; null if unknown.
         before: What happens as things are; null if it is not there.
         after: What happens after the change; null if it is not there.
     """
@@ -88,9 +88,9 @@ class WhatIfAnswer(Value, frozen=True, rename="camel"):
         now: The moment from which on seconds count.
         differences: By the time of the start after the change.
         same: How many workloads nothing changes for.
-        unknown: For how many that cannot be said.
+        unknown: For how many the difference is unknown.
         unclear: Workloads whose end is unknown, and after whose start their queues are.
-        unordered: ClusterQueues that past usage orders, of which nothing can be said.
+        unordered: ClusterQueues that past usage orders, which have no answer.
     """
 
     now: str

@@ -133,14 +133,16 @@ def timeline(
         events: Those of the job and of its Workload, in any order.
         created: When the job was created, in seconds since the epoch; None if that is not known.
     """
-    told = [_of_event(each) for each in events]
+    reported = [_of_event(each) for each in events]
     found = (
         []
         if created is None
         else [TimelineMoment(created, "created", message="The job was created")]
     )
-    found += (each for each in _of_conditions(conditions) if not _is_told(each, told))
-    ordered = sorted((*found, *told), key=lambda each: (int(each.at), _ORDER[each.step], each.at))
+    found += (each for each in _of_conditions(conditions) if not _is_covered(each, reported))
+    ordered = sorted(
+        (*found, *reported), key=lambda each: (int(each.at), _ORDER[each.step], each.at)
+    )
     return tuple(_without_repetitions(_with_preemptions(ordered)))[-MOST_MOMENTS:]
 
 
@@ -166,9 +168,9 @@ def _pending(condition: ConditionRecord) -> Step:
     return "gated" if condition.reason == "AdmissionGated" else "waiting"
 
 
-def _is_told(moment: TimelineMoment, told: Iterable[TimelineMoment]) -> bool:
+def _is_covered(moment: TimelineMoment, reported: Iterable[TimelineMoment]) -> bool:
     return any(
-        each.step == moment.step and abs(each.at - moment.at) <= SAME_SECONDS for each in told
+        each.step == moment.step and abs(each.at - moment.at) <= SAME_SECONDS for each in reported
     )
 
 

@@ -1,4 +1,4 @@
-"""What new jobs of each kind are told when they are created."""
+"""Verdicts on new jobs of each kind, when they are created."""
 
 from math import inf
 
@@ -272,7 +272,7 @@ CLAIMS = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}
 
 
 @pytest.mark.parametrize(
-    ("bases", "spec", "said"),
+    ("bases", "spec", "expected_text"),
     [
         pytest.param(TORCH, {}, "would start now: 8 nvidia.com/gpu of h100 from cq", id="known"),
         pytest.param({}, {}, "", id="no-runtime"),
@@ -284,7 +284,7 @@ CLAIMS = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}
         pytest.param(TORCH, {"runtimePatches": [patch_of(CLAIMS)]}, "", id="claims-devices"),
     ],
 )
-def test_a_job_is_told_by_the_object_that_it_is_made_from(bases, spec, said):
+def test_the_verdict_on_a_job_reads_the_object_it_is_made_from(bases, spec, expected_text):
     quotas = group(h100={"nvidia.com/gpu": 8, "cpu": 10**6, "memory": 2**50})
     rule = ClusterQueueRule(spec=queue("cq", groups=[quotas]), namespaces=LabelSelector())
     rules = QueueRules(
@@ -298,7 +298,7 @@ def test_a_job_is_told_by_the_object_that_it_is_made_from(bases, spec, said):
     )
     of = Outlook(snapshot, rules)
 
-    assert verdict(of, submitted(train_job(**spec)), namespace_labels={}, now=0.0) == said
+    assert verdict(of, submitted(train_job(**spec)), namespace_labels={}, now=0.0) == expected_text
 
 
 def test_a_queue_that_is_not_there_is_named_with_those_that_are():

@@ -108,7 +108,7 @@ def test_what_is_of_others_is_refused_with_a_sentence(real, ann, path):
     assert "secret" not in ann.page.inner_text("main").replace("Job/secret", "")
 
 
-def test_a_user_without_rights_is_told_so(real, browser, token):
+def test_a_user_without_rights_gets_a_message(real, browser, token):
     with visiting(browser) as visitor:
         sign_in(visitor, real, token("bob"))
 
@@ -143,7 +143,7 @@ def test_a_manifest_is_tried_with_the_rights_of_its_user(real, ann):
     assert not real.cluster.api.exists("Job", "tried", "team-a")
 
 
-def test_what_policies_set_is_told_on_a_real_server_too(real, browser, token):
+def test_what_policies_set_is_shown_on_a_real_server_too(real, browser, token):
     with visiting(browser) as visitor:
         sign_in(visitor, real, token("admin"))
         expect(visitor.page.locator("h1")).to_have_text("Overview")

@@ -121,7 +121,7 @@ def test_a_manifest_is_tried_without_script(up, browser, signed_in):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param(JOB.replace("gpu: 8", "gpu: 9"), "cap-gpus-per-pod", id="refused-by-policy"),
         pytest.param("{", "manifest", id="not-yaml"),
@@ -138,13 +138,13 @@ def test_a_manifest_is_tried_without_script(up, browser, signed_in):
         ),
     ],
 )
-def test_what_cannot_be_accepted_is_said(up, browser, signed_in, text, said):
+def test_what_cannot_be_accepted_is_reported(up, browser, signed_in, text, message):
     with visiting(browser, storage_state=signed_in) as visitor:
         visitor.goes(f"{up.url}/what-if?namespace=team-a")
         visitor.page.evaluate("text => document.getElementById('text').value = text", text)
         visitor.page.click("text=Try it")
 
-        expect(visitor.page.locator("main")).to_contain_text(said)
+        expect(visitor.page.locator("main")).to_contain_text(message)
         visitor.errors.clear()  # the console has the code of the answer
 
 
@@ -162,7 +162,7 @@ def test_objects_that_go_are_tried(up, browser, signed_in):
 @pytest.mark.parametrize(
     ("field", "name"), [("#deleted", "job/team-a/nobody"), ("#until", "soon"), ("#nodes", "no-1")]
 )
-def test_what_cannot_be_tried_is_said(up, browser, signed_in, field, name):
+def test_what_cannot_be_tried_is_reported(up, browser, signed_in, field, name):
     with visiting(browser, storage_state=signed_in) as visitor:
         visitor.goes(f"{up.url}/what-if")
         visitor.page.fill("#deleted", "job/team-a/urgent")

@@ -87,7 +87,7 @@ class Looking:
     """A page, and a browser without a session."""
 
     def __init__(self, *, views=VIEWS, address=None, proxy=None, namespace=""):
-        self.api, self.clock, self.links_said = FakeApi(), FakeClock(), []
+        self.api, self.clock, self.printed_links = FakeApi(), FakeClock(), []
         self.connections = []
         self.pace = Pace(clock=self.clock)
         self.links = Links(self.api, self.clock)
@@ -100,7 +100,7 @@ class Looking:
                 tokens=tokens,
                 links=self.links,
                 proxy=proxy,
-                new_link=lambda: self.links_said.append(self.links.new()),
+                new_link=lambda: self.printed_links.append(self.links.new()),
             ),
             address=address or Address(),
             namespace=namespace,

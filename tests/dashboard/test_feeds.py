@@ -43,7 +43,7 @@ def test_without_snapshots_the_page_says_how_to_get_them():
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"format": 99}, "the snapshot has format 99"),
         ({"kind": "Other"}, "is not a QueueSnapshot"),
@@ -51,14 +51,14 @@ def test_without_snapshots_the_page_says_how_to_get_them():
         ({"clusterQueues": "many"}, "is damaged"),
     ],
 )
-def test_a_snapshot_that_cannot_be_understood_shows_no_number(looking, changes, said):
+def test_a_snapshot_that_cannot_be_understood_shows_no_number(looking, changes, message):
     looking = Looking()
     looking.api.serve(settled(queue("q", gpu=8)), **changes)
     looking.enter()
     page = looking.get("/pending")
 
     assert page.status_code == 503
-    assert said in page.text
+    assert message in page.text
     assert "pending," not in page.text
 
 

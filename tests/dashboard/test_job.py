@@ -41,18 +41,18 @@ def test_a_job_is_shown_with_its_life(looking):
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "text"),
     [
         ("/jobs/ns/Job/nobody", "Job ns/nobody not found"),
         ("/jobs/ns/Jbo/j", "is not a kind that can be in a queue"),
         ("/jobs/other/Job/j", "Job other/j not found"),
     ],
 )
-def test_a_job_that_is_not_there_is_named(looking, path, said):
+def test_a_job_that_is_not_there_is_named(looking, path, text):
     answer = looking.get(path)
 
     assert answer.status_code == 404
-    assert said in answer.text
+    assert text in answer.text
 
 
 def test_what_may_not_be_read_is_named_and_the_rest_is_shown(looking):

@@ -83,7 +83,7 @@ def test_bars_fill_their_width_and_never_more(given, bar):
     assert found.nominal + found.borrowed <= 1_000
 
 
-def test_no_limit_is_said_as_such():
+def test_no_limit_is_shown_as_such():
     queue = made_queue("a", quotas=(quota(1, 0, available=UNLIMITED),))
 
     assert shown(queue).rows[0].available is None
@@ -163,7 +163,7 @@ def test_a_workload_and_its_job_that_say_the_same_are_one():
     assert len(changes_of([change(), change(), change(job="Job/b"), change("finished")])) == 3
 
 
-def test_what_cannot_be_known_is_said():
+def test_what_cannot_be_known_is_reported():
     found = shown(problem="you may not list events", more=True)
 
     assert found.changes_problem == "you may not list events"

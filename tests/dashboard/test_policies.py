@@ -164,7 +164,7 @@ def test_a_policy_that_is_not_there_is_named(looking):
     assert "there is no policy nobody" in answer.text
 
 
-def test_who_may_not_list_policies_is_told_so(looking):
+def test_a_user_without_the_right_to_list_policies_gets_a_message(looking):
     page = looking.api.page
 
     async def refusing(resource, *, into, **options):

@@ -71,7 +71,7 @@ def test_the_terminal_shows_a_new_link_when_none_is_left_and_only_then(looking):
     looking.get("/sign-in")
     looking.get("/sign-in")
 
-    assert len(looking.links_said) == 1
+    assert len(looking.printed_links) == 1
 
 
 def test_a_token_that_the_api_server_takes_signs_in(looking):
@@ -134,8 +134,8 @@ def test_tokens_are_neither_logged_nor_on_any_page(looking, caplog, capsys):
     looking.sign_in("ann", "", "team-a")
     pages = [looking.get(path).text for path in ("/", "/pending", "/cluster", "/sign-in")]
 
-    said = [*pages, caplog.text, *capsys.readouterr()]
-    assert not any("token-of-ann" in each for each in said)
+    outputs = [*pages, caplog.text, *capsys.readouterr()]
+    assert not any("token-of-ann" in each for each in outputs)
 
 
 def test_a_session_ends_after_an_hour(looking):
@@ -219,7 +219,7 @@ def test_a_plain_user_sees_own_namespaces_only(looking):
     assert asked >= {OF_CLUSTER.plural, OF_NAMESPACE.plural}
 
 
-def test_somebody_who_may_see_nothing_is_told_what_is_missing(looking):
+def test_a_user_without_rights_gets_the_missing_right(looking):
     looking.sign_in("ann")
     answer = looking.get("/")
 
@@ -370,19 +370,19 @@ def test_a_form_with_many_fields_is_refused(looking):
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ("team=" + "x" * 300, "longer than 256"),
         ("&".join(f"a{n}=1" for n in range(40)), "more than 32 parameters"),
         ("team=" + "x" * 9_000, "longer than 4096"),
     ],
 )
-def test_huge_filters_are_a_sentence(looking, query, said):
+def test_huge_filters_are_a_sentence(looking, query, message):
     looking.enter()
     answer = looking.get(f"/pending?{query}")
 
     assert answer.status_code == 400
-    assert said in answer.text
+    assert message in answer.text
 
 
 def test_every_answer_forbids_other_scripts_and_frames(looking):

@@ -78,19 +78,19 @@ def send(looking, **fields):
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         pytest.param({}, "there is nothing to try", id="nothing"),
         pytest.param({"text": "a: ["}, "manifest", id="broken"),
         pytest.param({"text": "apiVersion: v9\nkind: X"}, "no kind X of v9", id="unknown"),
     ],
 )
-def test_what_cannot_be_tried_is_said_beside_the_form(looking, fields, said):
+def test_what_cannot_be_tried_is_reported_beside_the_form(looking, fields, message):
     answer = send(looking, **fields)
 
     assert answer.status_code == 200
     assert "Not tried:" in answer.text
-    assert said in answer.text
+    assert message in answer.text
     assert fields.get("text", "") in answer.text
 
 

@@ -29,7 +29,7 @@ def stored(sent, change, *, started=None):
     return with_managed_fields(new, track_update(obj, new, schema=POD, writer=writer))
 
 
-def told(obj, *texts):
+def find_origins(obj, *texts):
     sent = submitted(obj, without=["policyd"])
     decided = decide_in_shares(policies(*texts), request(sent)) if texts else None
     return origins(obj, sent, decided, own="policyd")
@@ -43,7 +43,7 @@ def test_fields_are_of_the_policies_that_set_them():
     obj = stored(pod(), changed(policy(TIER, "tier")), started={"nodeSelector": {"gpu": "h100"}})
     obj["spec"]["preemptionPolicy"] = "Never"  # as the API server does
 
-    found = told(obj, policy(TIER, "tier"))
+    found = find_origins(obj, policy(TIER, "tier"))
 
     assert [(each.path, each.policies, each.manager) for each in found.fields] == [
         ("/metadata/labels/tier", ("tier",), ""),
@@ -55,17 +55,17 @@ def test_fields_are_of_the_policies_that_set_them():
     assert not found.not_there
 
 
-def test_what_a_policy_would_set_today_is_told_apart():
+def test_what_a_policy_would_set_today_is_distinguished():
     obj = stored(pod(), changed(policy(TIER, "tier")))
 
-    found = told(obj, policy(OTHER_TIER, "other"))
+    found = find_origins(obj, policy(OTHER_TIER, "other"))
 
     assert found.not_there == {"other": ("/metadata/labels/tier", "/metadata/labels/team")}
     assert all(not each.policies for each in found.fields)
 
 
 def test_without_policies_the_fields_are_of_nobody():
-    found = told(stored(pod(), changed(policy(TIER, "tier"))))
+    found = find_origins(stored(pod(), changed(policy(TIER, "tier"))))
 
     assert {each.path for each in found.fields} == {"/metadata/labels/tier", "/spec/tolerations/0"}
     assert {each.policies for each in found.fields} == {()}
@@ -75,7 +75,7 @@ def test_of_many_fields_the_first_are_named_and_the_others_counted():
     many = {f"l{number}": "x" * 999 for number in range(MOST_FIELDS + 5)}
     obj = stored(pod(), lambda sent: {**sent, "metadata": {**sent["metadata"], "labels": many}})
 
-    found = told(obj)
+    found = find_origins(obj)
 
     assert (len(found.fields), found.more) == (MOST_FIELDS, 5)
     assert all(len(each.value.encode()) <= 300 for each in found.fields)

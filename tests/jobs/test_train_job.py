@@ -37,14 +37,14 @@ def patch(manager, **spec):
 
 
 @pytest.mark.parametrize("nodes", [None, 5])
-def test_a_part_of_the_runtime_tells_what_is_requested(nodes):
+def test_a_part_of_the_runtime_shows_what_is_requested(nodes):
     whole = runtime(mlPolicy={"numNodes": 3, "torch": {"numProcPerNode": 8}})
     trainer = {"numNodes": nodes, "resourcesPerNode": {"requests": {"nvidia.com/gpu": "8"}}}
 
     part = TRAIN_JOB.made(whole)
 
-    told, known = (TRAIN_JOB.pod_sets(job(each, trainer=trainer)) for each in (part, whole))
-    assert [requested(each) for each in told] == [requested(each) for each in known]
+    of_part, known = (TRAIN_JOB.pod_sets(job(each, trainer=trainer)) for each in (part, whole))
+    assert [requested(each) for each in of_part] == [requested(each) for each in known]
     assert "command" not in str(part)
     assert "torch:1" not in str(part)
 

@@ -49,7 +49,7 @@ async def test_manifests_are_yaml_or_json():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param("a: [", "manifest", id="broken"),
         pytest.param("a: 1", "document 1 is no object", id="no-object"),
@@ -62,8 +62,8 @@ async def test_manifests_are_yaml_or_json():
         ),
     ],
 )
-async def test_what_is_no_manifest_is_a_sentence(text, said):
-    with pytest.raises(TryError, match=said):
+async def test_what_is_no_manifest_is_a_sentence(text, message):
+    with pytest.raises(TryError, match=message):
         await manifests_in(text)
 
 
@@ -124,7 +124,7 @@ async def test_a_quota_is_changed():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         pytest.param({"deleted": ("job/ns/nobody",)}, "not found", id="no-such-job"),
         pytest.param({"lost_nodes": ("n",)}, "not found", id="no-such-node"),
@@ -133,11 +133,11 @@ async def test_a_quota_is_changed():
         pytest.param({"submitted": ({"kind": "Job"},)}, "", id="not-an-object"),
     ],
 )
-async def test_a_change_that_is_not_possible_is_a_sentence(change, said):
+async def test_a_change_that_is_not_possible_is_a_sentence(change, message):
     with pytest.raises(TryError) as raised:
         await changed_queues(BUSY, QueueChange(**change))
 
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert "Traceback" not in f"{raised.value}{raised.value.hint}"
 
 

@@ -21,7 +21,7 @@ def steps(*given, **more):
     return [(each.at - START, each.step) for each in moments]
 
 
-def test_conditions_alone_tell_the_last_time_of_each_step():
+def test_conditions_alone_show_the_last_time_of_each_step():
     of = conditions(
         ("QuotaReserved", "True", "QuotaReserved", "Quota reserved", 10),
         ("Admitted", "True", "Admitted", "The workload is admitted", 12),
@@ -44,7 +44,7 @@ def test_an_event_and_a_condition_of_the_same_step_are_one_moment():
     assert [each.message for each in moments if each.step == "reserved"] == [event.message]
 
 
-def test_events_tell_of_earlier_runs():
+def test_events_show_earlier_runs():
     events = [
         TimelineEvent(START + 5, "Admitted", "Admitted by ClusterQueue q"),
         TimelineEvent(START + 5, "Started", "Admitted by clusterQueue q"),
@@ -58,7 +58,7 @@ def test_events_tell_of_earlier_runs():
     ]  # fmt: skip
 
 
-def test_a_preemption_is_told_once_and_in_words():
+def test_a_preemption_is_reported_once_and_in_words():
     events = [
         TimelineEvent(START + 50, "Stopped", "Preempted to accommodate (UID: u)"),
         TimelineEvent(START + 50, "Preempted", "Preempted to accommodate (UID: u); path"),

@@ -77,7 +77,7 @@ class _Given(ContextOptions):
     "--proxy-name",
     metavar="NAME",
     multiple=True,
-    help="Name in that certificate. Nobody else is answered.",
+    help="Name in that certificate. Other clients get no answer.",
 )
 @click.option(
     "--proxy-secret-file",
@@ -127,12 +127,14 @@ async def _for_one(given: _Given, stop: asyncio.Event) -> None:
     connection = connection_for(given)
     async with HttpClient(connection) as client:
         namespace, port = connection.namespace, given["port"]
-        async with on_loopback(client, namespace=namespace, port=port, say=_say) as link:
-            _say(link)
+        async with on_loopback(
+            client, namespace=namespace, port=port, print_link=_print_link
+        ) as link:
+            _print_link(link)
             await stop.wait()
 
 
-def _say(link: str) -> None:
+def _print_link(link: str) -> None:
     click.echo(f"open this in a browser, once, within ten minutes: {link}")
 
 
@@ -163,7 +165,7 @@ def _proxy(given: _Given) -> TrustedProxy | None:
     """Return the proxy that is trusted; None for none.
 
     Raises:
-        ConfigurationError: If it cannot be told from others.
+        ConfigurationError: If it cannot be distinguished from others.
     """
     names, file = frozenset(given["proxy_name"]), given["proxy_secret_file"]
     if bool(names) != bool(given["client_ca"]):

@@ -45,7 +45,7 @@ class ReadJob(NamedTuple):
     Attributes:
         answer: What `policyd job` says.
         events: Those of the job and its Workload.
-        origins: By whom its fields were set; None if that is not known.
+        origins: The writers of its fields; None if they are unknown.
         unknown: What could not be found out, and why.
     """
 

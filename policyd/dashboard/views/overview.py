@@ -125,7 +125,7 @@ class TreeRow:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Something that somebody should look at.
+    """Something that needs attention.
 
     Attributes:
         kind: A word for it.
@@ -369,7 +369,7 @@ def _jobs(count: int) -> str:
 
 
 def changes_of(events: Iterable[Change]) -> tuple[Change, ...]:
-    """Return changes, one for a job and a moment that are told twice."""
+    """Return changes, one for a job and a moment that are reported twice."""
     seen: dict[tuple[str, str, str, int], Change] = {}
     for each in events:
         seen.setdefault((each.namespace, each.job, each.kind, int(each.at // 5)), each)

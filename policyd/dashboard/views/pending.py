@@ -239,10 +239,10 @@ def _held(answer: WhyAnswer) -> Iterator[LackedQuota]:
         holders = tuple(
             (holder.name, format_amount(each.resource, holder.amount)) for holder in each.holders
         )
-        yield LackedQuota(_lack(each), holders, each.others)
+        yield LackedQuota(_shortfall_text(each), holders, each.others)
 
 
-def _lack(lacking: Lacking) -> str:
+def _shortfall_text(lacking: Lacking) -> str:
     def text(amount: int) -> str:
         return format_amount(lacking.resource, amount)
 

@@ -51,7 +51,7 @@ class ReadVerdict(NamedTuple):
         sent: The object.
         refusal: Why it would be refused; "" if it would not.
         warnings: What the API server and webhooks warn of.
-        origins: By whom fields would be set; None if that is not known.
+        origins: The writers of fields; None if they are unknown.
     """
 
     sent: Mapping[str, Json]

@@ -1,4 +1,4 @@
-"""Tell by whom each field of a stored object was set that its writer did not send.
+"""Find the writer of each field of a stored object that its client did not send.
 
 The API server does not record which webhook set a field. So the policies are asked again, about
 the part of the object that was sent: a field that they set to the value that is stored is theirs.
@@ -23,7 +23,7 @@ LONGEST_VALUE: Final = 300
 def origins(
     obj: Mapping[str, Json], sent: Mapping[str, Json], decided: SharedDecision | None, *, own: str
 ) -> ObjectOrigins:
-    """Tell by whom the fields of an object were set that were not sent.
+    """Find the writers of the fields of an object that were not sent.
 
     Args:
         obj: The object, as it is stored.

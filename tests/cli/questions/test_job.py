@@ -73,7 +73,7 @@ def client():
     return client
 
 
-async def test_a_job_is_told_with_its_workload_and_its_own_pods(client):
+async def test_a_job_is_shown_with_its_workload_and_its_own_pods(client):
     answer = await asked(client)
 
     assert answer.pods == (PodsOnNode("n1", "Running", 2), PodsOnNode("n2", "Running", 1))
