@@ -43,7 +43,7 @@ def test_a_host_shows_its_devices_one_by_one():
         "chosen", "used", "used", "stranded", "stranded", "fragment", "fragment", "fragment",
     )  # fmt: skip
     assert found.hosts[0].stranded_by == ("t/Job/a",)
-    assert found.hosts[0].lacks == "cpu"
+    assert found.hosts[0].missing == "cpu"
 
 
 def test_devices_of_a_host_that_takes_no_pods_are_off():
