@@ -57,6 +57,10 @@ _OF_QUEUES: Final[_Commands] = {
         "policyd.cli.questions.what_if:command",
         "Show what a change would change: who starts when, and who is preempted.",
     ),
+    "usage": (
+        "policyd.cli.usage.command:command",
+        "Show what GPUs are used for: idle ones, fragments, hours and money.",
+    ),
     "simulate": ("policyd.cli.simulate:command", "Show what the queue would decide, and when."),
 }
 _OTHERS: Final[_Commands] = {
