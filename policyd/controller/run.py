@@ -21,6 +21,7 @@ from policyd.controller.metrics.queue_metrics import measure
 from policyd.controller.metrics.workload_metrics import WorkloadMetrics
 from policyd.controller.policies.policy_statuses import PolicyStatuses
 from policyd.controller.queues.forecasts import Forecasts
+from policyd.controller.queues.hours import Hours
 from policyd.controller.queues.in_use import InUse
 from policyd.controller.queues.provisioning import Provisioning
 from policyd.controller.queues.queue_statuses import QueueStatuses
@@ -117,6 +118,9 @@ class Controller:
             metrics=metrics,
             settings=self.settings.forecasts,
             leading=self.leading,
+        )
+        self.hours = Hours(
+            self.cache, self.writes, place=self.settings.hours_record, leading=self.leading
         )
         self.dispatcher = Dispatcher(self.queue, self._reconcilers(), metrics=metrics)
         self.cache.hooks = Hooks(
@@ -278,6 +282,7 @@ class Controller:
                 await self.election.wait_elected()
                 if not await self._caught_up(self.election):
                     continue
+            await self.hours.prepare()
             self.health.metrics.lead(leading=True)
             log.info("leading")
             self.sweep()
@@ -286,6 +291,7 @@ class Controller:
                 tasks.append(group.create_task(self.statuses.run()))
                 tasks.append(group.create_task(self.statuses.sample()))
                 tasks.append(group.create_task(self.reasons.run()))
+                tasks.append(group.create_task(self.hours.run()))
                 tasks += [
                     group.create_task(self.dispatcher.work()) for _ in range(self.settings.workers)
                 ]
@@ -296,6 +302,7 @@ class Controller:
             self.workloads.drop()
             self.job_reasons.drop()
             self.usage.drop()
+            self.hours.drop()
             if self.election is not None:
                 await self.writes.settled(within=self.election.spare_seconds - SPARE_SECONDS)
 

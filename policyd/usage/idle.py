@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from policyd.alloc.value import Value
-from policyd.usage.devices import Device, DeviceUse, Pod, DeviceStay
+from policyd.usage.devices import Device, DeviceStay, DeviceUse, Pod
 
 LEAST_SEEN = 0.5
 """Of the windows since a pod came, those that must have samples before it is called idle."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from policyd.alloc.value import Value
 from policyd.optimize.mig import MIG, Profile, profile_of
-from policyd.usage.devices import Device, DeviceUse, Pod, DeviceStay
+from policyd.usage.devices import Device, DeviceStay, DeviceUse, Pod
 
 LEAST_SECONDS: Final = 3_600
 """For how long a pod must have been seen: before, it may still be reading its data."""

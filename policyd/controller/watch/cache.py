@@ -51,6 +51,8 @@ from policyd.optimize.opt_ins import NO_OPT_INS, OptIns, wants
 from policyd.optimize.optimizer import Optimizer
 from policyd.snapshot.values import StartRow
 from policyd.status.naming import OtherTeams
+from policyd.usage.budgets import BudgetStanding
+from policyd.workload.held_quota import asks_for_gpus
 
 log = structlog.get_logger()
 
@@ -89,6 +91,8 @@ class Cache:
         self.integrations = integrations
         self.state = CoreState(settings, Optimizer)
         self.other_teams: OtherTeams = "names"
+        self.budgets: Mapping[str, BudgetStanding] = {}
+        """How far budgets are used up, by ClusterQueue, and LocalQueue as `namespace/name`."""
         self.starts: Mapping[str, StartRow] = {}
         """When pending workloads are forecast to start, by key."""
         self._rules = RulesByNamespace(mirrors, resources or ResourcesConfiguration())
@@ -241,7 +245,10 @@ class Cache:
 
     def _value(self, workload: Workload, cluster_queue: str) -> Value:
         reserved = has_quota(workload)
-        objection = None if reserved else self._objection(workload, cluster_queue)
+        objection = None
+        if not reserved:
+            objection = self._objection(workload, cluster_queue)
+            objection = objection or self._over_budget(workload, cluster_queue)
         circumstances = WorkloadContext(
             now=self._pace.clock.now(),
             settings=self.state.settings,
@@ -286,6 +293,16 @@ class Cache:
         if selector is not None and selector.matches(labels):
             return None
         return Objection(reason="Misconfigured", message=NAMESPACE_MISMATCH, misplaced=True)
+
+    def _over_budget(self, workload: Workload, cluster_queue: str) -> Objection | None:
+        """Return that a budget is used up which holds a workload."""
+        for name in (cluster_queue, local_queue_key(workload)) if self.budgets else ():
+            found = self.budgets.get(name)
+            if found is not None and found.held and asks_for_gpus(workload):
+                # Workloads of other LocalQueues need not wait behind it.
+                misplaced = name != cluster_queue
+                return Objection(reason="Suspended", message=found.message, misplaced=misplaced)
+        return None
 
     def _notify_queues(self, workload: Workload) -> None:
         self.hooks.report(local_queue_key(workload))
