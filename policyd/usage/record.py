@@ -124,7 +124,7 @@ class HoursRecord:
         quotas: Nominal, borrowed and lent quota, by ClusterQueue and flavor.
         unknown: What may have been held besides, at most, by ClusterQueue: its workloads were
             deleted while nothing was recorded.
-        held: The workloads that hold quota, by the beginning of their uid.
+        held: The workloads that hold quota, by a short form of their uid.
     """
 
     def __init__(self, since: int) -> None:

@@ -7,6 +7,7 @@ when; of what is gone by then, the record says how much is not known.
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC
+from hashlib import blake2b
 from typing import Final, NoReturn
 
 import msgspec
@@ -231,8 +232,8 @@ def _known(workload: Workload) -> tuple[QuotaTimes, HeldQuota | None]:
 
 
 def short(uid: str) -> str:
-    """Return so much of a uid as the record has."""
-    return uid.replace("-", "")[:16]
+    """Return a uid as the record has it: in 16 letters, so that many take little room."""
+    return blake2b(uid.encode(), digest_size=8).hexdigest()
 
 
 def _budget(queue: ClusterQueue | LocalQueue) -> Budget | None:

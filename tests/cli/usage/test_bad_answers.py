@@ -1,4 +1,4 @@
-"""A Prometheus that is away, slow, empty, foreign or too large: a sentence, never a wrong number."""
+"""A Prometheus that is away, slow, empty or foreign: a sentence, never a wrong number."""
 
 import asyncio
 import json
