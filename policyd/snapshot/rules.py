@@ -24,6 +24,20 @@ class LocalQueueRule(Value, frozen=True, array_like=True):
     open: bool = True
 
 
+class BudgetRule(Value, frozen=True, array_like=True):
+    """A budget that is used up, or nearly.
+
+    Attributes:
+        queue: The ClusterQueue, or the LocalQueue as `namespace/name`.
+        held: Whether new workloads that request GPUs get no quota.
+        message: How far it is used up.
+    """
+
+    queue: str
+    held: bool
+    message: str
+
+
 class ClusterQueueRule(Value, frozen=True, rename="camel"):
     """A ClusterQueue as the core has it.
 
@@ -55,6 +69,7 @@ class QueueRules(Value, frozen=True, rename="camel"):
         limits: LimitRanges by namespace, of each type the tightest.
         overheads: Overheads of pods, by RuntimeClass.
         resources: Which requests count.
+        budgets: Those that are used up, or nearly.
     """
 
     settings: QueueingSettings = QueueingSettings()
@@ -68,3 +83,4 @@ class QueueRules(Value, frozen=True, rename="camel"):
     limits: Mapping[str, Summary] = {}
     overheads: Mapping[str, Mapping[str, QuantityText]] = {}
     resources: ResourcesConfiguration = ResourcesConfiguration()
+    budgets: tuple[BudgetRule, ...] = ()

@@ -68,7 +68,8 @@ class BudgetStanding(Value, frozen=True, rename="camel"):
         renews_at: When the next month begins, in seconds since the epoch.
         holds: Whether new workloads are held once it is used up.
         used_up: Whether it is.
-        message: That in a sentence; "" while less than four fifths are used.
+        message: That in a sentence, the same until it is used up; "" while less than four fifths
+            are used.
     """
 
     queue: str
@@ -219,8 +220,7 @@ def _message(name: str, budget: Budget, used: int, month: Month, renews_at: floa
     then = f"it renews on {renewal} {budget.zone}"
     if used >= budget.part_seconds:
         return f"{of} is used up; {then}"
-    left = Fraction(budget.part_seconds - used, PART_SECONDS)
-    return f"of {of} {hours_text(left)} are left; {then}"
+    return f"more than {WARN_PERCENT} % of {of} are used; {then}"
 
 
 def hours_text(hours: Fraction) -> str:

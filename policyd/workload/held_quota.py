@@ -1,9 +1,9 @@
 """How many GPUs a Workload holds quota for, and from when to when, as its status says."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from policyd.api.kueue import PodSetAssignment, Workload
+from policyd.api.kueue import PodSet, PodSetAssignment, Workload
 from policyd.api.kueue.names import FINISHED, QUOTA_RESERVED
 from policyd.api.meta import find_condition
 from policyd.api.pod_requests import amounts, pod_requests
@@ -54,8 +54,13 @@ def held_quota(workload: Workload) -> HeldQuota | None:
 
 def asks_for_gpus(workload: Workload) -> bool:
     """Tell whether a Workload requests GPUs, or parts of them."""
+    return pods_ask_for_gpus(workload.spec.pod_sets)
+
+
+def pods_ask_for_gpus(pod_sets: Iterable[PodSet]) -> bool:
+    """Tell whether pods request GPUs, or parts of them."""
     try:
-        return any(gpus_asked(pod_requests(e.template.spec)) for e in workload.spec.pod_sets)
+        return any(gpus_asked(pod_requests(each.template.spec)) for each in pod_sets)
     except QuantityError:
         return False
 

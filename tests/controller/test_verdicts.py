@@ -5,6 +5,7 @@ import gzip
 import pytest
 
 from policyd.admission.verdicts import submission_of, verdict
+from policyd.controller.queues.hours import TICK_SECONDS
 from policyd.controller.queues.snapshots import AdmissionSnapshots
 from policyd.jobs.rules.defaults import default_on_create
 from policyd.jobs.rules.surroundings import NOWHERE
@@ -12,6 +13,7 @@ from policyd.kube import resources as r
 from policyd.patch.draft import Draft
 from policyd.snapshot.outlook import Outlook
 from policyd.snapshot.reading import read
+from policyd.usage.budgets import HOLD, HOURS, TIME_ZONE
 from tests.controller.world import QUEUE, World, pod_spec
 
 pytestmark = pytest.mark.anyio
@@ -214,3 +216,27 @@ def submit(world, body):
     draft = Draft(body)
     default_on_create(draft, group="batch", kind="Job")
     world.create(r.JOBS, draft.object)
+
+
+async def test_a_budget_that_holds_is_said_before_a_job_is_created():
+    world = World()
+    world.furnish(gpus=8)
+    queue = world.get(r.CLUSTER_QUEUES, "cq")
+    budget = {HOURS: "0", TIME_ZONE: "Europe/Berlin", HOLD: "true"}
+    world.put(r.CLUSTER_QUEUES, {**queue, "metadata": {**queue["metadata"], "annotations": budget}})
+    await world.start()
+    used_up = (
+        "the budget of cq for November, 0 GPU-hours, is used up; it renews on 2023-12-01 00:00"
+        " Europe/Berlin"
+    )
+
+    assert await foreseen(world, job()) == f"would wait: {used_up}"
+    assert "budget" not in await foreseen(world, job(gpus=0))
+
+    budget[HOLD] = "false"
+    world.put(r.CLUSTER_QUEUES, {**queue, "metadata": {**queue["metadata"], "annotations": budget}})
+    await world.pass_time(TICK_SECONDS)
+    said = await foreseen(world, job())
+    assert said.startswith("would start now: ")
+    assert said.endswith(f"; {used_up}")
+    await world.kill()

@@ -85,7 +85,8 @@ def test_a_mistyped_zone_gets_the_right_one():
         pytest.param(799, False, "", id="under"),
         pytest.param(
             800, False,
-            "of the budget of team-a for November, 1000 GPU-hours, 200 are left; it renews on"
+            "more than 80 % of the budget of team-a for November, 1000 GPU-hours, are used; it"
+            " renews on"
             " 2026-12-01 00:00 Europe/Berlin", id="warned",
         ),
         pytest.param(

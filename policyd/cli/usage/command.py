@@ -22,6 +22,7 @@ from policyd.cli.usage.cluster import (
     stranded_now,
 )
 from policyd.cli.usage.gathering import Gathered
+from policyd.cli.usage.hours import command as hours
 from policyd.cli.usage.options import PROMETHEUS, AskedPrometheus, ask_prometheus
 from policyd.kube.http_client import HttpClient
 from policyd.status.ages import duration
@@ -231,6 +232,9 @@ def fragmentation(**given: Unpack[_ClusterAsked]) -> None:
     _show(answer, _fragmentation_lines(answer), given["output"])
     if chart is not None:
         _draw_held(chart, answer.over_time, fragments=True)
+
+
+command.add_command(hours)
 
 
 async def _nothing(_gathered: Gathered) -> None:
