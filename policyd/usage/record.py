@@ -124,6 +124,7 @@ class HoursRecord:
         quotas: Nominal, borrowed and lent quota, by ClusterQueue and flavor.
         unknown: What may have been held besides, at most, by ClusterQueue: its workloads were
             deleted while nothing was recorded.
+        changes: How often something began or ended to hold quota.
         held: The workloads that hold quota, by a short form of their uid.
     """
 
@@ -134,6 +135,7 @@ class HoursRecord:
         self.quotas: dict[tuple[str, str], tuple[Seconds, Seconds, Seconds]] = {}
         self.unknown: dict[str, Seconds] = {}
         self.held: dict[str, OpenUse] = {}
+        self.changes = 0
         self._at = since
         self._rates: Counter[UseKey] = Counter()
         self._charged: dict[UseKey, int] = {}
@@ -289,6 +291,7 @@ class HoursRecord:
 
     def _change(self, use: OpenUse, at: int, sign: int) -> None:
         """Change the rates from a moment on, which may have been charged already."""
+        self.changes += 1
         for key, parts in use.amounts.items():
             charged = self._charged.setdefault(key, at)
             if at >= charged:

@@ -1,6 +1,6 @@
 """The record of GPU-hours, kept while this process leads, and the budgets that are judged by it.
 
-It is stored in a ConfigMap every few minutes. After a restart, what holds quota says itself since
+It is stored in a ConfigMap every minute while quota is held. After a restart, what holds quota says itself since
 when; of what is gone by then, the record says how much is not known.
 """
 
@@ -29,7 +29,7 @@ from policyd.workload.held_quota import QuotaTimes, held_quota, parts_of, quota_
 
 TICK_SECONDS: Final = 5.0
 """Between two looks at budgets: so much later one may hold, or renew."""
-FIRST_SAVE_SECONDS, SAVE_SECONDS = 30.0, 300.0
+FIRST_SAVE_SECONDS, SAVE_SECONDS = 20.0, 60.0
 """From the start to the first write of the record, and between writes."""
 KEY: Final = "hours"
 """In the ConfigMap."""
@@ -61,6 +61,7 @@ class Hours:
         self._place, self._leading = place, leading
         self.record: HoursRecord | None = None
         self._quotas: object = None
+        self._saved = -1
         cache.mirrors.workloads.listen(self._changed)
 
     async def prepare(self) -> None:
@@ -178,6 +179,9 @@ class Hours:
         if record is None or not self._place or not self._leading():
             return
         record.advance(self._cache.now)
+        if not (record.held or record.changes != self._saved):
+            return
+        changes = record.changes
         namespace, _, name = self._place.partition("/")
         data = {KEY: base64.b64encode(pack(record)).decode()}
         client = self._writes.client
@@ -191,6 +195,8 @@ class Hours:
                 await client.create(CONFIG_MAPS, made, namespace=namespace, into=_Stored)
         except ApiError as error:
             log.warning("hours_unwritten", place=self._place, error=str(error))
+        else:
+            self._saved = changes
 
 
 def resume(record: HoursRecord, workloads: Iterable[Workload], *, now: float, whole: bool) -> None:
