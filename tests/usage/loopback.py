@@ -21,9 +21,10 @@ LOOKBACK = 300
 class FakePrometheus:
     """Answers from recorded series; `fail` is called first, and may answer in its place."""
 
-    def __init__(self, series=recording.series, *, now=recording.END, fail=None):
-        self.series = [(name, labels, _samples(value)) for name, labels, value in series()]
-        self.now, self.fail, self.queries, self.headers = now, fail, [], []
+    def __init__(self, series=recording.series, *, begin=recording.BEGIN, fail=None):
+        self.series = [(name, labels, _samples(value, begin)) for name, labels, value in series()]
+        self.now = begin + recording.END - recording.BEGIN
+        self.fail, self.queries, self.headers = fail, [], []
 
     async def answer(self, request):
         asked = await request.post()
@@ -79,12 +80,12 @@ class FakePrometheus:
                 yield labels, samples
 
 
-def _samples(value):
+def _samples(value, begin):
     found = {}
     for at in range(recording.EVERY, recording.END - recording.BEGIN + 1, recording.EVERY):
         sample = value(at)
         if sample is not None:
-            found[recording.BEGIN + at] = sample
+            found[begin + at] = sample
     return found
 
 

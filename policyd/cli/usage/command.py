@@ -1,5 +1,6 @@
 """`policyd usage`: what GPUs are used for, and what of them is wasted."""
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -23,8 +24,10 @@ from policyd.cli.usage.cluster import (
 )
 from policyd.cli.usage.gathering import Gathered
 from policyd.cli.usage.hours import command as hours
+from policyd.cli.usage.notebooks import NotebookLine, StopResult, result_lines, stop_idle
 from policyd.cli.usage.options import PROMETHEUS, AskedPrometheus, ask_prometheus
 from policyd.kube.http_client import HttpClient
+from policyd.program import FINDINGS
 from policyd.status.ages import duration
 from policyd.usage.idle import GpusAt, PodUse, TeamUse, gpus_over_time, pod_uses, team_uses
 from policyd.usage.rightsize import Margins, Suggestion, suggestions
@@ -42,6 +45,7 @@ class IdleAnswer(Value, frozen=True, rename="camel"):
         end: Up to when.
         step_seconds: How exact moments are.
         notes: What is not known.
+        notebooks: What became of idle notebooks, if they were to be stopped.
     """
 
     begin: float
@@ -50,6 +54,7 @@ class IdleAnswer(Value, frozen=True, rename="camel"):
     teams: tuple[TeamUse, ...]
     pods: tuple[PodUse, ...]
     notes: tuple[str, ...]
+    notebooks: tuple[NotebookLine, ...] = ()
 
 
 class RightsizeAnswer(Value, frozen=True, rename="camel"):
@@ -78,8 +83,9 @@ class FragmentationAnswer(Value, frozen=True, rename="camel"):
     notes: tuple[str, ...]
 
 
-class _IdleOptions(AskedPrometheus):
-    pass
+class _IdleOptions(AskedPrometheus, ContextOptions):
+    stop: bool
+    dry_run: bool
 
 
 class _ClusterAsked(AskedPrometheus, ContextOptions):
@@ -97,6 +103,10 @@ def command() -> None:
 
 @command.command("idle")
 @PROMETHEUS
+@click.option("--stop", is_flag=True, help="Stop notebooks that are idle for longer than allowed.")
+@click.option("--dry-run", is_flag=True, help="With --stop: say only what would be stopped.")
+@KUBECONFIG
+@CONTEXT
 def idle(**given: Unpack[_IdleOptions]) -> None:
     r"""Show the busy share of GPUs by pod, and allocated ones that are idle, with since when.
 
@@ -110,15 +120,32 @@ def idle(**given: Unpack[_IdleOptions]) -> None:
     A GPU is idle while no sample of its graphics engine, or else of its utilization, is above
     --busy-above. Time without samples counts as busy. A team is a namespace.
 
-    Exits with 0, or 2 if Prometheus cannot be asked.
+    With --stop, notebooks are stopped that are idle for longer than their annotation
+    policyd.io/idle-after says, which the library's policy `notebook-idle` sets: Deployments and
+    StatefulSets with the label policyd.io/notebook=true are scaled to 0, Kubeflow's Notebooks get
+    the annotation kubeflow-resource-stopped. Each gets an Event that says why, and how to start it.
+
+    Exits with 0, 1 if a notebook could not be stopped, or 2 if Prometheus or the cluster cannot be
+    asked.
 
     \b
     Examples:
       policyd usage idle --prometheus http://localhost:9090
       policyd usage idle --prometheus http://localhost:9090 --since 7d -o json
+      policyd usage idle --prometheus http://localhost:9090 --stop --dry-run
     """
+    if given["dry_run"] and not given["stop"]:
+        raise click.UsageError("--dry-run needs --stop")
     chart = ChartFile(given["chart"]) if given["chart"] else None
-    gathered, _ = ask_prometheus(given, also=_nothing)
+
+    async def stopped(gathered: Gathered) -> list[StopResult]:
+        if not given["stop"]:
+            return []
+        async with HttpClient(connection_for(given)) as client:
+            uses, end = pod_uses(gathered.use), gathered.use.windows.end
+            return await stop_idle(client, uses, end=end, dry_run=given["dry_run"])
+
+    gathered, results = ask_prometheus(given, also=stopped)
     windows, pods = gathered.use.windows, pod_uses(gathered.use)
     answer = IdleAnswer(
         begin=windows.begin,
@@ -127,10 +154,13 @@ def idle(**given: Unpack[_IdleOptions]) -> None:
         teams=tuple(team_uses(pods)),
         pods=tuple(pods),
         notes=gathered.notes,
+        notebooks=result_lines(results, dry_run=given["dry_run"]),
     )
     _show(answer, _idle_lines(answer, wide=given["output"] == "wide"), given["output"])
     if chart is not None:
         _draw_held(chart, [*gpus_over_time(gathered.use)], fragments=False)
+    if any(each.failure for each in results):
+        sys.exit(FINDINGS)
 
 
 @command.command("rightsize")
@@ -237,10 +267,6 @@ def fragmentation(**given: Unpack[_ClusterAsked]) -> None:
 command.add_command(hours)
 
 
-async def _nothing(_gathered: Gathered) -> None:
-    pass
-
-
 # Output.
 
 
@@ -263,10 +289,14 @@ def _idle_lines(answer: IdleAnswer, *, wide: bool) -> Iterator[str]:
         )
         yield ""
         head = (*_POD_HEAD, *(_POD_WIDE if wide else ()))
-        rows = [_pod_row(each, answer.end, wide=wide) for each in answer.pods]
-        yield from table_lines(head, rows, numbers=_NUMBERS)
+        pods = [_pod_row(each, answer.end, wide=wide) for each in answer.pods]
+        yield from table_lines(head, pods, numbers=_NUMBERS)
     else:
         yield "no pod has a GPU now"
+    if answer.notebooks:
+        yield ""
+        rows = [(each.team, each.notebook, each.done, each.why) for each in answer.notebooks]
+        yield from table_lines(("TEAM", "NOTEBOOK", "DONE", "WHY"), rows)
     yield from _foot(answer.begin, answer.end, answer.step_seconds, answer.notes)
 
 

@@ -1,7 +1,7 @@
 """The record of GPU-hours, kept while this process leads, and the budgets that are judged by it.
 
-It is stored in a ConfigMap every minute while quota is held. After a restart, what holds quota says itself since
-when; of what is gone by then, the record says how much is not known.
+It is stored in a ConfigMap every minute while quota is held. After a restart, what holds quota says
+itself since when; of what is gone by then, the record says how much is not known.
 """
 
 import base64
