@@ -79,6 +79,7 @@ OTHERS = {
     "usage idle": (None, None, ["--prometheus", "none"]),
     "usage rightsize": (None, None, ["--prometheus", "none"]),
     "usage fragmentation": (None, None, ["--prometheus", "none"]),
+    "usage hours": (None, None, ["--kubeconfig", "none"]),
 }
 """The same of what is given no file: the arguments."""
 
@@ -183,7 +184,7 @@ def outputs(name):
 
 OF_CLUSTERS = {
     *("history", "stop", "resume", "doctor", "events"),
-    *("usage idle", "usage rightsize", "usage fragmentation"),
+    *("usage idle", "usage rightsize", "usage fragmentation", "usage hours"),
 }
 """Commands that have nothing to say without a cluster: their output is tested on clusters."""
 JSON = {
@@ -230,6 +231,7 @@ WRITTEN = {
     ("usage idle", "--chart"),
     ("usage rightsize", "--chart"),
     ("usage fragmentation", "--chart"),
+    ("usage hours", "--chart"),
 }
 """Files that a command writes, or goes on with."""
 

@@ -111,9 +111,7 @@ def test_accounts_get_a_row_for_each_line_and_no_formula(record):
         pytest.param("{currency: EUR, flavors: {a: {spot: 1, onDemand: 2}}}", "neither", id="both"),
         pytest.param("{currency: EUR, flavors: {a: {spot: -1}}}", "price `-1` of", id="negative"),
         pytest.param("{currency: EUR, flavors: {a: {spot: .nan}}}", "price `nan` of", id="nan"),
-        pytest.param(
-            "{currency: EUR, flavors: {a: {spot: 2 EUR}}}", "`2 EUR` of", id="text"
-        ),
+        pytest.param("{currency: EUR, flavors: {a: {spot: 2 EUR}}}", "`2 EUR` of", id="text"),
         pytest.param("{currency: EUR, flavors: {a: {spot: true}}}", "price `True`", id="boolean"),
     ],
 )

@@ -24,6 +24,10 @@ door.policyd.io
 {{ include "policyd.fullname" . }}-controller
 {{- end }}
 
+{{- define "policyd.idleNotebooks" -}}
+{{ include "policyd.fullname" . }}-idle-notebooks
+{{- end }}
+
 {{- define "policyd.certificate" -}}
 {{ .Values.webhooks.certificate.existingSecret | default (include "policyd.webhooks" .) }}
 {{- end }}

@@ -86,6 +86,7 @@ class FragmentationAnswer(Value, frozen=True, rename="camel"):
 class _IdleOptions(AskedPrometheus, ContextOptions):
     stop: bool
     dry_run: bool
+    namespaces: tuple[str, ...]
 
 
 class _ClusterAsked(AskedPrometheus, ContextOptions):
@@ -105,6 +106,12 @@ def command() -> None:
 @PROMETHEUS
 @click.option("--stop", is_flag=True, help="Stop notebooks that are idle for longer than allowed.")
 @click.option("--dry-run", is_flag=True, help="With --stop: say only what would be stopped.")
+@click.option(
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    help="With --stop: only notebooks here; may be repeated.  [everywhere]",
+)
 @KUBECONFIG
 @CONTEXT
 def idle(**given: Unpack[_IdleOptions]) -> None:
@@ -134,15 +141,17 @@ def idle(**given: Unpack[_IdleOptions]) -> None:
       policyd usage idle --prometheus http://localhost:9090 --since 7d -o json
       policyd usage idle --prometheus http://localhost:9090 --stop --dry-run
     """
-    if given["dry_run"] and not given["stop"]:
-        raise click.UsageError("--dry-run needs --stop")
+    for name in ("dry_run", "namespaces"):
+        if given[name] and not given["stop"]:
+            raise click.UsageError(f"--{name.rstrip('s').replace('_', '-')} needs --stop")
     chart = ChartFile(given["chart"]) if given["chart"] else None
 
     async def stopped(gathered: Gathered) -> list[StopResult]:
         if not given["stop"]:
             return []
         async with HttpClient(connection_for(given)) as client:
-            uses, end = pod_uses(gathered.use), gathered.use.windows.end
+            end, chosen = gathered.use.windows.end, given["namespaces"]
+            uses = [e for e in pod_uses(gathered.use) if not chosen or e.team in chosen]
             return await stop_idle(client, uses, end=end, dry_run=given["dry_run"])
 
     gathered, results = ask_prometheus(given, also=stopped)
