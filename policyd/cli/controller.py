@@ -58,6 +58,7 @@ class ControllerOptions:
     forecasts: bool
     forecast_names: bool
     forecast_memory: str
+    hours_record: str
     find_outside_quota: bool
     delete_outside_quota: bool
     reports: bool
@@ -118,6 +119,12 @@ class ControllerOptions:
     default="",
     metavar="CONFIGMAP",
     help="An existing ConfigMap beside the Lease that keeps what forecasts learnt.  [not kept]",
+)
+@click.option(
+    "--hours-record",
+    default="",
+    metavar="CONFIGMAP",
+    help="An existing ConfigMap beside the Lease that keeps the record of GPU-hours.  [not kept]",
 )
 @click.option(
     "--find-outside-quota/--ignore-outside-quota",
@@ -318,6 +325,7 @@ def controller_settings(
             names=options.forecast_names,
             memory=f"{namespace}/{options.forecast_memory}" if options.forecast_memory else "",
         ),
+        hours_record=f"{namespace}/{options.hours_record}" if options.hours_record else "",
         reports_outside_quota=options.find_outside_quota,
         deletes_outside_quota=options.delete_outside_quota,
     )

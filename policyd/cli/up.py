@@ -54,6 +54,8 @@ HOST = "127.0.0.1"
 READY_SECONDS = 60.0
 OWN_ACCOUNT = "system:serviceaccount:policyd:policyd"
 """The account of the webhooks and the controller, which has rights that users do not have."""
+HOURS = "kube-system/policyd-hours"
+"""Where `policyd usage hours` looks for the record."""
 REFUSED = {400, 401, 403, 413, 422}
 """The codes a policy can refuse with."""
 
@@ -173,7 +175,7 @@ def check_policies(paths: Sequence[str]) -> None:
 
 
 async def _up(options: UpOptions, stop: asyncio.Event) -> None:
-    settings = configured(ControllerSettings(), path=options.config)
+    settings = configured(ControllerSettings(hours_record=HOURS), path=options.config)
     with ExitStack() as kept:
         for path in (options.kubeconfig, options.state):
             if path is not None:
