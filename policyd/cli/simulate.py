@@ -14,7 +14,6 @@ from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import QueuedWorkload
 from policyd.api.meta import Json
-from policyd.cli.formats.durations import read_duration
 from policyd.cli.formats.json_values import as_json, as_number
 from policyd.cli.formats.maps import Maps
 from policyd.cli.formats.progress import progress
@@ -29,6 +28,7 @@ from policyd.cli.formats.scenarios import (
     warn_of_gates,
 )
 from policyd.cli.formats.tables import Rows
+from policyd.cli.formats.times import read_duration
 from policyd.cli.options import ClusterOptions, from_cluster, one_source
 from policyd.cli.planning.optimum import Optimum
 from policyd.cli.planning.trace_command import PLANNING, Planning, plan

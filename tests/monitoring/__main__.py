@@ -26,8 +26,8 @@ from tests.scenarios.clusters import (
     Process,
     accounts_on,
     controller_command,
-    door_is_open,
     install,
+    webhooks_are_ready,
     webhooks_command,
 )
 
@@ -75,7 +75,7 @@ def stage(folder: Path) -> Iterator[Stage]:
         for process in processes:
             process.start()
             stack.callback(process.stop)
-        eventually(lambda: door_is_open(api, processes), within=120, what="the webhooks answer")
+        eventually(lambda: webhooks_are_ready(api, processes), within=120, what="they answer")
         prometheus = stack.enter_context(scraping(folder, ports))
         yield Stage(api, prometheus, ports, accounts.port, processes)
 

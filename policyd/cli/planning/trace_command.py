@@ -7,9 +7,9 @@ from typing import Literal, TypedDict
 
 import click
 
-from policyd.cli.formats.durations import read_duration
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.scenarios import scenario_objects
+from policyd.cli.formats.times import read_duration
 from policyd.cli.options import together
 from policyd.cli.planning.charts import Chart
 from policyd.cli.planning.executors import Scenarios, cores, run_here, run_on_ray

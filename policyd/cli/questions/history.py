@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from policyd.api.kueue import Workload
 from policyd.cli.formats.tables import table_lines
+from policyd.cli.formats.times import MOMENT
 from policyd.cli.questions.asking import SHARED, Asking, Question, show
-from policyd.cli.questions.moments import MOMENT
 from policyd.clock import SystemClock
 from policyd.kube.client import Reader
 from policyd.kube.errors import ForbiddenError

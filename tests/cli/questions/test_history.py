@@ -4,8 +4,8 @@ import pytest
 from click.testing import CliRunner
 
 from policyd.cli import main
+from policyd.cli.formats.times import MOMENT
 from policyd.cli.questions.history import history, history_lines
-from policyd.cli.questions.moments import MOMENT
 from policyd.clock import SystemClock
 from policyd.controller.watch.preemptions import preemption_message
 from policyd.kube import resources as r

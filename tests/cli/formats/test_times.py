@@ -1,6 +1,6 @@
 import pytest
 
-from policyd.cli.formats.durations import read_duration
+from policyd.cli.formats.times import read_duration
 from policyd.errors import PolicydError
 
 
