@@ -31,6 +31,7 @@ from policyd.cli.formats.files import load
 from policyd.cli.formats.report import exit_code, show_all
 from policyd.cli.live import Live
 from policyd.config import Settings, environment
+from policyd.controller.queues.pending_workloads import prepare_orders
 from policyd.controller.queues.visibility import create_app
 from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings
@@ -231,6 +232,9 @@ async def _run(
     parts: list[Coroutine[Any, Any, Any]] = [
         run_simulation(client, job_controller=clients.job_controller),
         controller.run(),
+        prepare_orders(
+            controller.cache, ready=lambda: controller.health.ready, pace=controller.pace
+        ),
     ]
     closing = asyncio.Event()
     async with asyncio.TaskGroup() as group:
