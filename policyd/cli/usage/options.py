@@ -6,8 +6,8 @@ from typing import Any, TypedDict, TypeVar
 
 import click
 
+from policyd.cli.formats.times import MOMENT
 from policyd.cli.options import together
-from policyd.cli.questions.moments import MOMENT
 from policyd.cli.questions.pages import Output
 from policyd.cli.usage.gathering import Asked, Gathered, check_matchers, gather
 from policyd.cli.usage.prometheus import PrometheusOptions, open_prometheus
