@@ -37,6 +37,7 @@ from policyd.api.kueue.workload_validation import validate_workload
 from policyd.engine.model.decision import ALLOWED, Decision, Denial
 from policyd.jobs.integrations import Integrations
 from policyd.patch.draft import Draft
+from policyd.usage.budgets import HOLD, HOURS, TIME_ZONE, BudgetError, budget_of
 
 
 class _Kind(NamedTuple):
@@ -60,6 +61,8 @@ _KINDS: Final = {
     "WorkloadPriorityClass": _Kind(WorkloadPriorityClass, lambda _new, _old, _: []),
 }
 
+
+BUDGET_ANNOTATIONS: Final = (HOURS, TIME_ZONE, HOLD)
 
 _HELD: Final = frozenset({"ClusterQueue", "ResourceFlavor", "Topology"})
 """Kinds that the controller lets go only when nothing uses them any more."""
@@ -102,6 +105,8 @@ class QueueAdmission:
             return _refused(Denial(policy=SPEAKER, message=f"the object cannot be read: {error}"))
         if new.metadata.deletion_timestamp is not None:
             return ALLOWED  # mistakes must not prevent its deletion
+        if budget := _budget_denials(new, old):
+            return _refused(*budget)
         if old is not None and known.type is not Workload and _is_same(new, old):
             return ALLOWED  # old mistakes must not prevent a status
         unfit = list(limit_errors(new, old))
@@ -120,6 +125,23 @@ def _is_same(new: Any, old: Any) -> bool:  # noqa: ANN401 - of any kind
     """Tell whether an object is unchanged, except for metadata and status."""
     besides = {name: getattr(new, name) for name in ("metadata", "status") if hasattr(new, name)}
     return bool(new == msgspec.structs.replace(old, **besides))
+
+
+def _budget_denials(new: Any, old: Any) -> tuple[Denial, ...]:  # noqa: ANN401 - of any kind
+    """Return why the budget that a queue is given cannot be meant; one from before may stay."""
+    annotations = new.metadata.annotations
+    given = {name: annotations[name] for name in BUDGET_ANNOTATIONS if name in annotations}
+    if not isinstance(new, ClusterQueue | LocalQueue) or not given:
+        return ()
+    if old is not None and given.items() <= old.metadata.annotations.items():
+        return ()
+    try:
+        budget_of(annotations)
+    except BudgetError as error:
+        hint = f"; {error.hint}" if error.hint else ""
+        message = f"metadata.annotations: {error}{hint}"
+        return (Denial(policy=SPEAKER, message=message, path="metadata.annotations"),)
+    return ()
 
 
 def _denial(error: FieldError) -> Denial:

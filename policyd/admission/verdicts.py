@@ -23,9 +23,10 @@ from policyd.jobs.base import queue_name
 from policyd.jobs.requests import RequestRules
 from policyd.jobs.workload import Priority, new_spec
 from policyd.snapshot.outlook import NeverFits, Outlook, Prospect, TakenQuota, WouldStart, WouldWait
-from policyd.snapshot.rules import LocalQueueRule, QueueRules
+from policyd.snapshot.rules import BudgetRule, LocalQueueRule, QueueRules
 from policyd.status.quantities import format_amount
 from policyd.status.remedies import Shortfall
+from policyd.workload.held_quota import pods_ask_for_gpus
 from policyd.workload.pod_set_values import pod_set_values
 
 LONGEST: Final = 256
@@ -55,9 +56,12 @@ def verdict(
     if local is None:
         text = _missing(name, namespace, outlook.local_queues(namespace))
     else:
-        text = _closed(outlook, local, namespace_labels) or _planned(
-            outlook, submission, local, now
+        text = (
+            _closed(outlook, local, namespace_labels)
+            or _held_by_budget(outlook.rules, submission, local)
+            or _planned(outlook, submission, local, now)
         )
+        text = _with_budget(text, outlook.rules, submission, local)
     return _bounded(text and f"{submission.about}{text}")
 
 
@@ -86,6 +90,29 @@ def _closed(outlook: Outlook, local: LocalQueueRule, labels: Mapping[str, str]) 
             f" {local.namespace}: its namespaceSelector does not match"
         )
     return ""
+
+
+def _held_by_budget(rules: QueueRules, submission: Submission, local: LocalQueueRule) -> str:
+    """Say that a budget is used up which holds a job; "" if none does."""
+    found = (each for each in _budgets(rules, submission, local) if each.held)
+    return next((f"would wait: {each.message}" for each in found), "")
+
+
+def _with_budget(
+    said: str, rules: QueueRules, submission: Submission, local: LocalQueueRule
+) -> str:
+    """Add how far the budgets of a job's queues are used up."""
+    told = (each for each in _budgets(rules, submission, local) if not each.held)
+    return "; ".join(filter(None, (said, *(each.message for each in told))))
+
+
+def _budgets(
+    rules: QueueRules, submission: Submission, local: LocalQueueRule
+) -> Sequence[BudgetRule]:
+    if not rules.budgets or not pods_ask_for_gpus(submission.pod_sets):
+        return ()
+    names = {local.cluster_queue, f"{local.namespace}/{local.name}"}
+    return [each for each in rules.budgets if each.queue in names]
 
 
 def _planned(

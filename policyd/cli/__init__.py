@@ -61,6 +61,10 @@ _OF_QUEUES: Final[_Commands] = {
         "policyd.cli.questions.what_if:command",
         "Show the effect of a change on the starts of jobs, and preemptions.",
     ),
+    "usage": (
+        "policyd.cli.usage.command:command",
+        "Show the use of GPUs: idle ones, fragments, hours and costs.",
+    ),
     "simulate": ("policyd.cli.simulate:command", "Simulate the decisions of the queue."),
 }
 _OTHERS: Final[_Commands] = {

@@ -22,6 +22,7 @@ from policyd.controller.cycle_spans import cycle_spans
 from policyd.controller.metrics.counters import metrics_of
 from policyd.controller.metrics.health import ControllerHealth, serve_health
 from policyd.controller.metrics.series_bounds import SeriesBounds
+from policyd.controller.queues.pending_workloads import prepare_orders
 from policyd.controller.queues.visibility import Callers, create_app
 from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings, ForecastsSettings
@@ -58,6 +59,7 @@ class ControllerOptions:
     forecasts: bool
     forecast_names: bool
     forecast_memory: str
+    hours_record: str
     find_outside_quota: bool
     delete_outside_quota: bool
     reports: bool
@@ -118,6 +120,12 @@ class ControllerOptions:
     default="",
     metavar="CONFIGMAP",
     help="An existing ConfigMap beside the Lease that keeps what forecasts learnt.  [not kept]",
+)
+@click.option(
+    "--hours-record",
+    default="",
+    metavar="CONFIGMAP",
+    help="An existing ConfigMap beside the Lease that keeps the record of GPU-hours.  [not kept]",
 )
 @click.option(
     "--find-outside-quota/--ignore-outside-quota",
@@ -281,22 +289,24 @@ async def _visibility(
 ) -> AsyncIterator[int]:
     """Serve the pending workloads of each queue while the block runs; give the port."""
     port = options.visibility_port or 0
-    app = create_app(
-        controller.cache,
-        ready=lambda: controller.health.ready,
-        names=lambda: callers.names,
-        pace=controller.pace,
-    )
+    cache, pace = controller.cache, controller.pace
+
+    def ready() -> bool:
+        return controller.health.ready
+
+    app = create_app(cache, ready=ready, names=lambda: callers.names, pace=pace)
     host, option = options.health_host, "--visibility-port"
     listening = Listening(
         bounds=HEALTH_BOUNDS, tls=callers.tls, count=controller.health.metrics.connection_closed
     )
     async with served(app, listening, host=host, port=port, option=option) as given:
-        following = asyncio.create_task(callers.follow())
+        works = callers.follow(), prepare_orders(cache, ready=ready, pace=pace)
+        tasks = [asyncio.create_task(work) for work in works]
         try:
             yield given
         finally:
-            following.cancel()
+            for task in tasks:
+                task.cancel()
 
 
 def controller_settings(
@@ -318,6 +328,7 @@ def controller_settings(
             names=options.forecast_names,
             memory=f"{namespace}/{options.forecast_memory}" if options.forecast_memory else "",
         ),
+        hours_record=f"{namespace}/{options.hours_record}" if options.hours_record else "",
         reports_outside_quota=options.find_outside_quota,
         deletes_outside_quota=options.delete_outside_quota,
     )

@@ -9,8 +9,7 @@ import click
 import yaml
 
 from policyd.api.admission import GroupVersionResource
-from policyd.api.meta import Json
-from policyd.cli.formats.files import load, once, read_objects
+from policyd.cli.formats.files import ManyObjects, load, once, read_many_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all, unusable
 from policyd.cli.formats.tables import show_table
@@ -30,8 +29,8 @@ from policyd.cli.request_options import (
 from policyd.clock import SystemClock
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
-from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.offline.report import APIS, ReportApi, ResultCount, ResultKey, Rows, scanned
 from policyd.engine.offline.requests import (
     ObjectError,
@@ -106,12 +105,19 @@ def command(**given: Unpack[_Given]) -> None:
 
 
 def _of_files(loaded: Loaded, given: _Given) -> tuple[PolicyScan, list[Finding]]:
-    documents, findings = read_objects(given["objects"])
-    objects = [document.value for document in documents]
+    documents, findings = read_many_objects(given["objects"])
+    objects = list(documents.of_kinds(_looked_up(loaded.policies)))
     labels = Labels(objects, given)
     policies = offline_set(loaded, labels.lookup, objects=objects, now=SystemClock().now)
     scan = PolicyScan(policies)
-    return scan, [*findings, *_look_at(documents, scan, policies, labels)]
+    circumstances = RequestCircumstances(kinds=custom_kinds(objects))
+    return scan, [*findings, *_look_at(documents, scan, policies, labels, circumstances)]
+
+
+def _looked_up(policies: Iterable[CompiledPolicy]) -> set[str]:
+    """Return the kinds of objects that decisions on others depend on."""
+    params = [policy.policy.spec.param_kind for policy in policies]
+    return {"Namespace", "CustomResourceDefinition", *(kind.kind for kind in params if kind)}
 
 
 def _of_cluster(loaded: Loaded, given: _Given) -> tuple[PolicyScan, list[Finding]]:
@@ -132,20 +138,20 @@ def _of_cluster(loaded: Loaded, given: _Given) -> tuple[PolicyScan, list[Finding
 
 
 def _look_at(
-    documents: Sequence[Document], scan: PolicyScan, policies: PolicySet, labels: Labels
+    documents: ManyObjects,
+    scan: PolicyScan,
+    policies: PolicySet,
+    labels: Labels,
+    circumstances: RequestCircumstances,
 ) -> list[Finding]:
     """Evaluate each object; return a finding for each that is invalid or undecided."""
     findings: list[Finding] = []
-    circumstances = RequestCircumstances(
-        kinds=custom_kinds(document.value for document in documents)
-    )
     noted: set[tuple[GroupVersionResource, str]] = set()
-    for document in progress(documents, "looking at", len(documents)):
-        value: Json = document.value
+    for value, document in progress(documents, "looking at", len(documents)):
         try:
             kind, resource, name, namespace = identify(value, circumstances)
         except ObjectError as error:
-            findings.append(unusable(document, error))
+            findings.append(unusable(document(), error))
             continue
         if (resource, namespace) not in noted:
             noted.add((resource, namespace))

@@ -31,6 +31,7 @@ from policyd.cli.formats.files import load
 from policyd.cli.formats.report import exit_code, show_all
 from policyd.cli.live import Live
 from policyd.config import Settings, environment
+from policyd.controller.queues.pending_workloads import prepare_orders
 from policyd.controller.queues.visibility import create_app
 from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings
@@ -54,6 +55,8 @@ HOST = "127.0.0.1"
 READY_SECONDS = 60.0
 OWN_ACCOUNT = "system:serviceaccount:policyd:policyd"
 """The account of the webhooks and the controller, which has rights that users do not have."""
+HOURS = "kube-system/policyd-hours"
+"""Where `policyd usage hours` looks for the record."""
 REFUSED = {400, 401, 403, 413, 422}
 """The codes a policy can refuse with."""
 
@@ -173,7 +176,7 @@ def check_policies(paths: Sequence[str]) -> None:
 
 
 async def _up(options: UpOptions, stop: asyncio.Event) -> None:
-    settings = configured(ControllerSettings(), path=options.config)
+    settings = configured(ControllerSettings(hours_record=HOURS), path=options.config)
     with ExitStack() as kept:
         for path in (options.kubeconfig, options.state):
             if path is not None:
@@ -229,6 +232,9 @@ async def _run(
     parts: list[Coroutine[Any, Any, Any]] = [
         run_simulation(client, job_controller=clients.job_controller),
         controller.run(),
+        prepare_orders(
+            controller.cache, ready=lambda: controller.health.ready, pace=controller.pace
+        ),
     ]
     closing = asyncio.Event()
     async with asyncio.TaskGroup() as group:

@@ -20,6 +20,7 @@ from policyd.controller.metrics.health import ControllerHealth
 from policyd.controller.metrics.queue_metrics import measure
 from policyd.controller.metrics.workload_metrics import WorkloadMetrics
 from policyd.controller.queues.bases import Bases
+from policyd.controller.queues.hours import Hours
 from policyd.controller.queues.in_use import InUse
 from policyd.controller.queues.provisioning import Provisioning
 from policyd.controller.queues.queue_statuses import QueueStatuses
@@ -118,7 +119,9 @@ class Controller:
             hand_out=partial(self.queue.add, rank=inf),  # after all that was decided
         )
         self.reasons.metrics = metrics
-        self.bases = Bases(self.cache, self.writes)
+        self.hours = Hours(
+            self.cache, self.writes, place=self.settings.hours_record, leading=self.leading
+        )
         self.dispatcher = Dispatcher(self.queue, self._reconcilers(), metrics=metrics)
         self.cache.hooks = Hooks(
             reconcile=self._add,
@@ -139,6 +142,11 @@ class Controller:
             return self.leading() and metrics.role != "follower"
 
         return measure(self.cache, metrics, self.settings.metrics, leading=counting)
+
+    @cached_property
+    def bases(self) -> Bases:
+        """What jobs are made from, for verdicts on new ones."""
+        return Bases(self.cache, self.writes)
 
     @cached_property
     def forecasts(self) -> "Forecasts":
@@ -299,6 +307,7 @@ class Controller:
                 await self.election.wait_elected()
                 if not await self._caught_up(self.election):
                     continue
+            await self.hours.prepare()
             self.health.metrics.lead(leading=True)
             log.info("leading")
             self.sweep()
@@ -307,6 +316,7 @@ class Controller:
                 tasks.append(group.create_task(self.statuses.run()))
                 tasks.append(group.create_task(self.statuses.sample()))
                 tasks.append(group.create_task(self.reasons.run()))
+                tasks.append(group.create_task(self.hours.run()))
                 tasks += [
                     group.create_task(self.dispatcher.work()) for _ in range(self.settings.workers)
                 ]
@@ -317,6 +327,7 @@ class Controller:
             self.workloads.drop()
             self.job_reasons.drop()
             self.usage.drop()
+            self.hours.drop()
             if self.election is not None:
                 await self.writes.settled(within=self.election.spare_seconds - SPARE_SECONDS)
 

@@ -68,6 +68,10 @@ class ControllerSettings:
     forecasts: ForecastsSettings = field(default_factory=ForecastsSettings)
     """Whether starts are forecast, and what is remembered for that."""
 
+    hours_record: str = ""
+    """The ConfigMap in which GPU-hours are recorded, as `namespace/name`; "" to keep them in the
+    process only, where they are lost at its end."""
+
     policies: bool = True
     """Whether to write the statuses of Policy objects, where their kind is served."""
 

@@ -25,6 +25,20 @@ class LocalQueueRule(Value, frozen=True, array_like=True):
     open: bool = True
 
 
+class BudgetRule(Value, frozen=True, array_like=True):
+    """A budget that is used up, or nearly.
+
+    Attributes:
+        queue: The ClusterQueue, or the LocalQueue as `namespace/name`.
+        held: Whether new workloads that request GPUs get no quota.
+        message: How far it is used up.
+    """
+
+    queue: str
+    held: bool
+    message: str
+
+
 class ClusterQueueRule(Value, frozen=True, rename="camel"):
     """A ClusterQueue as the core has it.
 
@@ -58,6 +72,7 @@ class QueueRules(Value, frozen=True, rename="camel"):
         resources: Which requests count.
         bases: The part of objects that jobs are made from which decides what these request, by
             kind, namespace and name.
+        budgets: Those that are used up, or nearly.
     """
 
     settings: QueueingSettings = QueueingSettings()
@@ -72,3 +87,4 @@ class QueueRules(Value, frozen=True, rename="camel"):
     overheads: Mapping[str, Mapping[str, QuantityText]] = {}
     resources: ResourcesConfiguration = ResourcesConfiguration()
     bases: Mapping[str, Json] = {}
+    budgets: tuple[BudgetRule, ...] = ()

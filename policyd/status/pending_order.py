@@ -4,9 +4,9 @@ The allocator needs the first of them only; this is for places and counts of all
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from heapq import merge
-from itertools import chain
+from itertools import chain, islice
 from math import inf
 from operator import attrgetter
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
@@ -20,6 +20,12 @@ SLACK: Final = 64
 
 LOAD: Final = 1_000
 """How many items a part has at first; with twice as many, it is split."""
+
+STEP: Final = 500
+"""How many tickets are sorted or put in at a time while an order is prepared."""
+
+FEW: Final = 50
+"""How many changes are taken over at a time."""
 
 _order_key = attrgetter("order_key")
 
@@ -46,6 +52,15 @@ class RankedList(Generic[R]):
 
     def __len__(self) -> int:
         return sum(map(len, self._parts))
+
+    def extend(self, items: Sequence[R]) -> None:
+        """Put items in that are in order and come after all others: no more than a part takes."""
+        if self._parts and len(self._parts[-1]) + len(items) <= 2 * LOAD:
+            self._parts[-1] += items
+            self._lasts[-1] = items[-1].order_key
+        elif items:
+            self._parts.append([*items])
+            self._lasts.append(items[-1].order_key)
 
     def all(self) -> list[R]:
         """Return all items in order, in a new list."""
@@ -134,17 +149,23 @@ class PendingOrder:
     """
 
     def __init__(self, queue: PendingQueue) -> None:
+        """Begin with no tickets."""
         self._queue = queue
-        self._all = RankedList(queue)
-        groups: dict[str, list[Ticket]] = {}
-        for ticket in self._all.all():
-            groups.setdefault(_queue_of(ticket), []).append(ticket)
-        self._own = {name: RankedList(group) for name, group in groups.items()}
+        self._all: RankedList[Ticket] = RankedList()
+        self._own: dict[str, RankedList[Ticket]] = {}
         self._counts: dict[_Group, int] = {}
         self._examples: dict[_Group, QueuedWorkload] = {}
-        for ticket in self._all.all():
-            self._count(ticket, 1)
         self.changes = 0
+
+    def extend(self, tickets: Sequence[Ticket]) -> None:
+        """Put tickets in that are in order and come after all others: a thousand at most."""
+        self._all.extend(tickets)
+        groups: dict[str, list[Ticket]] = {}
+        for ticket in tickets:
+            groups.setdefault(_queue_of(ticket), []).append(ticket)
+            self._count(ticket, 1)
+        for name, group in groups.items():
+            self._own.setdefault(name, RankedList()).extend(group)
 
     def _count(self, ticket: Ticket, change: int) -> None:
         group = ticket.request_key, _queue_of(ticket)
@@ -284,8 +305,61 @@ def order_of(queue: PendingQueue) -> PendingOrder:
     order = queue.follower
     if not isinstance(order, PendingOrder):
         order = queue.follower = PendingOrder(queue)
+        tickets = sorted(queue, key=_order_key)
+        for start in range(0, len(tickets), LOAD):
+            order.extend(tickets[start : start + LOAD])
     order.changes = 0
     return order
+
+
+class _Changes:
+    """What changes in a queue while its order is made."""
+
+    def __init__(self, queue: PendingQueue) -> None:
+        self._queue = queue
+        self.waiting: list[tuple[Ticket | None, Ticket | None]] = []
+
+    def changed(self, old: Ticket | None, new: Ticket | None) -> None:
+        """Keep it for the order, unless it would be quicker to begin again."""
+        self.waiting.append((old, new))
+        if len(self.waiting) > SLACK + len(self._queue):
+            self._queue.follower = None
+
+
+def prepare(queue: PendingQueue) -> Generator[None, None, None]:
+    """Make the order of a queue that has none yet, step by step: it changes between the steps.
+
+    Nothing is made if a reader asks for the order in the meantime.
+
+    Yields:
+        Nothing, after each step of about a millisecond.
+    """
+    changes = queue.follower = _Changes(queue)
+    order = PendingOrder(queue)
+    for _ in _prepared(queue, order, changes):
+        yield
+        if queue.follower is not changes:
+            return
+    order.changes = 0
+    queue.follower = order
+
+
+def _prepared(queue: PendingQueue, order: PendingOrder, changes: _Changes) -> Iterator[None]:
+    tickets = list(queue)
+    parts = []
+    for start in range(0, len(tickets), STEP):
+        parts.append(sorted(tickets[start : start + STEP], key=_order_key))
+        yield
+    merged = merge(*parts, key=_order_key)
+    while part := list(islice(merged, STEP)):
+        order.extend(part)
+        yield
+    while changes.waiting:
+        first = changes.waiting[:FEW]
+        del changes.waiting[:FEW]
+        for old, new in first:
+            order.changed(old, new)
+        yield
 
 
 def _queue_of(ticket: Ticket) -> str:

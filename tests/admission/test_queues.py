@@ -182,3 +182,25 @@ BOOSTED = asking("1", **{"priority-boost": "high"})
 @pytest.mark.gate("WorkloadValidateResourcesAreNonNegative", "PriorityBoost")
 def test_feature_gates_say_what_is_checked(obj, integrations, allowed):
     assert decide(obj, gates=QueueAdmission.of(integrations).gates).allowed is allowed
+
+
+BUDGET = {"policyd.io/budget-gpu-hours": "1000", "policyd.io/budget-time-zone": "Europe/Berlin"}
+WRONG = {**BUDGET, "policyd.io/budget-time-zone": "Berlin"}
+
+
+def annotated(kind, annotations):
+    spec = {"clusterQueue": "q"} if kind == "LocalQueue" else {"namespaceSelector": {}}
+    return item(kind, spec, metadata={"annotations": annotations})
+
+
+@pytest.mark.parametrize("kind", ["ClusterQueue", "LocalQueue"])
+def test_a_budget_that_cannot_be_meant_is_refused_when_it_is_given(kind):
+    assert decide(annotated(kind, BUDGET)) is ALLOWED
+
+    for old in (None, annotated(kind, BUDGET)):
+        (denial,) = decide(annotated(kind, WRONG), old).denials
+        assert denial.path == "metadata.annotations"
+        assert "`Berlin` is not a time zone" in denial.message
+
+    # One from before these annotations were checked must not prevent other changes.
+    assert decide(annotated(kind, WRONG), annotated(kind, WRONG)) is ALLOWED

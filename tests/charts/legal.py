@@ -108,6 +108,8 @@ def _of_other_objects() -> Iterator[Write]:
     handed = {"metadata": {"ownerReferences": [owner]}}
     yield patch("a-pod-template-is-handed-over", path_of("PodTemplate", "workload"), handed)
     memory = {"binaryData": {"memory": "H4sI"}}
+    record = {"binaryData": {"hours": "eJw="}}
+    yield patch("hours-are-recorded", f"{CONFIG_MAPS}/{CONTROLLER}-hours", record)
     yield patch("what-forecasts-learnt-is-stored", f"{CONFIG_MAPS}/{CONTROLLER}-memory", memory)
 
 

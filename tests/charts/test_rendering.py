@@ -42,6 +42,9 @@ EVERYTHING = {
     "dashboard.hostNames": ["queues.example"],
     "dashboard.proxy.existingSecret": "proxy",
     "dashboard.service.annotations": {"a": "b"},
+    "idleNotebooks.enabled": True,
+    "idleNotebooks.namespaces": ["default"],
+    "idleNotebooks.prometheus": "http://prometheus.monitoring:9090",
     "image.digest": f"sha256:{'0' * 64}",
     "imagePullSecrets": [{"name": "pull"}],
     "metrics.dashboards.annotations": {"grafana_folder": "policyd"},
@@ -590,3 +593,38 @@ def test_a_package_renders_what_the_folder_renders(tmp_path):
 
     assert texts[0]
     assert texts[0] == texts[1]
+
+
+def idle_notebooks(**values):
+    given = {
+        "idleNotebooks.enabled": True,
+        "idleNotebooks.namespaces": ["team-a"],
+        "idleNotebooks.prometheus": "http://prometheus.monitoring:9090",
+        **values,
+    }
+    return [
+        each
+        for each in release.rendered(given)
+        if each["metadata"]["name"] == f"{RELEASE}-idle-notebooks"
+    ]
+
+
+def test_idle_notebooks_are_stopped_by_an_account_of_their_own_once_that_is_wanted():
+    trial, real = (idle_notebooks(**{"idleNotebooks.dryRun": dry}) for dry in (True, False))
+
+    kinds = {each["kind"]: each["metadata"].get("namespace") for each in real}
+    assert kinds == {
+        "ServiceAccount": NAMESPACE, "CronJob": NAMESPACE, "Role": "team-a", "RoleBinding": "team-a"
+    }  # fmt: skip
+    verbs = [
+        {
+            verb
+            for each in items
+            if each["kind"] == "Role"
+            for r in each["rules"]
+            for verb in r["verbs"]
+        }
+        for items in (trial, real)
+    ]
+    assert verbs == [{"get"}, {"get", "create", "patch"}]
+    assert not [e for e in release.rendered({}) if "idle" in e["metadata"]["name"]]

@@ -76,6 +76,10 @@ OTHERS = {
     "stop": (None, None, ["job/j", "--kubeconfig", "none"]),
     "resume": (None, None, ["clusterqueue/a", "--kubeconfig", "none"]),
     "history": (None, None, ["--kubeconfig", "none"]),
+    "usage idle": (None, None, ["--prometheus", "none"]),
+    "usage rightsize": (None, None, ["--prometheus", "none"]),
+    "usage fragmentation": (None, None, ["--prometheus", "none"]),
+    "usage hours": (None, None, ["--kubeconfig", "none"]),
 }
 """The same of what is given no file: the arguments."""
 
@@ -178,7 +182,10 @@ def outputs(name):
             yield from each.type.choices
 
 
-OF_CLUSTERS = {"history", "stop", "resume", "doctor", "events"}
+OF_CLUSTERS = {
+    *("history", "stop", "resume", "doctor", "events"),
+    *("usage idle", "usage rightsize", "usage fragmentation", "usage hours"),
+}
 """Commands that have nothing to say without a cluster: their output is tested on clusters."""
 JSON = {
     name: ENDS.get(name) for name in COMMANDS if "json" in outputs(name) and name not in OF_CLUSTERS
@@ -221,6 +228,10 @@ WRITTEN = {
     ("up", "--state"),
     ("library copy", "--to"),
     ("simulate", "--chart"),
+    ("usage idle", "--chart"),
+    ("usage rightsize", "--chart"),
+    ("usage fragmentation", "--chart"),
+    ("usage hours", "--chart"),
 }
 """Files that a command writes, or goes on with."""
 

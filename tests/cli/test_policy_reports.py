@@ -1,10 +1,13 @@
 """`policyd report`: the reports of a cluster, for objects in files."""
 
+import json
+
 import pytest
 import yaml
 from click.testing import CliRunner
 
 from policyd.cli import main
+from policyd.engine.documents import reading
 from tests.cli.test_rollout import POLICY, pod
 
 
@@ -53,6 +56,23 @@ def test_the_objects_that_a_cluster_would_have(run, api, kind):
     assert (report["apiVersion"], report["kind"]) == (api, kind)
     assert report["metadata"]["namespace"] == "team-a"
     assert report["summary"]["fail"] == 1
+
+
+@pytest.mark.parametrize("size", [0, reading.LARGE], ids=["kept", "read-at-once"])
+def test_a_long_list_is_reported_as_a_short_one_is(run, tmp_path, monkeypatch, size):
+    monkeypatch.setattr(reading, "LARGE", size)
+    items = [yaml.safe_load(pod(name, "team-a")) for name in "abca"]
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}}
+    listed = {"apiVersion": "v1", "kind": "List", "items": [{"kind": "Odd"}, *items, namespace]}
+    (tmp_path / "list.json").write_text(json.dumps(listed, indent=4))
+
+    result = run(("a", "team-b"), more=["-f", str(tmp_path / "list.json")])
+
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert ["team-a", "named", "validations[0]", "fail", "(Warn)", "2", "Pod", "a"] in lines
+    assert ["team-a", "named", "-", "pass", "2", "-"] in lines
+    assert "list.json:5:9: error: " in result.stderr
+    assert result.exit_code == 2
 
 
 def test_a_policy_that_cannot_be_used_is_reported(run):

@@ -8,6 +8,7 @@ from policyd.admission.submissions import submission_of
 from policyd.admission.verdicts import verdict
 from policyd.controller.queues.bases import REFRESH_SECONDS as BASES_SECONDS
 from policyd.controller.queues.forecasts import REFRESH_SECONDS
+from policyd.controller.queues.hours import TICK_SECONDS
 from policyd.controller.queues.snapshots import AdmissionSnapshots
 from policyd.controller.settings import ForecastsSettings
 from policyd.controller.watch.mirrors import job_resource
@@ -19,6 +20,7 @@ from policyd.patch.draft import Draft
 from policyd.snapshot.newcomers import ASKED_SECONDS
 from policyd.snapshot.outlook import Outlook
 from policyd.snapshot.reading import read
+from policyd.usage.budgets import HOLD, HOURS, TIME_ZONE
 from tests.controller.test_job_kinds import RUNTIME, runtime, train
 from tests.controller.world import QUEUE, World, pod_spec
 
@@ -356,3 +358,27 @@ def submit(world, body):
     draft = Draft(body)
     default_on_create(draft, group="batch", kind="Job")
     world.create(r.JOBS, draft.object)
+
+
+async def test_a_budget_that_holds_is_said_before_a_job_is_created():
+    world = World()
+    world.furnish(gpus=8)
+    queue = world.get(r.CLUSTER_QUEUES, "cq")
+    budget = {HOURS: "0", TIME_ZONE: "Europe/Berlin", HOLD: "true"}
+    world.put(r.CLUSTER_QUEUES, {**queue, "metadata": {**queue["metadata"], "annotations": budget}})
+    await world.start()
+    used_up = (
+        "the budget of cq for November, 0 GPU-hours, is used up; it renews on 2023-12-01 00:00"
+        " Europe/Berlin"
+    )
+
+    assert await foreseen(world, job()) == f"would wait: {used_up}"
+    assert "budget" not in await foreseen(world, job(gpus=0))
+
+    budget[HOLD] = "false"
+    world.put(r.CLUSTER_QUEUES, {**queue, "metadata": {**queue["metadata"], "annotations": budget}})
+    await world.pass_time(TICK_SECONDS)
+    said = await foreseen(world, job())
+    assert said.startswith("would start now: ")
+    assert said.endswith(f"; {used_up}")
+    await world.kill()

@@ -11,10 +11,12 @@ from structlog.testing import capture_logs
 
 from policyd.cli.controller import _serve_visibility
 from policyd.connections import Listening
+from policyd.controller.queues import pending_workloads
 from policyd.controller.queues.visibility import CALLERS, Callers, create_app
 from policyd.errors import ConfigurationError
 from policyd.kube import resources as r
 from policyd.serving import served
+from policyd.status.pending_order import PendingOrder
 from tests.controller.world import World
 from tests.kube.test_connection import pair
 
@@ -300,3 +302,26 @@ async def test_a_controller_runs_on_where_the_api_server_passes_nothing_on(world
     (event,) = reason
     assert (event["event"], event["log_level"]) == ("visibility_not_served", "warning")
     assert "request header configuration" in event["error"]
+
+
+@pytest.mark.parametrize(
+    ("at_once", "prepared"), [pytest.param(2, True, id="long"), pytest.param(3, False, id="short")]
+)
+async def test_the_order_of_a_long_queue_is_ready_before_anybody_asks(
+    world, at_once, prepared, monkeypatch
+):
+    monkeypatch.setattr(pending_workloads, "AT_ONCE", at_once)
+    cache, pace = world.controller.cache, world.controller.pace
+    known = asyncio.Event()
+    preparing = asyncio.create_task(
+        pending_workloads.prepare_orders(cache, ready=known.is_set, pace=pace)
+    )
+    queue = cache.state.queues["cq"].pending
+    await world.pass_time(2)
+    too_early = queue.follower
+    known.set()
+    await world.pass_time(2)
+    preparing.cancel()
+
+    assert too_early is None
+    assert isinstance(queue.follower, PendingOrder) is prepared

@@ -100,6 +100,7 @@ class World:
         self.integrations = EVERYTHING
         self.other_teams = "names"
         self.forecasts = ForecastsSettings(enabled=False)  # they are made again and again
+        self.hours_record = ""
         self.clock = FakeClock()
         self.store = Admitting(clock=self.clock)
         self.client = None
@@ -124,6 +125,7 @@ class World:
             integrations=self.integrations,
             other_teams=self.other_teams,
             forecasts=self.forecasts,
+            hours_record=self.hours_record,
             deletes_outside_quota=self.deletes_outside_quota,
         )
         self.controller = Controller(self.client, settings, pace=self.clock.pace())

@@ -16,6 +16,7 @@ import pytest
 from policyd.cli import demo
 from tests.docs.pages import PROJECT, Block, Command, blocks, commands, matches, pages
 from tests.docs.shell import Printed, Shell, path_with, project_copy
+from tests.usage.loopback import FakePrometheus, serving
 
 NOT_RUN = "no-run"
 REAL = "real cluster"
@@ -62,6 +63,8 @@ def test_commands_print_what_the_page_shows(page, tmp_path):
         if needs_cluster(page):
             programs, added = stack.enter_context(cluster(page, tmp_path))
             variables |= added
+        if any("$PROMETHEUS" in command.line for command in page_commands(page)):
+            variables["PROMETHEUS"] = stack.enter_context(serving(FakePrometheus()))
         variables["PATH"] = path_with(tmp_path / "bin", *programs)
         root = project_copy(tmp_path)
         shell = stack.enter_context(Shell(root, variables))

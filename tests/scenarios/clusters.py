@@ -187,7 +187,7 @@ def webhooks_command(
 
 def controller_command(accounts: Accounts) -> list[str]:
     program = [str(COMMANDS / "policyd"), "controller"]
-    memory = ["--forecast-memory", f"{CONTROLLER}-memory"]
+    memory = ["--forecast-memory", f"{CONTROLLER}-memory", "--hours-record", f"{CONTROLLER}-hours"]
     return [*program, "--kubeconfig", str(accounts.controller), "--namespace", NAMESPACE, *memory]
 
 

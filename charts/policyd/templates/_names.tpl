@@ -26,6 +26,10 @@ door.policyd.io
 
 {{- define "policyd.dashboard" -}}
 {{ include "policyd.fullname" . }}-dashboard
+{{- end -}}
+
+{{- define "policyd.idleNotebooks" -}}
+{{ include "policyd.fullname" . }}-idle-notebooks
 {{- end }}
 
 {{- define "policyd.certificate" -}}

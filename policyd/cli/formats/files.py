@@ -1,18 +1,20 @@
 """The files that commands are given: paths, folders, standard input."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import click
 
+from policyd.api.meta import Json
 from policyd.cli.formats.progress import progress
 from policyd.clock import SystemClock, cpu_limit
 from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import Loaded, gather, load_document, load_policies
 from policyd.engine.documents.findings import Finding
-from policyd.engine.documents.reading import Document, each_document, is_blank
+from policyd.engine.documents.reading import Document, KeptItems, each_document, each_kept, is_blank
 from policyd.engine.model.bindings import check_bindings, check_exceptions
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.dialects import Dialect, Volatile
@@ -90,23 +92,81 @@ def read_objects(paths: Sequence[str]) -> tuple[list[Document], list[Finding]]:
     Raises:
         click.UsageError: If all are blank: the command that was to write them may have failed.
     """
-    documents: list[Document] = []
+    return _read(paths, each_document)
+
+
+def read_many_objects(paths: Sequence[str]) -> tuple["ManyObjects", list[Finding]]:
+    """Read the documents of all files as `read_objects` does, for a command that uses each once.
+
+    Raises:
+        click.UsageError: If all are blank.
+    """
+    read: list[Document | KeptItems]
+    read, findings = _read(paths, each_kept)
+    return ManyObjects(read), findings
+
+
+class ManyObjects:
+    """Documents, of which those of large files are kept as texts and decoded when they are used."""
+
+    def __init__(self, read: Sequence[Document | KeptItems]) -> None:
+        """Take them in their order."""
+        self._read = read
+        self._count = sum(
+            1 if isinstance(each, Document) else len(each.items.kinds) for each in read
+        )
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return self._count
+
+    def __iter__(self) -> Iterator[tuple[Json, Callable[[], Document]]]:
+        """Yield the value of each, and a function that returns the document."""
+        for read in self._read:
+            if isinstance(read, Document):
+                yield read.value, partial(_same, read)
+                continue
+            for index in range(len(read.items.kinds)):
+                yield read.items.value(index), partial(read.document, index)
+
+    def of_kinds(self, kinds: Container[str]) -> Iterator[Json]:
+        """Yield the objects of some kinds, and perhaps others."""
+        for read in self._read:
+            if isinstance(read, Document):
+                yield read.value
+                continue
+            for index, kind in enumerate(read.items.kinds):
+                if kind in kinds:
+                    yield read.items.value(index)
+
+
+def _same(document: Document) -> Document:
+    return document
+
+
+_Read = TypeVar("_Read")
+
+
+def _read(
+    paths: Sequence[str], each: Callable[[bytes, str], Iterable[_Read | Finding]]
+) -> tuple[list[_Read], list[Finding]]:
+    documents: list[_Read] = []
     findings: list[Finding] = []
     blank = bool(paths)
 
-    def each_object() -> Iterator[Document | Finding]:
+    def each_object() -> Iterator[_Read | Finding]:
         nonlocal blank
         for name, text in texts(paths):
-            yield from each_document(text, name)
-            blank = blank and is_blank(text)
+            number = len(documents) + len(findings)
+            yield from each(text, name)
+            blank = blank and number == len(documents) + len(findings) and is_blank(text)
 
-    read = each_object()
     with uncollected():
-        for each in progress(read, "reading"):
-            if isinstance(each, Finding):
-                findings.append(each)
+        for read in progress(each_object(), "reading"):
+            if isinstance(read, Finding):
+                findings.append(read)
             else:
-                documents.append(each)
+                documents.append(read)
     if blank:
         raise click.UsageError(f"no object in {', '.join(paths)}")
     return documents, findings

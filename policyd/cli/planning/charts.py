@@ -20,11 +20,11 @@ _MOST_SHAPES: Final = 5_000
 _HOUR: Final = 3_600
 
 
-class Chart:
-    """A picture of a simulation, drawn by matplotlib."""
+class ChartFile:
+    """A picture in a file, drawn by matplotlib."""
 
     def __init__(self, file: str) -> None:
-        """Prepare, so that errors come before the simulation.
+        """Prepare, so that errors come before the work that the picture shows.
 
         Args:
             file: Where to write it; its suffix is the format.
@@ -40,19 +40,31 @@ class Chart:
         self._matplotlib = extra("matplotlib", "plots", "charts")
         self._figure: Any = extra("matplotlib.figure", "plots", "charts").Figure
 
+    def blank(self, width: float, height: float) -> Any:  # noqa: ANN401 - matplotlib has no types
+        """Return a figure of a size in inches."""
+        return self._figure(figsize=(width, height), layout="constrained")
+
+    def write(self, figure: Any) -> None:  # noqa: ANN401
+        """Write a figure; the same figure always gives the same file."""
+        suffix = self._file.suffix.lower()[1:]
+        metadata = {"Date": None} if suffix == "svg" else {}
+        with self._matplotlib.rc_context({"svg.hashsalt": "policyd"}):
+            figure.savefig(self._file, format=suffix, dpi=120, metadata=metadata)
+
+
+class Chart(ChartFile):
+    """A picture of a simulation."""
+
     def draw(self, runs: TraceRuns, found: TraceFigures) -> None:
         """Write the picture; the same simulation always gives the same file."""
-        figure = self._figure(figsize=(11, 10), layout="constrained")
+        figure = self.blank(11, 10)
         used, waits, gantt = figure.subplots(3, height_ratios=(2, 2, 4))
         begin = min((run.job.at for run in runs.runs.values()), default=0.0)
         colors = self._colors(found.by_team)
         _draw_used(used, runs, found, begin)
         _draw_waits(waits, found)
         _draw_bars(gantt, runs, colors, begin)
-        suffix = self._file.suffix.lower()[1:]
-        metadata = {"Date": None} if suffix == "svg" else {}
-        with self._matplotlib.rc_context({"svg.hashsalt": "policyd"}):
-            figure.savefig(self._file, format=suffix, dpi=120, metadata=metadata)
+        self.write(figure)
 
     def _colors(self, teams: Mapping[str, object]) -> dict[str, Any]:
         known = self._matplotlib.colormaps["tab20"].colors

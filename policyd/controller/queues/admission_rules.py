@@ -10,7 +10,7 @@ from policyd.api.kueue import ClusterQueue, LocalQueue
 from policyd.api.quantity import QuantityError
 from policyd.controller.watch.cache import Cache
 from policyd.optimize.opt_ins import NO_OPT_INS, wants
-from policyd.snapshot.rules import ClusterQueueRule, LocalQueueRule, QueueRules
+from policyd.snapshot.rules import BudgetRule, ClusterQueueRule, LocalQueueRule, QueueRules
 from policyd.workload.conversion import check_names, cohort_spec
 
 
@@ -35,7 +35,14 @@ def rules_of(cache: Cache) -> QueueRules:
         overheads=rules.overheads,
         resources=rules.resources,
         bases=cache.newcomers.bases,
+        budgets=budget_rules(cache),
     )
+
+
+def budget_rules(cache: Cache) -> tuple[BudgetRule, ...]:
+    """Return the budgets that are used up, or nearly."""
+    told = (each for each in cache.budgets.values() if each.message)
+    return tuple(BudgetRule(each.queue, each.held, each.message) for each in told)
 
 
 def _cohorts(cache: Cache) -> Iterator[CohortQuotas]:

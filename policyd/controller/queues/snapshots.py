@@ -11,13 +11,14 @@ from typing import Any, Final, TypeVar
 
 from policyd.api.kueue.names import QUOTA_RESERVED
 from policyd.api.meta import find_condition
-from policyd.controller.queues.admission_rules import rules_of
+from policyd.controller.queues.admission_rules import budget_rules, rules_of
 from policyd.controller.reasons.shortage import naming_in
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.preemptions import priority_parts
 from policyd.kube.changes import Change, Modified
 from policyd.kube.pace import Pace
 from policyd.snapshot.picture import Picture, Pictures, QueueOfNamespace
+from policyd.snapshot.rules import BudgetRule
 from policyd.snapshot.values import Origin, SnapshotReason, StartRow
 from policyd.snapshot.writing import write
 from policyd.status.naming import PLAIN
@@ -116,6 +117,7 @@ class AdmissionSnapshots:
         self._taken = -inf
         self._body = b""
         self._rules = 0
+        self._budgets: tuple[BudgetRule, ...] = ()
         mirrors = cache.mirrors
         for mirror in (
             mirrors.local_queues,
@@ -150,6 +152,9 @@ class AdmissionSnapshots:
 
     def _current_version(self) -> str:
         cache = self._cache
+        budgets = budget_rules(cache)
+        if budgets != self._budgets:
+            self._budgets, self._rules = budgets, self._rules + 1
         changes = cache.state.revision, self._rules, cache.newcomers.version
         return "-".join((self._instance, *map(str, changes)))
 

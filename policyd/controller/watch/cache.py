@@ -52,6 +52,8 @@ from policyd.optimize.optimizer import Optimizer
 from policyd.snapshot.newcomers import Newcomers
 from policyd.snapshot.values import StartRow
 from policyd.status.naming import OtherTeams
+from policyd.usage.budgets import BudgetStanding
+from policyd.workload.held_quota import asks_for_gpus
 
 log = structlog.get_logger()
 
@@ -90,6 +92,8 @@ class Cache:
         self.integrations = integrations
         self.state = CoreState(settings, Optimizer)
         self.other_teams: OtherTeams = "names"
+        self.budgets: Mapping[str, BudgetStanding] = {}
+        """How far budgets are used up, by ClusterQueue, and LocalQueue as `namespace/name`."""
         self.starts: Mapping[str, StartRow] = {}
         """When pending workloads are forecast to start, by key."""
         self.newcomers = Newcomers()
@@ -243,7 +247,10 @@ class Cache:
 
     def _value(self, workload: Workload, cluster_queue: str) -> Value:
         reserved = has_quota(workload)
-        objection = None if reserved else self._objection(workload, cluster_queue)
+        objection = None
+        if not reserved:
+            objection = self._objection(workload, cluster_queue)
+            objection = objection or self._over_budget(workload, cluster_queue)
         circumstances = WorkloadContext(
             now=self._pace.clock.now(),
             settings=self.state.settings,
@@ -288,6 +295,16 @@ class Cache:
         if selector is not None and selector.matches(labels):
             return None
         return Objection(reason="Misconfigured", message=NAMESPACE_MISMATCH, misplaced=True)
+
+    def _over_budget(self, workload: Workload, cluster_queue: str) -> Objection | None:
+        """Return that a budget is used up which holds a workload."""
+        for name in (cluster_queue, local_queue_key(workload)) if self.budgets else ():
+            found = self.budgets.get(name)
+            if found is not None and found.held and asks_for_gpus(workload):
+                # Workloads of other LocalQueues need not wait behind it.
+                misplaced = name != cluster_queue
+                return Objection(reason="Suspended", message=found.message, misplaced=misplaced)
+        return None
 
     def _notify_queues(self, workload: Workload) -> None:
         self.hooks.report(local_queue_key(workload))

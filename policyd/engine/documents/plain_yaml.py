@@ -7,7 +7,7 @@ and left to a reader of all of YAML.
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -224,14 +224,74 @@ def _read_canonical(text: bytes) -> Json:
         written = msgspec.json.format(text, indent=-1)
     except (msgspec.MsgspecError, NotPlainError, ValueError, RecursionError):
         return None
-    escaped = b"\\" in written
-    for escape, letter in _ESCAPES.items() if escaped else ():
-        written = written.replace(escape, letter)
-    quoted = _without_escapes(written) if escaped else written
-    shallow = _is_shallow(_brackets(quoted))
-    if b"<<" in written or not shallow or _may_have_long_number(quoted):
+    written = _in_go_letters(written)
+    if b"<<" in written or not _is_canonical(written):
         return None  # YAML may read it otherwise, or not at all
     return value if msgspec.json.encode(value) == written else None
+
+
+class PlainItems(NamedTuple):
+    """The items of a List in JSON as text, and the kind of each; empty if an item has none."""
+
+    texts: Sequence[msgspec.Raw]
+    kinds: Sequence[str]
+
+    def value(self, index: int) -> Json:
+        """Return the value of an item, decoded anew."""
+        return _CANONICAL.decode(self.texts[index])
+
+
+def read_plain_items(text: bytes) -> PlainItems | None:
+    """Return the items of a List in JSON that is written as programs do, None for any other text.
+
+    No value is kept: each would take ten times the memory of its text.
+    """
+    if not (text[:_BLANKS].lstrip().startswith(b"{") and text.isascii()):
+        return None
+    try:
+        return _plain_items(_in_go_letters(msgspec.json.format(text, indent=-1)))
+    except (msgspec.MsgspecError, NotPlainError, ValueError, RecursionError):
+        return None
+
+
+def _plain_items(written: bytes) -> PlainItems | None:
+    fields = _FIELDS.decode(written)
+    if msgspec.json.encode(fields) != written or b"<<" in written:
+        return None
+    listed = fields.pop("items", None)
+    own = {name: _read_canonical(bytes(text)) for name, text in fields.items()}
+    if listed is None or None in own.values() or not is_list(own):
+        return None
+    items, kinds = _ITEMS.decode(listed), []
+    for item in items:
+        text = bytes(item)
+        value = _CANONICAL.decode(text)
+        if type(value) is not dict or not _is_canonical(text, within=_OF_ITEMS):
+            return None
+        if msgspec.json.encode(value) != text:
+            return None
+        kind = value.get("kind")
+        kinds.append(kind if type(kind) is str else "")
+    return PlainItems(items, kinds)
+
+
+def is_list(value: Mapping[str, Json]) -> bool:
+    """Tell whether an object is a List, such as a `PodList`, by its kind."""
+    return str(value.get("kind", "")).endswith("List")
+
+
+def _is_canonical(written: bytes, within: int = 0) -> bool:
+    """Tell whether YAML reads JSON as JSON does, as far as its value does not tell."""
+    quoted = _without_escapes(written) if b"\\" in written else written
+    return not _may_have_long_number(quoted) and _is_shallow(quoted, within)
+
+
+def _in_go_letters(written: bytes) -> bytes:
+    """Return JSON without the escapes that Go writes for three letters."""
+    if b"\\u00" in written:
+        for escape, letter in _ESCAPES.items():
+            written = written.replace(escape, letter)
+    return written
 
 
 def _without_escapes(written: bytes) -> bytes:
@@ -254,14 +314,19 @@ def _may_have_long_number(quoted: bytes) -> bool:
     One comes after the name of a field or as an item. Few texts have a comma before so many digits.
     """
     digits = quoted.translate(_DIGITS, b"-")
-    return b'":' + _LONG_NUMBER in digits or b"," + _LONG_NUMBER in digits
+    return _LONG_NUMBER in digits and (
+        b'":' + _LONG_NUMBER in digits or b"," + _LONG_NUMBER in digits
+    )
 
 
-def _is_shallow(left: bytes) -> bool:
+def _is_shallow(quoted: bytes, within: int = 0) -> bool:
     """Tell whether JSON is nested no deeper than is read at once: all its brackets go in pairs.
 
-    Each round takes out two levels at most.
+    Each round takes out two levels at most. It may be in others, so many levels deep.
     """
+    if len(quoted.translate(None, _NO_OPENING)) + within <= _DEEPEST:
+        return True
+    left = b"[" * within + _brackets(quoted) + b"]" * within
     for _ in range(_DEEPEST // 2):
         left = left.replace(b"{}", b"").replace(b"[]", b"")
         if not left:
@@ -270,6 +335,7 @@ def _is_shallow(left: bytes) -> bool:
 
 
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b'{}[]"'))
+_NO_OPENING: Final = bytes(set(range(256)) - set(b"{["))
 _DIGITS: Final = bytes.maketrans(b"123456789[", b"000000000,")
 _ESCAPES: Final = {b"\\u003c": b"<", b"\\u003e": b">", b"\\u0026": b"&"}
 
@@ -304,4 +370,10 @@ _JSON: Final = json.JSONDecoder(
     parse_float=_number(float),
     parse_constant=_refuse,
 )
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_BLANKS: Final = 100
+"""So many characters are looked at for the beginning of JSON."""
+_OF_ITEMS: Final = 2
+"""How deep the items of a List are."""
 _CANONICAL: Final = msgspec.json.Decoder(float_hook=_number(float))

@@ -19,7 +19,13 @@ import yaml
 from policyd.api.meta import Json
 from policyd.engine.documents.findings import Finding, Position, field_path
 from policyd.engine.documents.nodes import MERGE, Mark, UnreadableError, build, compose
-from policyd.engine.documents.plain_yaml import NotPlainError, read_plain
+from policyd.engine.documents.plain_yaml import (
+    NotPlainError,
+    PlainItems,
+    is_list,
+    read_plain,
+    read_plain_items,
+)
 from policyd.patch.operations import Path
 
 
@@ -86,6 +92,9 @@ def _width(text: str, index: int, *, style: str | None) -> int:
         return {"x": 4, "u": 6, "U": 10}.get(here[1:], 2)
     return 1
 
+
+LARGE: Final = 256 * 1024
+"""Bytes of a text whose values are not kept: ten times as many."""
 
 MOST_DOCUMENTS: Final = 20_000
 """Documents of one text, the empty ones included."""
@@ -186,6 +195,21 @@ class Document:
         return lines[index] if 0 <= index < len(lines) else ""
 
 
+@dataclass(frozen=True, slots=True)
+class KeptItems:
+    """The items of a List of one text, which are decoded each time they are asked for."""
+
+    items: PlainItems
+    source: str
+    content: bytes
+
+    def document(self, index: int) -> Document:
+        """Return an item as a document."""
+        text = self.content.decode()
+        tree = Tree(lambda: compose(text, sys.maxsize)[0]).item(index)
+        return Document(self.items.value(index), self.source, text, tree)
+
+
 @lru_cache(maxsize=4)
 def _lines(text: str) -> tuple[str, ...]:
     """Return the lines of a document, of which every finding shows one."""
@@ -208,6 +232,18 @@ def read_documents(
         else:
             documents.append(read)
     return documents, findings
+
+
+def each_kept(text: bytes, source: str) -> Iterator[Document | KeptItems | Finding]:
+    """Yield every document as `each_document` does, but the items of a large List together.
+
+    A List is taken together if it is JSON as programs write it.
+    """
+    items = read_plain_items(text) if len(text) >= LARGE else None
+    if items is None:
+        yield from each_document(text, source)
+    else:
+        yield KeptItems(items, source, text)
 
 
 def each_document(
@@ -313,7 +349,7 @@ def _yaml_hint(error: yaml.MarkedYAMLError) -> str | None:
 def _items(document: Document) -> list[Document]:
     """Split a List into its items; return any other document as it is."""
     value = document.value
-    if not isinstance(value, dict) or not str(value.get("kind", "")).endswith("List"):
+    if not isinstance(value, dict) or not is_list(value):
         return [document]
     items = value.get("items")
     if not isinstance(items, list) or document.tree is None:

@@ -306,7 +306,7 @@ def matches(invocation: Invocation, facts: Facts) -> list[Match]:
     """
     policy = invocation.policy
     found = []
-    for view in facts.views if policy.by_template else (facts.whole,):
+    for view in views_of(policy, facts):
         if facts.out_of_time():
             raise OutOfTimeError
         variables = variables_of(invocation, facts, view)
@@ -319,6 +319,11 @@ def matches(invocation: Invocation, facts: Facts) -> list[Match]:
     if unusable and found:
         raise UnusableError(unusable)
     return found
+
+
+def views_of(policy: CompiledPolicy, facts: Facts) -> tuple[View, ...]:
+    """Return the views of an object for which a policy is asked."""
+    return facts.views if policy.by_template else (facts.whole,)
 
 
 def exemption_from(policy: CompiledPolicy, facts: Facts, variables: dict[str, object]) -> Exemption:

@@ -19,7 +19,10 @@ from policyd.engine.evaluate.conditions import (
     invocations,
     matches,
     stop,
+    variables_of,
+    views_of,
 )
+from policyd.engine.evaluate.kept_values import KeptValues
 from policyd.engine.evaluate.verdict import CATCHABLE, VerdictBuilder
 from policyd.engine.inject.templates import ABSENT
 from policyd.engine.model.compiled import VALIDATING, CompiledPolicy, CompiledValidation
@@ -47,32 +50,73 @@ def validate(policies: Sequence[CompiledPolicy], facts: Facts, verdict: VerdictB
             verdict.fail(policy, error)
 
 
-def all_true(
-    policy: CompiledPolicy, validations: Sequence[CompiledValidation], facts: Facts
-) -> bool | None:
-    """Tell whether some validations of a policy are true of a request that it concerns.
+Concerns = Sequence[tuple[Invocation, Sequence[int]]]
+"""The invocations of a policy whose conditions hold for an object, each with the views for which
+they do, by their numbers."""
 
-    Nothing is explained: a caller that needs the reason evaluates the policy. It must have no
-    exceptions.
+
+def concerns(policy: CompiledPolicy, facts: Facts) -> Concerns | None:
+    """Return what a policy has to do with a request, without the request itself.
+
+    A request for an object that conditions and selectors cannot distinguish from this one's has
+    the same. The policy must have no exceptions.
 
     Returns:
-        False also if it cannot be evaluated; None if the policy does not concern the request.
+        None if that cannot be evaluated, or a rule names another version of the request.
     """
-    concerned = None
+    found = []
+    views = views_of(policy, facts)
     try:
         for invocation in invocations(policy, facts):
-            for match in matches(invocation, facts):
-                if facts.allowance.strained:
-                    match.budget.renew()
-                concerned = True
+            if invocation.matched is not None:
+                return None
+            own = [views.index(match.view) for match in matches(invocation, facts)]
+            if own:
+                found.append((invocation, own))
+    except (*CATCHABLE, CelError):
+        return None
+    return found
+
+
+def all_true(
+    concerned: Concerns,
+    validations: Sequence[CompiledValidation],
+    facts: Facts,
+    kept: KeptValues,
+) -> bool:
+    """Tell whether some validations of a policy are true of a request that it concerns.
+
+    Nothing is explained: a caller that needs the reason evaluates the policy.
+
+    Args:
+        concerned: What the policy has to do with the request.
+        validations: Those that are asked.
+        facts: The request.
+        kept: The policy, with values of its variables.
+
+    Returns:
+        False also if it cannot be evaluated.
+    """
+    policy = kept.policy
+    views = views_of(policy, facts)
+    try:
+        for invocation, numbers in concerned:
+            for number in numbers:
+                view = views[number]
+                variables = variables_of(invocation, facts, view)
+                budget = Budget(POLICY_LIMIT, facts.allowance, policy.id)
+                if policy.variables:
+                    variables["variables"] = kept.variables(
+                        variables, budget, params=invocation.param, facts=facts, view=view
+                    )
                 for validation in validations:
-                    if validation.program.evaluate(match.variables, match.budget) is not True:
+                    if validation.program.evaluate(variables, budget) is not True:
                         return False
-                if match.budget.spent * len(policy.validations) > match.budget.limit:
+                if budget.spent * len(policy.validations) > budget.limit:
                     return False  # all together might cost more than they may
     except (*CATCHABLE, CelError):
         return False
-    return concerned
+    return True
 
 
 def _invoke(invocation: Invocation, facts: Facts, verdict: VerdictBuilder) -> None:

@@ -1,7 +1,6 @@
 """Hold the facts of one request, decoded once and only as far as a policy needs them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
 import msgspec
@@ -44,8 +43,7 @@ from policyd.patch.operations import Path
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """An object seen for the sake of some of its pods.
 
     `paths` are the pods or templates concerned, `template` the one that expressions see as
@@ -113,6 +111,8 @@ class Facts:
         self.looked_up: dict[frozenset[str], tuple[dict[str, object], bool]] = {}
         """The variables besides the object, by the names that expressions use, and whether these
         are names that only policyd's own policies have."""
+        self.pod_values: dict[Path | None, dict[str, Any]] = {}
+        """Values of expressions that read a pod alone, by where it is, while it stays as it is."""
 
     def check_time(self) -> None:
         """Go on only if there is time left.

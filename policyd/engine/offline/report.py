@@ -102,14 +102,10 @@ class ReportBook:
             self._named += 1
             row.subjects.append(subject)
 
-    def count(self, namespace: str, key: ResultKey) -> None:
-        """Take note that a result without a message, which names no object, is about one more."""
-        rows = self._namespaces.get(namespace)
-        row = rows.get(key) if rows is not None else None
-        if row is None:
-            self.note(namespace, key, subject=None)
-            row = self._namespaces[namespace][key]
-        row.count += 1
+    def row(self, namespace: str, key: ResultKey) -> ResultCount:
+        """Return the count of a result, for one that names no object and has no message."""
+        self.note(namespace, key, subject=None)
+        return self._namespaces[namespace][key]
 
     def take(
         self,

@@ -8,7 +8,7 @@ out.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -27,14 +27,21 @@ from policyd.api.admission import (
 from policyd.api.meta import Json
 from policyd.cel import Program
 from policyd.engine.evaluate.conditions import is_for_namespace, named_by
+from policyd.engine.evaluate.kept_values import KeptValues
 from policyd.engine.evaluate.policy_set import PolicySet
-from policyd.engine.evaluate.validation import all_true, validate
+from policyd.engine.evaluate.validation import Concerns, all_true, concerns, validate
 from policyd.engine.evaluate.verdict import VerdictBuilder
 from policyd.engine.model.compiled import CompiledPolicy, CompiledValidation
 from policyd.engine.model.facts import Facts
 from policyd.engine.objects.match import resource_matches
 from policyd.engine.objects.workloads import WorkloadKind, find_kind
-from policyd.engine.offline.report import ReportBook, ReportSubject, ResultKey, results_of
+from policyd.engine.offline.report import (
+    ReportBook,
+    ReportSubject,
+    ResultCount,
+    ResultKey,
+    results_of,
+)
 from policyd.engine.offline.requests import BELIEVING
 from policyd.engine.remember.alike import Parts, PolicyReads, comparable_reads, is_typed
 from policyd.errors import PolicydError
@@ -69,8 +76,7 @@ class Listed(NamedTuple):
     plural: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScannedObject:
+class ScannedObject(msgspec.Struct, frozen=True, kw_only=True):  # made for each object
     """An existing object: its identity, and its JSON with apiVersion and kind."""
 
     resource: Listed
@@ -140,8 +146,8 @@ class _Asked:
     """
 
     __slots__ = (
-        *("_choose", "_choose_all", "_objected", "_silent"),
-        *("before", "operation", "passed", "policy", "validations"),
+        *("_choose", "_concerned", "_objected", "_whole"),
+        *("before", "kept", "operation", "passed", "policy", "validations"),
     )
 
     def __init__(
@@ -154,21 +160,49 @@ class _Asked:
         """Take the policy, and which parts of an object its conditions and validations see."""
         self.policy = policy
         self.operation = operation
+        self.kept = KeptValues(policy)
         self.before = before
         """The parts that its conditions see."""
         self._choose = _choose(before)
-        self._silent: set[Any] = set()
+        self._concerned: dict[Any, Concerns] = {}
         by_parts: dict[tuple[int, ...], list[CompiledValidation]] = {}
         for validation, parts in whole:
             by_parts.setdefault(tuple(sorted({*before, *parts})), []).append(validation)
         self.validations = [_Passed(_choose(parts), own) for parts, own in by_parts.items()]
-        self._choose_all = _choose(frozenset(before).union(*by_parts))
+        self._whole = self.validations[0]
+        if len(self.validations) > 1:
+            self._whole = _Passed(_choose(frozenset(before).union(*by_parts)), policy.validations)
         self._objected: dict[Any, _Results] = {}
         self.passed = ResultKey(policy.name, "", "pass", "", policy.shadow_of)
 
+    def unknown(self, parts: Sequence[Any]) -> Sequence[_Passed]:
+        """Return the validations that may be false of an object of these parts."""
+        whole = self._whole
+        if whole.is_known(parts):
+            return ()
+        if whole is self.validations[0]:
+            return self.validations
+        unknown = [each for each in self.validations if not each.is_known(parts)]
+        if not unknown:
+            whole.remember(parts)
+        return unknown
+
     def is_silent(self, parts: Sequence[Any]) -> bool:
         """Tell whether it does not concern an object of these parts, as far as that is known."""
-        return self._choose(parts) in self._silent
+        known = self._concerned.get(self._choose(parts))
+        return known is not None and not known
+
+    def concerns(self, parts: Sequence[Any] | None, facts: Facts) -> Concerns | None:
+        """Return what it has to do with an object of these parts; None if that is not known."""
+        if parts is None:
+            return concerns(self.policy, facts)
+        key = self._choose(parts)
+        known = self._concerned.get(key)
+        if known is None:
+            known = concerns(self.policy, facts)
+            if known is not None and len(self._concerned) < MOST_ALIKE:
+                self._concerned[key] = known
+        return known
 
     def objected(self, parts: Sequence[Any], namespace: str) -> _Results | None:
         """Return its objections to an object of these parts; None if there was no such object.
@@ -177,17 +211,12 @@ class _Asked:
         """
         if not self._objected:
             return None
-        return self._objected.get((self._choose_all(parts), namespace))
+        return self._objected.get((self._whole.choose(parts), namespace))
 
     def object_to(self, parts: Sequence[Any], namespace: str, results: _Results) -> None:
         """Cache its objections to an object of these parts."""
         if len(self._objected) < MOST_ALIKE:
-            self._objected[self._choose_all(parts), namespace] = results
-
-    def leave_out(self, parts: Sequence[Any]) -> None:
-        """Remember that it does not concern an object of these parts."""
-        if len(self._silent) < MOST_ALIKE:
-            self._silent.add(self._choose(parts))
+            self._objected[self._whole.choose(parts), namespace] = results
 
 
 class _Concerned:
@@ -242,6 +271,8 @@ class _Plan(NamedTuple):
     kind: WorkloadKind | None
     alike: _Concerned
     always: tuple[tuple[Operation, PolicySet], ...]
+    passed: dict[_Asked, ResultCount]
+    """The counts of the objects that pass policies, as far as one did."""
 
 
 class PolicyScan:
@@ -307,29 +338,28 @@ class PolicyScan:
         The results of another object with the same parts are reused.
         """
         plan = self._plan(found)
-        subject = found.subject
-        namespace, book = subject.namespace, self.book
-        alike = plan.alike
+        book, alike = self.book, plan.alike
         parts = self._parts_of(found, plan.kind) if alike.asked else None
         facts: dict[Operation, Facts] = {}
         concerned, is_new = alike.of(parts)
         for asked in concerned:
-            unknown = asked.validations
-            if parts is not None:
-                unknown = [each for each in unknown if not each.is_known(parts)]
+            unknown = asked.validations if parts is None else asked.unknown(parts)
             if not unknown:
-                book.count(namespace, asked.passed)
+                count = plan.passed.get(asked)
+                if count is None:
+                    count = plan.passed[asked] = book.row(found.namespace, asked.passed)
+                count.count += 1
                 continue
             own = facts.get(asked.operation)
             if own is None:
                 own = facts[asked.operation] = self._facts(found, asked.operation)
             for key, message in self._ask(asked, own, unknown, parts):
-                book.note(namespace, key, message=message, subject=subject)
+                book.note(found.namespace, key, message=message, subject=found.subject)
         if parts and is_new:
             alike.remember(parts)
         for operation, policies in plan.always:
             decision = policies.validate(_request(found, operation))
-            book.take(subject, decision, shadows=self.shadows)
+            book.take(found.subject, decision, shadows=self.shadows)
 
     def _parts_of(self, found: ScannedObject, kind: WorkloadKind | None) -> list[Any] | None:
         """Return the parts of an object; None if they are too much to compare."""
@@ -345,13 +375,11 @@ class PolicyScan:
         results = None if parts is None else asked.objected(parts, facts.request.namespace)
         if results is not None:
             return results
-        validations = [validation for each in unknown for validation in each.validations]
-        passes = all_true(asked.policy, validations, facts)
-        if passes is None:
-            if parts is not None:
-                asked.leave_out(parts)
+        concerned = asked.concerns(parts, facts)
+        if concerned is not None and not concerned:
             return ()
-        if passes:
+        validations = [validation for each in unknown for validation in each.validations]
+        if concerned and all_true(concerned, validations, facts, asked.kept):
             if parts is not None:
                 for each in unknown:
                     each.remember(parts)
@@ -396,7 +424,7 @@ class PolicyScan:
             except PolicydError:
                 unknown.append(asked)
         always = (*known.always, *self._sets((each.operation, each.policy) for each in unknown))
-        return _Plan(known.kind, _Concerned(alike), always)
+        return _Plan(known.kind, _Concerned(alike), always, {})
 
     def _of_kind(self, found: ScannedObject) -> _Plan:
         """Return the policies that name a resource."""
@@ -414,7 +442,7 @@ class PolicyScan:
                     always.append((operation, policy))
                 elif named is not None:
                     alike.append(self._remembering(policy, operation, reads, kind))
-        return _Plan(kind, _Concerned(alike), tuple(self._sets(always)))
+        return _Plan(kind, _Concerned(alike), tuple(self._sets(always)), {})
 
     def _remembering(
         self,

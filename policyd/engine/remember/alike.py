@@ -53,9 +53,9 @@ _DEEPEST: Final = 4
 
 _encode: Final = msgspec.json.Encoder().encode
 
-Part = bytes | int | tuple[object, ...]
-"""A part that is read of an object: a value, the depth of the first missing field, or such of each
-item of a list."""
+Part = str | bytes | int | tuple[object, ...]
+"""A part that is read of an object: a text, another value as JSON, the depth of the first missing
+field, or such of each item of a list."""
 
 Project = Callable[[Json], Json] | None
 """Returns the part of a value that is read; None if that is all of it."""
@@ -138,6 +138,10 @@ class _Branch:
     end: int = 0
     """The parts within it are those from `begin` to before `end`; how many items it has is the
     first of them."""
+    depth: int = 0
+    """How many fields and items it is within."""
+    empty: list[Part] = field(default_factory=list)
+    """The parts within it of a value that has no fields."""
 
 
 class _TooMuchError(Exception):
@@ -151,14 +155,16 @@ class Parts:
         """Take the reads of each policy."""
         leaves: dict[Path, dict[str, Project]] = {}
         self._counts: dict[Path, int] = {}
+        """The numbers of the parts that say how many items lists have."""
         for each in reads:
             for path, node in _leaves(each, ()):
                 leaves.setdefault(path, {}).setdefault(node.text, _projector(node))
         self._numbers: dict[tuple[Path, str], int] = {}
-        self._absent: list[Part] = []
+        self._size = 0
         self._root = _Branch()
         self._grow(self._root, (), leaves)
-        self.locations = 2 * len(self._absent)
+        self._root.empty = [0] * self._size
+        self.locations = 2 * self._size
         """Which part says where pod templates are, and how many pods come of each."""
         self.namespace = self.locations + 1
         """Which part is the namespace."""
@@ -166,6 +172,7 @@ class Parts:
         """Which part says whether its labels are all texts: if one is not, selectors see none."""
         self.typed = self.labelled + 1
         """Which part says whether the object is of its type."""
+        self._without_templates = [*[None] * self._size, (), "", False, None]
 
     def _grow(
         self, branch: _Branch, path: Path, leaves: Mapping[Path, Mapping[str, Project]]
@@ -178,18 +185,20 @@ class Parts:
             inner = _Branch()
             if name == EACH:
                 branch.items = inner
-                self._counts[path] = len(self._absent)
-                self._absent.append(depth)
+                self._counts[path] = self._size
+                self._size += 1
             else:
                 branch.within[name] = inner
-            inner.first = len(self._absent)
+            inner.first = self._size
             for text, project in leaves.get((*path, name), {}).items():
-                self._numbers[(*path, name), text] = len(self._absent)
+                self._numbers[(*path, name), text] = self._size
                 inner.projects.append(project)
-                self._absent.append(depth)
-            inner.begin = len(self._absent)
+                self._size += 1
+            inner.begin = self._size
             self._grow(inner, (*path, name), leaves)
-            inner.end = len(self._absent)
+            inner.end = self._size
+            inner.depth = depth + 1
+            inner.empty = [inner.depth] * (inner.end - inner.begin)
 
     def numbers(self, reads: Footprint, kind: WorkloadKind | None) -> tuple[int, ...]:
         """Return the numbers of the parts that make up the reads in objects of a kind."""
@@ -201,22 +210,25 @@ class Parts:
                     own[self._counts[path[:depth]]] = None
         if kind is None or _is_pod(kind):
             return tuple(own)
-        of_templates = (len(self._absent) + number for number in own)
+        of_templates = (self._size + number for number in own)
         return (*own, *of_templates, self.locations)
 
     def of(self, value: Json, kind: WorkloadKind | None, namespace: str) -> list[Any] | None:
         """Return the parts of an object; None if they are too much to compare."""
-        templates: list[Any] = []
-        locations: Any = ()
         try:
             parts = self._of(value)
+            parts += self._without_templates
             if kind is not None and not _is_pod(kind):
                 locations = tuple((each.path, each.pods) for each in pod_templates(value, kind))
-                templates = self._of_templates([value_at(value, path) for path, _ in locations])
+                if locations:
+                    templates = self._of_templates([value_at(value, path) for path, _ in locations])
+                    parts[self._size : self.locations] = templates
+                parts[self.locations] = locations
         except _TooMuchError:
             return None
-        parts += templates or [None] * len(parts)
-        return [*parts, locations, namespace, _are_texts(value), None]
+        parts[self.namespace] = namespace
+        parts[self.labelled] = _are_texts(value)
+        return parts
 
     def _of_templates(self, pods: Sequence[Json]) -> list[Any]:
         if len(pods) > MOST_ITEMS or any("kind" in pod or "apiVersion" in pod for pod in pods):
@@ -225,8 +237,8 @@ class Parts:
         return found[0] if len(found) == 1 else list(zip(*found, strict=True))
 
     def _of(self, value: Json) -> list[Any]:
-        parts = self._absent.copy()
-        _fill(parts, value, self._root, 0)
+        parts: list[Any] = self._root.empty.copy()
+        _fill(parts, value, self._root)
         return parts
 
 
@@ -248,20 +260,24 @@ def is_typed(value: Json) -> bool:
     return True
 
 
-def _fill(parts: list[Any], value: Any, branch: _Branch, depth: int) -> None:  # noqa: ANN401 - JSON
+def _fill(parts: list[Any], value: Any, branch: _Branch) -> None:  # noqa: ANN401 - JSON
     """Write out a value, for which the parts of an object without fields were added."""
-    for name, inner in branch.within.items():
-        begin, end = inner.begin, inner.end
-        if name not in value:
-            if begin < end:
-                parts[begin:end] = [depth] * (end - begin)
+    within = branch.within
+    for name, found in value.items():
+        inner = within.get(name)
+        if inner is None:
             continue
-        found = value[name]
         if inner.projects:
-            text = _encode(found)
-            parts[inner.first : begin] = inner.known.get(text) or _projected(inner, found, text)
-        if begin < end:
-            _fill_within(parts, found, inner, depth + 1)
+            if type(found) is str and len(found) <= LONGEST:  # all that is read of it is itself
+                for number in range(inner.first, inner.begin):
+                    parts[number] = found
+            else:
+                text = _encode(found)
+                known = inner.known.get(text) or _projected(inner, found, text)
+                parts[inner.first : inner.begin] = known
+        if inner.empty:
+            parts[inner.begin : inner.end] = inner.empty
+            _fill_within(parts, found, inner)
 
 
 def _projected(branch: _Branch, value: Json, text: bytes) -> list[bytes]:
@@ -274,37 +290,36 @@ def _projected(branch: _Branch, value: Json, text: bytes) -> list[bytes]:
     return found
 
 
-def _fill_within(parts: list[Any], value: Any, branch: _Branch, depth: int) -> None:  # noqa: ANN401 - JSON
+def _fill_within(parts: list[Any], value: Any, branch: _Branch) -> None:  # noqa: ANN401 - JSON
     """Write out a field's value, which may be anything."""
     if type(value) is dict and branch.items is None:
-        _fill(parts, value, branch, depth)
+        _fill(parts, value, branch)
     elif type(value) is list and branch.items is not None and not branch.within:
-        _fill_items(parts, value, branch, depth)
+        _fill_items(parts, value, branch, branch.items)
     else:
-        _fill_with(parts, branch, value, depth)
+        _fill_with(parts, value, branch, branch.depth)
 
 
-def _fill_items(parts: list[Any], items: list[Any], branch: _Branch, depth: int) -> None:
+def _fill_items(parts: list[Any], items: list[Any], branch: _Branch, inner: _Branch) -> None:
     """Write out the items of a list, side by side."""
-    begin, end, inner = branch.begin, branch.end, branch.items
-    assert inner is not None, "asked by the caller"
+    begin, end = branch.begin, branch.end
     if len(items) > MOST_ITEMS:
         raise _TooMuchError
-    absent = parts[begin:end]
     found = []
     for item in items:
-        parts[begin:end] = absent
         if type(item) is dict:
-            _fill(parts, item, inner, depth + 1)
+            parts[inner.begin : inner.end] = inner.empty
+            _fill(parts, item, inner)
         else:
-            _fill_with(parts, branch, item, depth + 1)
-        found.append(parts[begin:end])
-    if len(found) > 1:
+            _fill_with(parts, item, branch, inner.depth)
+        if len(items) > 1:
+            found.append(parts[begin:end])
+    if found:
         parts[begin:end] = zip(*found, strict=True)
     parts[begin] = -1 - len(items)
 
 
-def _fill_with(parts: list[Any], branch: _Branch, value: Json, depth: int) -> None:
+def _fill_with(parts: list[Any], value: Json, branch: _Branch, depth: int) -> None:
     """Write out a value of another shape than its reads: it counts as a whole."""
     odd = depth, _encode(value)
     if len(odd[1]) > LONGEST:

@@ -1,0 +1,267 @@
+"""The record of GPU-hours, kept while this process leads, and the budgets that are judged by it.
+
+It is stored in a ConfigMap every minute while quota is held. After a restart, what holds quota says
+itself since when; of what is gone by then, the record says how much is not known.
+"""
+
+import base64
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC
+from hashlib import blake2b
+from typing import Final, NoReturn
+
+import msgspec
+import structlog
+
+from policyd.alloc.quota import QuotaNode
+from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
+from policyd.controller.watch.cache import Cache
+from policyd.controller.writes import Writes
+from policyd.kube.changes import Change, Deleted
+from policyd.kube.errors import ApiError, NotFoundError
+from policyd.kube.resources import CONFIG_MAPS
+from policyd.kube.unforeseen import log_unforeseen
+from policyd.usage.budgets import Budget, BudgetError, BudgetStanding, budget_of, standings
+from policyd.usage.months import Month, month_of
+from policyd.usage.packing import HoursDamagedError, pack, unpack
+from policyd.usage.record import MOST_MONTHS, HeldQuota, HoursRecord, QuotaGiven
+from policyd.workload.held_quota import QuotaTimes, held_quota, parts_of, quota_times
+
+TICK_SECONDS: Final = 5.0
+"""Between two looks at budgets: so much later one may hold, or renew."""
+FIRST_SAVE_SECONDS, SAVE_SECONDS = 20.0, 60.0
+"""From the start to the first write of the record, and between writes."""
+KEY: Final = "hours"
+"""In the ConfigMap."""
+
+log = structlog.get_logger()
+
+
+class _Stored(msgspec.Struct, frozen=True, rename="camel"):
+    """The ConfigMap, as far as it is read."""
+
+    binary_data: dict[str, str] = {}
+
+
+class Hours:
+    """Keeps the record, and holds queues whose budgets are used up."""
+
+    def __init__(
+        self, cache: Cache, writes: Writes, *, place: str, leading: Callable[[], bool]
+    ) -> None:
+        """Prepare.
+
+        Args:
+            cache: The state.
+            writes: Writes while this process leads.
+            place: The ConfigMap, as `namespace/name`; "" to keep the record in the process only.
+            leading: Tells whether this process leads.
+        """
+        self._cache, self._writes, self._pace = cache, writes, writes.pace
+        self._place, self._leading = place, leading
+        self.record: HoursRecord | None = None
+        self._quotas: object = None
+        self._saved = -1
+        cache.mirrors.workloads.listen(self._changed)
+
+    async def prepare(self) -> None:
+        """Read the record, before queues give quota: one of them may be held.
+
+        It must not begin anew while an old one cannot be read: then it is read later.
+        """
+        try:
+            found, whole = await self._load()
+        except ApiError as error:
+            log.warning("hours_unreadable", place=self._place, error=str(error))
+            return
+        resume(found, self._cache.mirrors.workloads, now=self._cache.now, whole=whole)
+        self.record, self._quotas = found, None
+        self.tick()
+
+    async def run(self) -> NoReturn:
+        """Keep the record until cancelled."""
+        clock = self._pace.clock
+        save_at = clock.monotonic() + FIRST_SAVE_SECONDS
+        while True:
+            with log_unforeseen("hours_error"):
+                if self.record is None:
+                    await self.prepare()
+                self.tick()
+                if clock.monotonic() >= save_at:
+                    save_at = clock.monotonic() + SAVE_SECONDS
+                    await self.save()
+            await self._pace.sleep(TICK_SECONDS)
+
+    def drop(self) -> None:
+        """Drop the record: another process leads, and keeps it."""
+        self.record = None
+
+    async def _load(self) -> tuple[HoursRecord, bool]:
+        new = HoursRecord(int(self._cache.now))
+        if not self._place:
+            return new, True
+        namespace, _, name = self._place.partition("/")
+        try:
+            stored = await self._writes.client.get(
+                CONFIG_MAPS, name, namespace=namespace, into=_Stored
+            )
+        except NotFoundError:
+            return new, True
+        if KEY not in stored.binary_data:
+            return new, True
+        try:
+            body = base64.b64decode(stored.binary_data[KEY], validate=True)
+            return unpack(body)
+        except (ValueError, HoursDamagedError) as error:
+            log.warning("hours_damaged", place=self._place, error=str(error))
+            return new, True
+
+    def tick(self) -> None:
+        """Charge up to now, and judge the budgets."""
+        record, now = self.record, self._cache.now
+        if record is None:
+            return
+        self._put_quotas(record, now)
+        record.advance(now)
+        month = month_of(now, UTC)
+        oldest = month.number - MOST_MONTHS + 1
+        record.forget(Month(oldest // 12, oldest % 12 + 1))
+        self._judge(record, now)
+
+    def _judge(self, record: HoursRecord, now: float) -> None:
+        budgets = {name: budget for name, budget in self._budgets() if budget is not None}
+        found = {each.queue: each for each in standings(budgets, record, now=now)}
+        before, self._cache.budgets = self._cache.budgets, found
+        for name in before.keys() | found.keys():
+            if _held(before.get(name)) != _held(found.get(name)):
+                log.info("budget_changed", queue=name, held=_held(found.get(name)))
+                self._touch(name)
+
+    def _budgets(self) -> Iterator[tuple[str, Budget | None]]:
+        mirrors = self._cache.mirrors
+        for queue in mirrors.cluster_queues:
+            yield queue.metadata.name, _budget(queue)
+        for local in mirrors.local_queues:
+            yield local.metadata.key, _budget(local)
+
+    def _touch(self, name: str) -> None:
+        """Look again at what is submitted to a queue."""
+        for local in self._cache.mirrors.local_queues:
+            if name in {local.metadata.key, local.spec.cluster_queue}:
+                self._cache.touch_local_queue(local.metadata.key)
+
+    def _put_quotas(self, record: HoursRecord, now: float) -> None:
+        hierarchy = self._cache.state.tree.hierarchy
+        given = {name: _given(node) for name, node in hierarchy.queues.items()}
+        given |= {f"cohort {name}": _given(node) for name, node in hierarchy.cohorts.items()}
+        if given != self._quotas:
+            record.put_quotas(given, now)
+            self._quotas = given
+
+    def _changed(self, change: Change[Workload]) -> None:
+        record, workload = self.record, change.object
+        if record is None:
+            return
+        uid, held = short(workload.metadata.uid), held_quota(workload)
+        times = quota_times(workload)
+        if held is None or times.end is not None:
+            record.release(uid, times.end or self._cache.now)
+        elif isinstance(change, Deleted):
+            record.release(uid, self._cache.now)
+        elif uid not in record.held:
+            record.hold(uid, held, times.begin or self._cache.now)
+        elif record.holds(uid) != held.amounts:
+            record.hold(uid, held, self._cache.now)
+
+    async def save(self) -> None:
+        """Store the record, if this process leads."""
+        record = self.record
+        if record is None or not self._place or not self._leading():
+            return
+        record.advance(self._cache.now)
+        if not (record.held or record.changes != self._saved):
+            return
+        changes = record.changes
+        namespace, _, name = self._place.partition("/")
+        data = {KEY: base64.b64encode(pack(record)).decode()}
+        client = self._writes.client
+        try:
+            try:
+                await client.patch(
+                    CONFIG_MAPS, name, {"binaryData": data}, namespace=namespace, into=_Stored
+                )
+            except NotFoundError:
+                made = {"metadata": {"name": name, "namespace": namespace}, "binaryData": data}
+                await client.create(CONFIG_MAPS, made, namespace=namespace, into=_Stored)
+        except ApiError as error:
+            log.warning("hours_unwritten", place=self._place, error=str(error))
+        else:
+            self._saved = changes
+
+
+def resume(record: HoursRecord, workloads: Iterable[Workload], *, now: float, whole: bool) -> None:
+    """Bring a record that was stored up to date with the Workloads that there are.
+
+    Args:
+        record: As it was stored, or a new one.
+        workloads: All that there are.
+        now: Seconds since the epoch.
+        whole: Whether all that held quota when it was stored is in it.
+    """
+    gone, stored_at = set(record.held), record.at
+    for workload in workloads:
+        uid, times, held = short(workload.metadata.uid), *_known(workload)
+        gone.discard(uid)
+        if uid in record.held:
+            _go_on(record, uid, times, held, now)
+        elif held is not None and times.begin is not None:
+            if times.end is None or times.end > stored_at:
+                record.hold(uid, held, times.begin if whole else max(stored_at, times.begin))
+            if times.end is not None:
+                record.release(uid, times.end)
+    for uid in sorted(gone):
+        record.miss(uid, now)
+
+
+def _go_on(
+    record: HoursRecord, uid: str, times: QuotaTimes, held: HeldQuota | None, now: float
+) -> None:
+    """Note what became of a workload that held quota when the record was stored."""
+    if held is None or times.end is not None:
+        record.release(uid, max(record.at, times.end or now))
+    elif record.holds(uid) != held.amounts:
+        record.hold(uid, held, now)
+
+
+def _known(workload: Workload) -> tuple[QuotaTimes, HeldQuota | None]:
+    return quota_times(workload), held_quota(workload)
+
+
+def short(uid: str) -> str:
+    """Return a uid as the record has it: in 16 letters, so that many take little room."""
+    return blake2b(uid.encode(), digest_size=8).hexdigest()
+
+
+def _budget(queue: ClusterQueue | LocalQueue) -> Budget | None:
+    try:
+        return budget_of(queue.metadata.annotations)
+    except BudgetError:
+        return None  # admission refuses it; one from before is no budget
+
+
+def _held(standing: BudgetStanding | None) -> bool:
+    return standing is not None and standing.held
+
+
+def _given(node: QuotaNode) -> tuple[str, Mapping[str, QuotaGiven]]:
+    """Return the root of a node's tree, and the parts of GPUs that it gives by flavor."""
+    found: dict[str, QuotaGiven] = {}
+    for (flavor, resource), quota in node.quotas.items():
+        parts = parts_of({resource: quota.nominal})
+        limit = quota.nominal if quota.lending_limit is None else quota.lending_limit
+        lent = parts_of({resource: limit})
+        if parts:
+            known = found.get(flavor, QuotaGiven(0, 0))
+            found[flavor] = QuotaGiven(known.nominal + parts, (known.lent or 0) + lent)
+    root = node.root
+    return f"{'queue' if root.queue else 'cohort'} {root.name}", found

@@ -1,0 +1,91 @@
+"""How many GPUs a Workload holds quota for, and from when to when, as its status says."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from policyd.api.kueue import PodSet, PodSetAssignment, Workload
+from policyd.api.kueue.names import FINISHED, QUOTA_RESERVED
+from policyd.api.meta import find_condition
+from policyd.api.pod_requests import amounts, pod_requests
+from policyd.api.quantity import QuantityError
+from policyd.jobs.lifecycle import has_quota, is_finished
+from policyd.optimize.devices import gpus_asked
+from policyd.usage.record import PARTS, HeldQuota
+from policyd.workload.records import owner_of
+
+
+class QuotaTimes(NamedTuple):
+    """When a Workload got quota, and when it gave it back, in seconds since the epoch.
+
+    Attributes:
+        begin: None if it has none, or never had.
+        end: None if it has some.
+    """
+
+    begin: float | None
+    end: float | None
+
+
+def quota_times(workload: Workload) -> QuotaTimes:
+    """Return when a Workload got its quota, and gave it back."""
+    reserved = _since(workload, QUOTA_RESERVED)
+    if not has_quota(workload):
+        return QuotaTimes(None, reserved)
+    return QuotaTimes(reserved, _since(workload, FINISHED) if is_finished(workload) else None)
+
+
+def held_quota(workload: Workload) -> HeldQuota | None:
+    """Return what a Workload holds of GPUs; None if it holds no quota."""
+    admission = workload.status.admission
+    if admission is None or not has_quota(workload):
+        return None
+    freed = {each.name: each.count for each in workload.status.reclaimable_pods}
+    found: dict[str, int] = {}
+    for each in admission.pod_set_assignments:
+        for flavor, parts in _parts(each, freed.get(each.name, 0)).items():
+            found[flavor] = found.get(flavor, 0) + parts
+    return HeldQuota(
+        queue=admission.cluster_queue,
+        local_queue=f"{workload.metadata.namespace}/{workload.spec.queue_name}",
+        user=owner_of(workload),
+        amounts={flavor: parts for flavor, parts in found.items() if parts},
+    )
+
+
+def asks_for_gpus(workload: Workload) -> bool:
+    """Tell whether a Workload requests GPUs, or parts of them."""
+    return pods_ask_for_gpus(workload.spec.pod_sets)
+
+
+def pods_ask_for_gpus(pod_sets: Iterable[PodSet]) -> bool:
+    """Tell whether pods request GPUs, or parts of them."""
+    try:
+        return any(gpus_asked(pod_requests(each.template.spec)) for each in pod_sets)
+    except QuantityError:
+        return False
+
+
+def parts_of(requests: Mapping[str, int]) -> int:
+    """Return how many parts of GPUs amounts of resources are."""
+    return int(gpus_asked(requests) * PARTS)
+
+
+def _parts(assigned: PodSetAssignment, freed: int) -> dict[str, int]:
+    """Return the parts of GPUs of a pod set, by flavor, without those that it gave back."""
+    try:
+        usage = amounts(assigned.resource_usage)
+    except QuantityError:
+        return {}
+    found: dict[str, int] = {}
+    for resource, flavor in assigned.flavors.items():
+        parts = parts_of({resource: usage.get(resource, 0)})
+        if freed and assigned.count:
+            parts = parts * max(0, assigned.count - freed) // assigned.count
+        found[flavor] = found.get(flavor, 0) + parts
+    return found
+
+
+def _since(workload: Workload, kind: str) -> float | None:
+    found = find_condition(workload.status.conditions, kind)
+    since = None if found is None else found.last_transition_time
+    return None if since is None else since.timestamp()
