@@ -33,7 +33,7 @@ class PageFrame:
         title: The page's.
         at: The path of the view; "" if it is none of the navigation.
         menu: Path and title of each view in the navigation.
-        user: Who looks; "" if nobody has signed in.
+        user: The viewer; "" if nobody has signed in.
         scope: The namespace whose queues are shown; "" for all of the cluster.
         scopes: Namespaces that can be chosen; "" for all of the cluster.
         query: Of the page, without the namespace.
