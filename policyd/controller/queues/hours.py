@@ -30,6 +30,8 @@ from policyd.workload.held_quota import QuotaTimes, held_quota, parts_of, quota_
 
 TICK_SECONDS: Final = 5.0
 """Between two looks at budgets: so much later one may hold, or renew."""
+IDLE_SECONDS: Final = 20.0
+"""The same while no queue has a budget."""
 LEAST_SECONDS, SAVE_SECONDS = 10.0, 60.0
 """Between writes of the record, if something began or ended meanwhile; if quota is only held."""
 BYTES_A_SECOND: Final = 5_000
@@ -64,6 +66,8 @@ class Hours:
         self._place, self._leading = place, leading
         self.record: HoursRecord | None = None
         self._quotas: object = None
+        self._oldest = 0
+        """The first month that is kept, as a number: the record is looked through once a month."""
         self._saved, self._saved_at, self._rest = -1, -inf, 0.0
         cache.mirrors.workloads.listen(self._changed)
 
@@ -78,7 +82,7 @@ class Hours:
             log.warning("hours_unreadable", place=self._place, error=str(error))
             return
         resume(found, self._cache.mirrors.workloads, now=self._cache.now, whole=whole)
-        self.record, self._quotas = found, None
+        self.record, self._quotas, self._oldest = found, None, 0
         self.tick()
 
     async def run(self) -> NoReturn:
@@ -89,7 +93,7 @@ class Hours:
                     await self.prepare()
                 self.tick()
                 await self.save()
-            await self._pace.sleep(TICK_SECONDS)
+            await self._pace.sleep(TICK_SECONDS if self._cache.budgets else IDLE_SECONDS)
 
     def drop(self) -> None:
         """Drop the record: another process leads, and keeps it."""
@@ -124,7 +128,9 @@ class Hours:
         record.advance(now)
         month = month_of(now, UTC)
         oldest = month.number - MOST_MONTHS + 1
-        record.forget(Month(oldest // 12, oldest % 12 + 1))
+        if oldest != self._oldest:
+            record.forget(Month(oldest // 12, oldest % 12 + 1))
+            self._oldest = oldest
         self._judge(record, now)
 
     def _judge(self, record: HoursRecord, now: float) -> None:
