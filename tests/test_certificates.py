@@ -192,7 +192,7 @@ def test_unusable_values_are_refused_by_the_users_names(certificate_pem, key_pem
 
 def test_a_name_that_is_missing_is_refused_and_the_hint_says_which_there_are():
     with pytest.raises(ConfigurationError, match="`certificate` is not for `webhooks`") as caught:
-        check_pair(PAIR, now=NOW, names=["door"])
+        check_pair(PAIR, now=NOW, names=["webhooks"])
 
     assert caught.value.hint == "it is for *.example.org, 127.0.0.1, ::1, policyd.queue.svc"
 

@@ -97,7 +97,7 @@ async def test_after_all_reasons_are_written_nothing_is_written_or_checked(world
     await world.pass_time(300)
 
     assert len(world.client.writes) == writes
-    assert len(world.clock.slept) - slept < 10
+    assert len(world.clock.slept) - slept < 50, "only hours and runtimes are looked at"
 
 
 async def test_after_a_restart_nothing_is_reported_twice(world):
