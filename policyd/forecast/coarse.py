@@ -26,6 +26,9 @@ Needs = tuple[tuple[int, int], ...]
 Rank = tuple[int, float, int]
 """The order in a queue, the lowest first: priority, negative; time; kind."""
 
+Turn = tuple[bool, Rank]
+"""The order in a round of queues that share: whether it borrows, and the rank."""
+
 _UNLIMITED = 2**62
 _LAST = 2**62
 """In a rank: after all kinds."""
@@ -326,7 +329,8 @@ class CoarseRun:
                     rank = -kind.priority, queued[0].at, index
                     if best is None or rank < best:
                         best = rank
-            self._note(probes, probes if best is None else _before(best, probes))
+            if probes:
+                self._note(probes, probes if best is None else _before(best, probes))
             if best is None or not self._fits(kinds[best[2]]):
                 return
             yield self._start(waiting, best[2])
@@ -339,14 +343,13 @@ class CoarseRun:
         while heads or untried:
             turns = [(self._borrows(self._kinds[ranks[0][2]]), ranks) for ranks in heads.values()]
             turns.sort(key=_turn)
-            due = self._due(untried, heads)
+            due = self._due(untried, heads) if untried else {}
             untried = [each for each in untried if each not in due]
             missing = [not self._fits(self._kinds[ranks[0][2]]) for _, ranks in turns]
             kept: list[tuple[int, int]] = []
             for (borrows, ranks), misses in zip(turns, missing, strict=True):
-                kind, turn = self._kinds[ranks[0][2]], (borrows, ranks[0])
-                self._note(probes, [each for each, its in due.items() if its < turn])
-                due = {each: its for each, its in due.items() if its >= turn}
+                kind = self._kinds[ranks[0][2]]
+                due = due and self._note_before((borrows, ranks[0]), probes, due)
                 if misses:
                     kept += self._keep(kind, borrows=borrows)
                     self._pass_over(ranks, strict=kind.strict)
@@ -356,10 +359,17 @@ class CoarseRun:
                     yield self._start(waiting, index)
                     if index in waiting:
                         heappush(ranks, (priority, waiting[index][0].at, index))
-            self._note(probes, due)
+            self._note_before(None, probes, due)
             for cell, amount in kept:
                 self._free[cell] += amount
             heads = {queue: ranks for queue, ranks in heads.items() if ranks}
+
+    def _note_before(
+        self, turn: Turn | None, probes: list[StartProbe], due: dict[StartProbe, Turn]
+    ) -> dict[StartProbe, Turn]:
+        """Note which probes start before a turn; return those whose turn comes after it."""
+        self._note(probes, [each for each, its in due.items() if turn is None or its < turn])
+        return {} if turn is None else {each: its for each, its in due.items() if its >= turn}
 
     def _passing(self, untried: list[StartProbe], kind: Kind) -> list[StartProbe]:
         """Return the probes that are not held up by a workload that does not fit."""
@@ -369,7 +379,7 @@ class CoarseRun:
 
     def _due(
         self, untried: list[StartProbe], heads: Mapping[str, list[Rank]]
-    ) -> dict[StartProbe, tuple[bool, Rank]]:
+    ) -> dict[StartProbe, Turn]:
         """Return the probes that are before all that wait in their queue, with their turns."""
         found = {}
         for probe in untried:

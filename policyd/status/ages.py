@@ -1,10 +1,12 @@
 """How long ago, in the few letters that kubectl has room for."""
 
 from datetime import datetime
+from functools import lru_cache
 
 UNKNOWN = "<unknown>"
 
 
+@lru_cache(maxsize=1024)  # tables have the same moments in many rows
 def seconds_of(timestamp: str) -> float:
     """Read a timestamp of the API as seconds since the epoch."""
     return datetime.fromisoformat(timestamp).timestamp()

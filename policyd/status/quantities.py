@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 
 from policyd.alloc.amount import UNLIMITED
 
@@ -12,6 +13,7 @@ _DECIMAL_SUFFIXES = ("m", "", "k", "M", "G", "T", "P", "E")
 _BINARY_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
+@lru_cache(maxsize=1024)  # tables have the same amounts in many rows
 def format_amount(resource: str, amount: int) -> str:
     """Write an amount as Kubernetes writes the quantity: `1500m`, `8`, `10Gi`.
 

@@ -36,7 +36,7 @@ class BudgetError(PolicydError):
     """An annotation of a budget cannot be meant."""
 
 
-class Budget(Value, frozen=True):
+class HoursBudget(Value, frozen=True):
     """A budget.
 
     Attributes:
@@ -89,7 +89,7 @@ class BudgetState(Value, frozen=True, rename="camel"):
         return self.holds and self.used_up
 
 
-def budget_of(annotations: Mapping[str, str]) -> Budget | None:
+def budget_of(annotations: Mapping[str, str]) -> HoursBudget | None:
     """Read the annotations of a queue; None if it has no budget.
 
     Raises:
@@ -109,7 +109,9 @@ def budget_of(annotations: Mapping[str, str]) -> Budget | None:
             f"{HOURS}: the time zone in which months begin is not set",
             hint=f"set {TIME_ZONE} as well, such as Europe/Berlin or UTC",
         )
-    return Budget(part_seconds=_part_seconds(text), zone=str(zone_of(zone)), holds=hold == "true")
+    return HoursBudget(
+        part_seconds=_part_seconds(text), zone=str(zone_of(zone)), holds=hold == "true"
+    )
 
 
 def _part_seconds(text: str) -> int:
@@ -151,7 +153,7 @@ _ZONES: Final = (
 
 
 def budget_states(
-    budgets: Mapping[str, Budget], record: HoursRecord, *, now: float
+    budgets: Mapping[str, HoursBudget], record: HoursRecord, *, now: float
 ) -> list[BudgetState]:
     """Return how far budgets are used up.
 
@@ -174,7 +176,7 @@ def budget_states(
 
 
 def budget_state(
-    name: str, budget: Budget, used: int, *, now: float, unknown: int = 0
+    name: str, budget: HoursBudget, used: int, *, now: float, unknown: int = 0
 ) -> BudgetState:
     """Return how far one budget is used up.
 
@@ -210,11 +212,11 @@ def bounds(month: Month, zone: tzinfo) -> tuple[int, int]:
     return begin_of(month, zone), begin_of(month.next, zone)
 
 
-def _has_message(budget: Budget, used: int) -> bool:
+def _has_message(budget: HoursBudget, used: int) -> bool:
     return 100 * used >= WARN_PERCENT * budget.part_seconds
 
 
-def _message(name: str, budget: Budget, used: int, month: Month, renews_at: float) -> str:
+def _message(name: str, budget: HoursBudget, used: int, month: Month, renews_at: float) -> str:
     zone = zone_of(budget.zone)
     renewal = datetime.fromtimestamp(renews_at, zone).strftime("%Y-%m-%d %H:%M")
     size = f"{hours_text(budget.hours)} GPU-hours"

@@ -44,11 +44,14 @@ def run(shared, number) -> Run:
     waiting = [job for job in jobs[first:end] if starts[job.key] > job.at]
     judged_from = jobs[begin].at
     count = arguments.samples or LOADS.get(load, min(LOADS.values()))
-    before = sample([job for job in waiting if job.at < judged_from], count)
-    chosen = sample([job for job in waiting if job.at >= judged_from], count)
-    counts = Counter(job.size_class for job in waiting if job.at >= judged_from)
     oracle = who == "oracle"
-    made = chosen[::ORACLES] if oracle else [*before, *chosen]
+    after = [job for job in waiting if job.at >= judged_from]
+    if oracle:
+        made = sample(after, max(1, count // ORACLES))
+    else:
+        made = sample([job for job in waiting if job.at < judged_from], count)
+        made += sample(after, count)
+    counts = Counter(job.size_class for job in after)
     settings = ORACLE if oracle else FORECAST
     began = process_time()
     replay = Replay(jobs, spec, starts, settings=settings, declared=oracle)

@@ -82,7 +82,6 @@ def populate(api: Api) -> None:
     api.create(prioritized("evaluate", "production", namespace="team-b", gpus=4))
     eventually(lambda: admitted(api, "evaluate", "team-b"), what="a job of the other team runs")
     api.create(prioritized("sweep", "production", namespace="team-b", gpus=12, pods=2))
-    api.create(hostile_job())
     for each in policies(api):
         api.create(each)
     for crd in definitions(APIS[1]):

@@ -5,7 +5,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.served import HOSTILE, hostile_event
+from tests.browser.served import HOSTILE, hostile_event, hostile_job
 
 pytestmark = pytest.mark.browser
 
@@ -28,10 +28,12 @@ PAGES = (
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _hostile_events(up):
-    up.cluster.api.create(hostile_event("hostile"))
-    yield
+def _hostile_objects(up):
     api = up.cluster.api
+    api.create(hostile_job())
+    api.create(hostile_event("hostile"))
+    yield
+    api.delete("Job", "hostile", "team-b")
     api.call("DELETE", "api/v1/namespaces/team-b/events/hostile.hostile")
 
 

@@ -21,6 +21,10 @@ def test_columns_are_as_wide_as_their_widest_text_and_numbers_are_to_the_right()
     ]
 
 
+def test_texts_are_shown_as_they_are():
+    assert lines(("100%s", "%d", ""), ("é%", "{}", ""))[1:] == ["100%s     %d", "é%        {}"]
+
+
 def test_a_table_without_rows_names_its_columns():
     assert lines() == ["NAME  COUNT  WHERE"]
 

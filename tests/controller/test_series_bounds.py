@@ -223,6 +223,17 @@ def test_counters_have_no_series_of_their_creation():
     assert b"_created" not in Exposition(metrics.registry).text()
 
 
+def test_namespaces_beyond_the_bound_are_summed_up_outside_of_quota():
+    metrics = ControllerMetrics()
+    metrics.outside_quota({(f"ns{number}", GPU): 1 for number in range(MANY)})
+
+    registry = metrics.registry
+    families = {family.name: family for family in registry.collect()}
+    samples = families["policyd_usage_outside_quota"].samples
+    assert len(samples) == SeriesBounds().local_queues + 1
+    assert sum(sample.value for sample in samples) == MANY
+
+
 def test_labels_of_the_webhooks_have_closed_sets_of_values():
     closed = {"path", "outcome", "reason", "phase", "method", "code"}
     metrics = vars(WebhookMetrics(CollectorRegistry())).values()

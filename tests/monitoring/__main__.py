@@ -18,6 +18,7 @@ from typing import NamedTuple
 from tests.controlplane.programs import free_ports
 from tests.controlplane.server import ControlPlane
 from tests.monitoring import load
+from tests.monitoring.collector import SPANS, collecting
 from tests.monitoring.dashboards import plain, queries
 from tests.monitoring.expressions import unknown
 from tests.monitoring.prometheus import Prometheus, check_rules, lint, programs, scraping
@@ -47,6 +48,7 @@ class Stage(NamedTuple):
         ports: Of the metrics, by job.
         webhooks_port: Of the reviews.
         processes: policyd's.
+        spans: Those that policyd has sent, by service and name.
     """
 
     api: Api
@@ -54,6 +56,7 @@ class Stage(NamedTuple):
     ports: dict[str, int]
     webhooks_port: int
     processes: tuple[Process, ...]
+    spans: set[tuple[str, str]]
 
 
 @contextmanager
@@ -65,11 +68,14 @@ def stage(folder: Path) -> Iterator[Stage]:
         install(api)
         load.prepare(api)
         accounts = accounts_on(control_plane)
-        webhooks = [*webhooks_command(accounts), "--metrics-port", str(ports["policyd-webhooks"])]
-        controller = [*controller_command(accounts), "--health-port"]
+        address, spans = stack.enter_context(collecting())
+        options = {
+            "policyd-webhooks": [*webhooks_command(accounts), "--metrics-port"],
+            "policyd-controller": [*controller_command(accounts), "--health-port"],
+        }
         commands = {
-            "webhooks": webhooks,
-            "controller": [*controller, str(ports["policyd-controller"])],
+            name: [*command, str(ports[name]), "--traces", address]
+            for name, command in options.items()
         }
         processes = tuple(Process(c, folder / f"{name}.log") for name, c in commands.items())
         for process in processes:
@@ -77,7 +83,7 @@ def stage(folder: Path) -> Iterator[Stage]:
             stack.callback(process.stop)
         eventually(lambda: webhooks_are_ready(api, processes), within=120, what="they answer")
         prometheus = stack.enter_context(scraping(folder, ports))
-        yield Stage(api, prometheus, ports, accounts.port, processes)
+        yield Stage(api, prometheus, ports, accounts.port, processes, spans)
 
 
 def all_have_data(prometheus: Prometheus) -> bool:
@@ -139,7 +145,7 @@ def main() -> int:
         folder = Path(name)
         check_rules(folder, binaries)
         print(f"{time.monotonic() - began:.0f} s: promtool has checked and tested the rules")
-        with stage(folder) as (api, prometheus, ports, webhooks_port, processes):
+        with stage(folder) as (api, prometheus, ports, webhooks_port, processes, spans):
             print(f"{time.monotonic() - began:.0f} s: policyd and Prometheus run")
             load.policies(api)
             enough = partial(all_have_data, prometheus)
@@ -149,6 +155,8 @@ def main() -> int:
             for process in processes:
                 process.stop()
             wrong += unnoticed(prometheus)
+            wrong += [f"no span {name} of {service}" for service, name in SPANS - spans]
+            print(f"{'traces':<10} {'spans by service and name':<58} {len(SPANS & spans):>4}")
     for line in wrong:
         print(f"wrong: {line}", file=sys.stderr)
     print(f"{time.monotonic() - began:.0f} s: {len(wrong)} wrong")

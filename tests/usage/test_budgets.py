@@ -10,8 +10,8 @@ from policyd.usage.budgets import (
     HOURS,
     PART_SECONDS,
     TIME_ZONE,
-    Budget,
     BudgetError,
+    HoursBudget,
     budget_of,
     budget_state,
     budget_states,
@@ -26,7 +26,7 @@ def at(text):
 
 
 def budget(hours=1_000, zone="Europe/Berlin", *, holds=True):
-    return Budget(part_seconds=hours * PART_SECONDS, zone=zone, holds=holds)
+    return HoursBudget(part_seconds=hours * PART_SECONDS, zone=zone, holds=holds)
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,11 @@ def budget(hours=1_000, zone="Europe/Berlin", *, holds=True):
         pytest.param({HOURS: "1000", **BERLIN, HOLD: "true"}, budget(), id="holds"),
         pytest.param(
             {HOURS: "0.5", TIME_ZONE: "UTC"},
-            Budget(part_seconds=PART_SECONDS // 2, zone="UTC"), id="half",
+            HoursBudget(part_seconds=PART_SECONDS // 2, zone="UTC"), id="half",
         ),
-        pytest.param({HOURS: "0", TIME_ZONE: "UTC"}, Budget(part_seconds=0, zone="UTC"), id="0"),
+        pytest.param(
+            {HOURS: "0", TIME_ZONE: "UTC"}, HoursBudget(part_seconds=0, zone="UTC"), id="0"
+        ),
     ],
 )  # fmt: skip
 def test_annotations_say_a_budget(annotations, expected):

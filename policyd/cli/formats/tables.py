@@ -51,22 +51,35 @@ def table_lines(
         numbers: Names of the columns whose texts are numbers.
     """
     cells, right, out = [*map(tuple, rows)], set(numbers), console()
-    widths = [max(map(cell_len, column)) for column in zip(names, *cells, strict=True)]
+    columns = [*zip(names, *cells, strict=True)]
+    widths = [*map(_width, columns)]
     fits = sum(widths) + len(_GAP) * (len(widths) - 1) <= out.width or len(cells) > _MOST_FOLDED
-    if not (fits and all(text.isprintable() for row in cells for text in row)):
+    if not (fits and all("".join(column).isprintable() for column in columns)):
         return _folded(names, cells, right, out)
     # As rich would: it takes half a second for each thousand rows.
     sides = [str.rjust if name in right else str.ljust for name in names]
+    plain = _GAP.join(
+        f"%{width}s" if name in right else f"%-{width}s"
+        for name, width in zip(names, widths, strict=True)
+    )
     head = (side(name, width) for name, side, width in zip(names, sides, widths, strict=True))
     bold = [click.style(text, bold=True) if out.is_terminal else text for text in head]
     lines = [_GAP.join(bold)]
     for row in cells:
+        if all(map(str.isascii, row)):
+            lines.append(plain % row)
+            continue
         padded = (
             side(text, width - cell_len(text) + len(text))
             for text, side, width in zip(row, sides, widths, strict=True)
         )
         lines.append(_GAP.join(padded))
     return [line.rstrip() for line in lines]
+
+
+def _width(column: Sequence[str]) -> int:
+    """Return how many cells the widest text of a column takes: most have one for each letter."""
+    return max(map(len if "".join(column).isascii() else cell_len, column))
 
 
 def _folded(

@@ -35,9 +35,9 @@ from policyd.kube.resources import CLUSTER_QUEUES, CONFIG_MAPS, LOCAL_QUEUES
 from policyd.process import run
 from policyd.standard_input import FILE
 from policyd.usage.budgets import (
-    Budget,
     BudgetError,
     BudgetState,
+    HoursBudget,
     budget_of,
     budget_states,
     zone_of,
@@ -88,7 +88,7 @@ class HoursAnswer(Value, frozen=True, rename="camel"):
 
 class _Read(NamedTuple):
     record: HoursRecord
-    budgets: dict[str, Budget]
+    budgets: dict[str, HoursBudget]
     notes: tuple[str, ...]
 
 
@@ -216,7 +216,7 @@ def _notes(hours: MonthHours, prices: Prices | None) -> Iterator[str]:
 
 async def _read(reader: Reader, place: str) -> _Read:
     record = await _record(reader, (place,) if place else PLACES)
-    budgets: dict[str, Budget] = {}
+    budgets: dict[str, HoursBudget] = {}
     notes = []
     try:
         async for page in pages(reader, CLUSTER_QUEUES, into=ClusterQueue):
@@ -229,7 +229,7 @@ async def _read(reader: Reader, place: str) -> _Read:
 
 
 def _take(
-    budgets: dict[str, Budget], queues: Iterable[tuple[str, ClusterQueue | LocalQueue]]
+    budgets: dict[str, HoursBudget], queues: Iterable[tuple[str, ClusterQueue | LocalQueue]]
 ) -> None:
     for name, queue in queues:
         try:
@@ -257,7 +257,7 @@ async def _record(reader: Reader, places: Sequence[str]) -> HoursRecord:
                 raise RecordNotFoundError(f"ConfigMap {place} cannot be read: {error}") from error
     raise RecordNotFoundError(
         f"no ConfigMap {' or '.join(places)} has a record of hours",
-        hint="name it with --record; a new controller stores its first after half a minute",
+        hint="name it with --record; a controller stores its first when a workload gets quota",
     )
 
 

@@ -8,6 +8,7 @@ import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC
 from hashlib import blake2b
+from math import inf
 from typing import Final, NoReturn
 
 import msgspec
@@ -21,7 +22,7 @@ from policyd.kube.changes import Change, Deleted
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.resources import CONFIG_MAPS
 from policyd.kube.unforeseen import log_unforeseen
-from policyd.usage.budgets import Budget, BudgetError, BudgetState, budget_of, budget_states
+from policyd.usage.budgets import BudgetError, BudgetState, HoursBudget, budget_of, budget_states
 from policyd.usage.months import Month, month_of
 from policyd.usage.packing import HoursDamagedError, pack, unpack
 from policyd.usage.record import MOST_MONTHS, HeldQuota, HoursRecord, QuotaGiven
@@ -29,8 +30,12 @@ from policyd.workload.held_quota import QuotaTimes, held_quota, parts_of, quota_
 
 TICK_SECONDS: Final = 5.0
 """Between two looks at budgets: so much later one may hold, or renew."""
-FIRST_SAVE_SECONDS, SAVE_SECONDS = 20.0, 60.0
-"""From the start to the first write of the record, and between writes."""
+IDLE_SECONDS: Final = 20.0
+"""The same while no queue has a budget."""
+LEAST_SECONDS, SAVE_SECONDS = 10.0, 60.0
+"""Between writes of the record, if something began or ended meanwhile; if quota is only held."""
+BYTES_A_SECOND: Final = 5_000
+"""Of the record, at most: a large one is written less often."""
 KEY: Final = "hours"
 """In the ConfigMap."""
 
@@ -61,7 +66,9 @@ class Hours:
         self._place, self._leading = place, leading
         self.record: HoursRecord | None = None
         self._quotas: object = None
-        self._saved = -1
+        self._oldest = 0
+        """The first month that is kept, as a number: the record is looked through once a month."""
+        self._saved, self._saved_at, self._rest = -1, -inf, 0.0
         cache.mirrors.workloads.listen(self._changed)
 
     async def prepare(self) -> None:
@@ -75,22 +82,18 @@ class Hours:
             log.warning("hours_unreadable", place=self._place, error=str(error))
             return
         resume(found, self._cache.mirrors.workloads, now=self._cache.now, whole=whole)
-        self.record, self._quotas = found, None
+        self.record, self._quotas, self._oldest = found, None, 0
         self.tick()
 
     async def run(self) -> NoReturn:
         """Keep the record until cancelled."""
-        clock = self._pace.clock
-        save_at = clock.monotonic() + FIRST_SAVE_SECONDS
         while True:
             with log_unforeseen("hours_error"):
                 if self.record is None:
                     await self.prepare()
                 self.tick()
-                if clock.monotonic() >= save_at:
-                    save_at = clock.monotonic() + SAVE_SECONDS
-                    await self.save()
-            await self._pace.sleep(TICK_SECONDS)
+                await self.save()
+            await self._pace.sleep(TICK_SECONDS if self._cache.budgets else IDLE_SECONDS)
 
     def drop(self) -> None:
         """Drop the record: another process leads, and keeps it."""
@@ -125,7 +128,9 @@ class Hours:
         record.advance(now)
         month = month_of(now, UTC)
         oldest = month.number - MOST_MONTHS + 1
-        record.forget(Month(oldest // 12, oldest % 12 + 1))
+        if oldest != self._oldest:
+            record.forget(Month(oldest // 12, oldest % 12 + 1))
+            self._oldest = oldest
         self._judge(record, now)
 
     def _judge(self, record: HoursRecord, now: float) -> None:
@@ -137,7 +142,7 @@ class Hours:
                 log.info("budget_changed", queue=name, held=_held(found.get(name)))
                 self._touch(name)
 
-    def _budgets(self) -> Iterator[tuple[str, Budget | None]]:
+    def _budgets(self) -> Iterator[tuple[str, HoursBudget | None]]:
         mirrors = self._cache.mirrors
         for queue in mirrors.cluster_queues:
             yield queue.metadata.name, _budget(queue)
@@ -174,16 +179,20 @@ class Hours:
             record.hold(uid, held, self._cache.now)
 
     async def save(self) -> None:
-        """Store the record, if this process leads."""
+        """Store the record, if this process leads, and it is time."""
         record = self.record
         if record is None or not self._place or not self._leading():
             return
-        record.advance(self._cache.now)
-        if not (record.held or record.changes != self._saved):
+        changes, elapsed = record.changes, self._pace.clock.monotonic() - self._saved_at
+        changed = changes != self._saved
+        if elapsed < self._rest or not (changed or (record.held and elapsed >= SAVE_SECONDS)):
             return
-        changes = record.changes
+        record.advance(self._cache.now)
         namespace, _, name = self._place.partition("/")
-        data = {KEY: base64.b64encode(pack(record)).decode()}
+        body = pack(record)
+        self._saved_at = self._pace.clock.monotonic()
+        self._rest = max(LEAST_SECONDS, len(body) / BYTES_A_SECOND)
+        data = {KEY: base64.b64encode(body).decode()}
         client = self._writes.client
         try:
             try:
@@ -242,7 +251,7 @@ def short(uid: str) -> str:
     return blake2b(uid.encode(), digest_size=8).hexdigest()
 
 
-def _budget(queue: ClusterQueue | LocalQueue) -> Budget | None:
+def _budget(queue: ClusterQueue | LocalQueue) -> HoursBudget | None:
     try:
         return budget_of(queue.metadata.annotations)
     except BudgetError:
