@@ -55,7 +55,7 @@ class HoursBudget(Value, frozen=True):
         return Fraction(self.part_seconds, PART_SECONDS)
 
 
-class BudgetStanding(Value, frozen=True, rename="camel"):
+class BudgetState(Value, frozen=True, rename="camel"):
     """How far a budget is used up.
 
     Attributes:
@@ -106,7 +106,7 @@ def budget_of(annotations: Mapping[str, str]) -> HoursBudget | None:
         raise BudgetError(f"{HOLD}: `{_cut(hold)}` is neither `true` nor `false`")
     if zone is None:
         raise BudgetError(
-            f"{HOURS}: it is not said in which time zone months begin",
+            f"{HOURS}: the time zone in which months begin is not set",
             hint=f"set {TIME_ZONE} as well, such as Europe/Berlin or UTC",
         )
     return HoursBudget(
@@ -152,9 +152,9 @@ _ZONES: Final = (
 """Names that a mistyped one may stand for."""
 
 
-def standings(
+def budget_states(
     budgets: Mapping[str, HoursBudget], record: HoursRecord, *, now: float
-) -> list[BudgetStanding]:
+) -> list[BudgetState]:
     """Return how far budgets are used up.
 
     Args:
@@ -171,13 +171,13 @@ def standings(
             sums[budget.zone, month] = _by_queue(record.sums(month, *bounds(month, zone)))
         used = sums[budget.zone, month].get(name, 0)
         unknown = 0 if "/" in name else record.unknown_sum(name, month, *bounds(month, zone))
-        found.append(standing(name, budget, used, now=now, unknown=unknown))
+        found.append(budget_state(name, budget, used, now=now, unknown=unknown))
     return found
 
 
-def standing(
+def budget_state(
     name: str, budget: HoursBudget, used: int, *, now: float, unknown: int = 0
-) -> BudgetStanding:
+) -> BudgetState:
     """Return how far one budget is used up.
 
     Args:
@@ -191,7 +191,7 @@ def standing(
     month = month_of(now, zone)
     renews_at = begin_of(month.next, zone)
     used_up = used >= budget.part_seconds
-    return BudgetStanding(
+    return BudgetState(
         queue=name,
         month=str(month),
         time_zone=budget.zone,
@@ -201,7 +201,9 @@ def standing(
         renews_at=renews_at,
         holds=budget.holds,
         used_up=used_up,
-        message=_message(name, budget, used, month, renews_at) if _tells(budget, used) else "",
+        message=_message(name, budget, used, month, renews_at)
+        if _has_message(budget, used)
+        else "",
     )
 
 
@@ -210,7 +212,7 @@ def bounds(month: Month, zone: tzinfo) -> tuple[int, int]:
     return begin_of(month, zone), begin_of(month.next, zone)
 
 
-def _tells(budget: HoursBudget, used: int) -> bool:
+def _has_message(budget: HoursBudget, used: int) -> bool:
     return 100 * used >= WARN_PERCENT * budget.part_seconds
 
 

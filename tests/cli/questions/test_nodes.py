@@ -70,7 +70,7 @@ async def asked(client, most=3, later=0.0):
     return await nodes_answer(client, most=most, now=SystemClock().now() + later)
 
 
-async def test_a_snapshot_that_is_old_is_said_to_be(client):
+async def test_an_old_snapshot_is_reported_as_old(client):
     found = await asked(client, later=300)
 
     assert found.left_out == ("pending workloads of now: the snapshot is 5m old",)
