@@ -72,6 +72,16 @@ def test_the_wheel_has_the_library_the_examples_its_types_and_tables(installed):
     assert (installed / "policyd/api/data/kubernetes.json").exists()
 
 
+def test_the_wheel_has_the_templates_and_files_of_the_page(built):
+    (wheel,) = built.glob("*.whl")
+    here = PROJECT / "policyd/dashboard"
+    files = [*here.glob("templates/*"), *here.glob("static/*")]
+
+    assert len(files) > 9
+    with zipfile.ZipFile(wheel) as found:
+        assert {str(file.relative_to(PROJECT)) for file in files} <= set(found.namelist())
+
+
 def test_policies_are_there_without_a_checkout(installed, tmp_path):
     listed = run(installed, "library", "list", cwd=tmp_path)
     copied = run(installed, "library", "copy", "cap-gpus-per-pod", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""Who looks, and what they may see: sessions, and the API server's answers about rights."""
+"""Viewers and their rights: sessions, and the API server's answers about permissions."""
 
 import hashlib
 import hmac
@@ -48,7 +48,7 @@ def to_see(scope: str) -> AskedRight:
 
 
 class Identity(NamedTuple):
-    """Who looks, as the API server, a proxy or the terminal says it.
+    """A viewer, as the API server, a proxy or the terminal names it.
 
     Attributes:
         name: The user.
@@ -70,7 +70,7 @@ class Session:
     """A person who has signed in.
 
     Attributes:
-        identity: Who that is.
+        identity: The viewer.
         client: The API server, with this person's rights.
         ends_at: When it ends, in seconds of the clock that only goes forward.
         close: Closes the client, if it is this session's own.

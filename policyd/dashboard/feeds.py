@@ -1,4 +1,4 @@
-"""What viewers share: the queues of a scope, read once for all of them."""
+"""Values that viewers share, such as the queues of a scope: read once for all of them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterator
@@ -98,7 +98,7 @@ class Kept(Generic[T]):
 
 
 class Feeds:
-    """What is read once for all. The caller has checked the rights of who looks."""
+    """Values that are read once for all viewers. The caller has checked their rights."""
 
     def __init__(self, own: Reader, *, clock: Clock) -> None:
         self._own = own

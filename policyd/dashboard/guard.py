@@ -1,4 +1,4 @@
-"""What every request must have, and what every answer says: hosts, origins, bounds, headers."""
+"""Checks of every request, and headers of every answer: hosts, origins, bounds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ HEADERS: Final[Mapping[str, str]] = {
 
 
 class RequestRefusedError(Exception):
-    """A request is not answered, whoever sends it.
+    """A request is not answered, from any sender.
 
     Attributes:
         status: The code of the answer.

@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from policyd.api.meta import rfc3339
 from policyd.dashboard.view import AnyView
@@ -33,7 +34,7 @@ class PageFrame:
         title: The page's.
         at: The path of the view; "" if it is none of the navigation.
         menu: Path and title of each view in the navigation.
-        user: Who looks; "" if nobody has signed in.
+        user: The viewer; "" if nobody has signed in.
         scope: The namespace whose queues are shown; "" for all of the cluster.
         scopes: Namespaces that can be chosen; "" for all of the cluster.
         query: Of the page, without the namespace.
@@ -86,6 +87,15 @@ def _amount(amount: int | None, resource: str) -> str:
     return "no limit" if amount is None else format_amount(resource, amount)
 
 
+def _words(text: str) -> Markup:
+    """Write a sentence in which words of the user or of the command line are in backticks."""
+    parts = map(escape, text.split("`"))
+    marked = (
+        Markup("<code>{}</code>").format(part) if n % 2 else part for n, part in enumerate(parts)
+    )
+    return Markup("").join(marked)
+
+
 class Renderer:
     """Renders views."""
 
@@ -104,6 +114,7 @@ class Renderer:
             "count": "{:,}".format,
             "duration": duration,
             "time": rfc3339,
+            "words": _words,
         }
         self._environment.globals["ui"] = self._environment.get_template("macros.html").module
 

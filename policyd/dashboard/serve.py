@@ -1,7 +1,7 @@
 """The page as a part of a program: its port, its links, its end.
 
-What makes pages is imported at the first request: a program that nobody looks at starts as fast
-as one without a page.
+The modules that make pages are imported at the first request, so that a program with a page starts
+as fast as one without.
 """
 
 import asyncio
@@ -129,7 +129,7 @@ async def on_loopback(
     say: Callable[[str], None],
     option: str = "--port",
 ) -> AsyncIterator[str]:
-    """Serve the page on loopback, for whoever reads the terminal, while the block runs.
+    """Serve the page on loopback, for the reader of the terminal, while the block runs.
 
     Args:
         own: The API server, with the rights of that person.

@@ -143,7 +143,7 @@ def _plain(connection: ApiConnection) -> ssl.SSLContext | None:
 
 
 class Links:
-    """One-time links, for whoever reads the terminal of this process."""
+    """One-time links, for the reader of the terminal of this process."""
 
     def __init__(self, own: Client, clock: Clock, *, first: str = "", age: float = 0.0) -> None:
         """Begin with a link that is there already, or with none.

@@ -31,9 +31,9 @@ class PageRequest:
         query: The parameters of the query, by name; bounded in number and length.
         scope: The namespace whose queues are shown; "" for all of the cluster.
         now: Seconds since the epoch.
-        session: Who looks.
-        client: The API server, with the rights of who looks.
-        feeds: What all who may see a scope share.
+        session: The viewer's.
+        client: The API server, with the viewer's rights.
+        feeds: Values that all viewers of a scope share.
         allowed: Which of the rights that the view knows of this person has.
         live: Whether only the blocks are rendered that change.
         notices: Sentences to show above the view, for those who should not trust its age.

@@ -22,7 +22,9 @@ from policyd.simulate.stranding import (
     whole_node,
 )
 from policyd.simulate.topology_map import TopologyMap, scarce_resource
+from policyd.snapshot.reading import OLD_SECONDS
 from policyd.snapshot.values import NodeUse, QueueSnapshot
+from policyd.status.ages import duration
 
 MOST_PLANS: Final = 3
 """Pending workloads for which moves are planned, each of which can take a second."""
@@ -82,6 +84,9 @@ async def nodes_answer(
     snapshot, left_out = None, list[str]()
     try:
         snapshot = await ask(reader, "")
+        if now - snapshot.taken_at > OLD_SECONDS:
+            age = duration(now - snapshot.taken_at)
+            left_out.append(f"pending workloads of now: the snapshot is {age} old")
     except NoSnapshotsError as error:
         left_out.append(f"pending workloads: {error}")
     except ApiError as error:

@@ -64,7 +64,9 @@ def served(tmp_path_factory):
             "dashboard.port": ports["page"],
             "dashboard.proxy.userPrefix": "oidc:",
         }
-        release.on(control_plane, "install", RELEASE, CHART, *release.set_values(values))
+        notes = release.on(control_plane, "install", RELEASE, CHART, *release.set_values(values))
+        assert f"kubectl port-forward -n {NAMESPACE} service/{DASHBOARD} 8090:80" in notes
+        assert "the page has nothing to show" not in notes
         release.lead_visibility_to_this_machine(control_plane, ports["visibility"])
         for each in OBJECTS:
             control_plane.kubectl("create", "-f", "-", stdin=json.dumps(each))

@@ -1,9 +1,13 @@
 """`policyd up`, started as a user starts it."""
 
 import itertools
+import re
 import subprocess
 import threading
 from contextlib import contextmanager, suppress
+from http.cookiejar import CookieJar
+from urllib.error import HTTPError
+from urllib.request import HTTPCookieProcessor, build_opener
 
 import pytest
 from click.testing import CliRunner
@@ -145,6 +149,29 @@ def test_it_ends_without_a_word_whatever_is_being_written(up, tmp_path):
     said = (tmp_path / "up.log").read_text()
     assert "[warning" not in said
     assert "Traceback" not in said
+
+
+def opened(url, opener):
+    with opener.open(url, timeout=30) as answer:
+        return answer.read().decode()
+
+
+def test_its_page_is_opened_by_the_link_that_it_prints_and_only_once(up, tmp_path):
+    with up() as api:
+        api.create(job("first", gpus=8, run_for="1h"))
+        link = re.search(r"http://\S+/enter/\S+", (tmp_path / "up.log").read_text())[0]
+        browser = build_opener(HTTPCookieProcessor(CookieJar()))
+        opened(link, browser)
+        page = link.partition("/enter/")[0]
+
+        eventually(lambda: "team-a/first" in opened(f"{page}/cluster", browser), what="it runs")
+        with pytest.raises(HTTPError, match="401"):
+            opened(link, build_opener())
+
+
+def test_it_serves_no_page_if_that_is_not_wanted(up, tmp_path):
+    with up("--no-dashboard"):
+        assert "/enter/" not in (tmp_path / "up.log").read_text()
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,14 @@ def test_fragments_escape_as_pages_do():
     assert "<script>" not in "".join(found.values())
 
 
+@pytest.mark.parametrize("text", [*ATTACKS, "`<b>` `</code>` <i>", "`", "``", "a `b"])
+def test_words_in_backticks_are_escaped_as_all_others(text):
+    found = Markup(str(rendering._words(text)))
+
+    assert found.tags <= {"code"}
+    assert found.handlers == []
+
+
 TEMPLATES = sorted((Path(rendering.HERE) / "templates").glob("*.html"))
 
 

@@ -98,7 +98,7 @@ def test_stopped_queues_come_first_with_the_command_that_resumes_them():
 
     assert first.kind == "Stopped"
     assert first.text == "ClusterQueue a is stopped: it admits nothing; 2 jobs wait"
-    assert first.hint == "policyd resume clusterqueue/a"
+    assert first.hint == "`policyd resume clusterqueue/a`"
 
 
 def test_a_queue_that_lacks_its_flavor_says_so():

@@ -308,13 +308,13 @@ def _inactive(queue: ClusterQueueUse) -> Attention:
         return Attention(
             "Stopped",
             f"ClusterQueue {queue.name} is stopped: it admits nothing{waiting}",
-            f"policyd resume clusterqueue/{queue.name}",
+            f"`policyd resume clusterqueue/{queue.name}`",
             queue.name,
         )
     return Attention(
         "Inactive",
         f"ClusterQueue {queue.name} admits nothing{waiting}: {queue.message or queue.reason}",
-        "policyd doctor",
+        "`policyd doctor`",
         queue.name,
     )
 

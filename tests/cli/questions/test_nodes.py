@@ -61,12 +61,19 @@ def serve(client, *waiting):
     """Let the client serve a snapshot of a queue without room in which so much waits."""
     body = json.loads(body_for(taken(settled(queue("q", gpu=0), *waiting))))
     body["metadata"] = {"name": "current"}
+    body["takenAt"] = SystemClock().now()
     body["clusterQueues"][0]["quotas"][0]["resource"] = GPU
     client.store.put(OF_CLUSTER, body)
 
 
-async def asked(client, most=3):
-    return await nodes_answer(client, most=most, now=SystemClock().now())
+async def asked(client, most=3, later=0.0):
+    return await nodes_answer(client, most=most, now=SystemClock().now() + later)
+
+
+async def test_a_snapshot_that_is_old_is_said_to_be(client):
+    found = await asked(client, later=300)
+
+    assert found.left_out == ("pending workloads of now: the snapshot is 5m old",)
 
 
 async def test_nodes_are_shown_with_their_pods_and_who_strands_what(client):
