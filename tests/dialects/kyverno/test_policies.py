@@ -502,7 +502,7 @@ def test_a_rule_for_those_who_have_a_role_is_not_passed_over():
 
     (finding,) = load(cluster_policy("false", match=match)).findings
 
-    assert "concerns those who have a role" in finding.message
+    assert "matches users by their roles" in finding.message
     assert finding.severity == "error"
 
 
