@@ -99,11 +99,11 @@ def _held_by_budget(rules: QueueRules, submission: Submission, local: LocalQueue
 
 
 def _with_budget(
-    said: str, rules: QueueRules, submission: Submission, local: LocalQueueRule
+    message: str, rules: QueueRules, submission: Submission, local: LocalQueueRule
 ) -> str:
     """Add how far the budgets of a job's queues are used up."""
-    told = (each for each in _budgets(rules, submission, local) if not each.held)
-    return "; ".join(filter(None, (said, *(each.message for each in told))))
+    used = (each for each in _budgets(rules, submission, local) if not each.held)
+    return "; ".join(filter(None, (message, *(each.message for each in used))))
 
 
 def _budgets(

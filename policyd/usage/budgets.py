@@ -33,10 +33,10 @@ _LONGEST: Final = 64
 
 
 class BudgetError(PolicydError):
-    """An annotation of a budget cannot be meant."""
+    """An annotation of a budget is invalid."""
 
 
-class Budget(Value, frozen=True):
+class HoursBudget(Value, frozen=True):
     """A budget.
 
     Attributes:
@@ -55,7 +55,7 @@ class Budget(Value, frozen=True):
         return Fraction(self.part_seconds, PART_SECONDS)
 
 
-class BudgetStanding(Value, frozen=True, rename="camel"):
+class BudgetUse(Value, frozen=True, rename="camel"):
     """How far a budget is used up.
 
     Attributes:
@@ -89,11 +89,11 @@ class BudgetStanding(Value, frozen=True, rename="camel"):
         return self.holds and self.used_up
 
 
-def budget_of(annotations: Mapping[str, str]) -> Budget | None:
+def budget_of(annotations: Mapping[str, str]) -> HoursBudget | None:
     """Read the annotations of a queue; None if it has no budget.
 
     Raises:
-        BudgetError: If one of them cannot be meant.
+        BudgetError: If one of them is invalid.
     """
     text, zone = annotations.get(HOURS), annotations.get(TIME_ZONE)
     hold = annotations.get(HOLD, "false")
@@ -106,10 +106,12 @@ def budget_of(annotations: Mapping[str, str]) -> Budget | None:
         raise BudgetError(f"{HOLD}: `{_cut(hold)}` is neither `true` nor `false`")
     if zone is None:
         raise BudgetError(
-            f"{HOURS}: it is not said in which time zone months begin",
+            f"{HOURS}: the time zone in which months begin is missing",
             hint=f"set {TIME_ZONE} as well, such as Europe/Berlin or UTC",
         )
-    return Budget(part_seconds=_part_seconds(text), zone=str(zone_of(zone)), holds=hold == "true")
+    return HoursBudget(
+        part_seconds=_part_seconds(text), zone=str(zone_of(zone)), holds=hold == "true"
+    )
 
 
 def _part_seconds(text: str) -> int:
@@ -150,9 +152,9 @@ _ZONES: Final = (
 """Names that a mistyped one may stand for."""
 
 
-def standings(
-    budgets: Mapping[str, Budget], record: HoursRecord, *, now: float
-) -> list[BudgetStanding]:
+def budget_uses(
+    budgets: Mapping[str, HoursBudget], record: HoursRecord, *, now: float
+) -> list[BudgetUse]:
     """Return how far budgets are used up.
 
     Args:
@@ -169,13 +171,13 @@ def standings(
             sums[budget.zone, month] = _by_queue(record.sums(month, *bounds(month, zone)))
         used = sums[budget.zone, month].get(name, 0)
         unknown = 0 if "/" in name else record.unknown_sum(name, month, *bounds(month, zone))
-        found.append(standing(name, budget, used, now=now, unknown=unknown))
+        found.append(budget_use(name, budget, used, now=now, unknown=unknown))
     return found
 
 
-def standing(
-    name: str, budget: Budget, used: int, *, now: float, unknown: int = 0
-) -> BudgetStanding:
+def budget_use(
+    name: str, budget: HoursBudget, used: int, *, now: float, unknown: int = 0
+) -> BudgetUse:
     """Return how far one budget is used up.
 
     Args:
@@ -189,7 +191,7 @@ def standing(
     month = month_of(now, zone)
     renews_at = begin_of(month.next, zone)
     used_up = used >= budget.part_seconds
-    return BudgetStanding(
+    return BudgetUse(
         queue=name,
         month=str(month),
         time_zone=budget.zone,
@@ -199,7 +201,9 @@ def standing(
         renews_at=renews_at,
         holds=budget.holds,
         used_up=used_up,
-        message=_message(name, budget, used, month, renews_at) if _tells(budget, used) else "",
+        message=_message(name, budget, used, month, renews_at)
+        if _is_reported(budget, used)
+        else "",
     )
 
 
@@ -208,11 +212,11 @@ def bounds(month: Month, zone: tzinfo) -> tuple[int, int]:
     return begin_of(month, zone), begin_of(month.next, zone)
 
 
-def _tells(budget: Budget, used: int) -> bool:
+def _is_reported(budget: HoursBudget, used: int) -> bool:
     return 100 * used >= WARN_PERCENT * budget.part_seconds
 
 
-def _message(name: str, budget: Budget, used: int, month: Month, renews_at: float) -> str:
+def _message(name: str, budget: HoursBudget, used: int, month: Month, renews_at: float) -> str:
     zone = zone_of(budget.zone)
     renewal = datetime.fromtimestamp(renews_at, zone).strftime("%Y-%m-%d %H:%M")
     size = f"{hours_text(budget.hours)} GPU-hours"

@@ -50,7 +50,7 @@ def test_a_list_as_kubectl_writes_it_is_kept():
     assert differs(text.replace("<", "\\u003c")) is None
 
 
-def test_kinds_are_told_without_decoding():
+def test_kinds_are_found_without_decoding():
     text = listed([{"kind": "A"}, {"kind": 1}, {}])
 
     (read,) = each_kept(text.encode(), "f.json")
@@ -89,10 +89,10 @@ def test_an_odd_list_is_read_as_without_keeping(text):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_mutated_lists_are_read_as_without_keeping(seed):
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     text = listed([{"kind": "A", "n": [1, {"b": 'x"}'}], "t": "\\"}, {"kind": "B", "m": {}}])
 
-    assert [found for _ in range(100) if (found := differs(mutated(text, chance)))] == []
+    assert [found for _ in range(100) if (found := differs(mutated(text, rng)))] == []
 
 
 def test_an_item_has_its_place():

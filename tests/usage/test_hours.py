@@ -99,7 +99,7 @@ def test_accounts_get_a_row_for_each_line_and_no_formula(record):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param("[]", "prices are a mapping", id="list"),
         pytest.param("{currency: EUR}", "prices have no flavors", id="no-flavors"),
@@ -115,8 +115,8 @@ def test_accounts_get_a_row_for_each_line_and_no_formula(record):
         pytest.param("{currency: EUR, flavors: {a: {spot: true}}}", "price `True`", id="boolean"),
     ],
 )
-def test_prices_that_cannot_be_meant_are_a_sentence(text, said):
+def test_prices_that_cannot_be_meant_are_a_sentence(text, message):
     with pytest.raises(PricesError) as caught:
         prices_of(yaml.safe_load(text))
 
-    assert said in str(caught.value)
+    assert message in str(caught.value)

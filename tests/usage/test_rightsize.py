@@ -37,7 +37,7 @@ def room(resource=SMALL, *, free=2, queues=("team-a/mig",)):
 
 
 @pytest.mark.parametrize(
-    ("use", "rooms", "kind", "said"),
+    ("use", "rooms", "kind", "message"),
     [
         pytest.param(
             used(), [room(MIDDLE), room()], "profile",
@@ -68,11 +68,11 @@ def room(resource=SMALL, *, free=2, queues=("team-a/mig",)):
         pytest.param(used(most=0.0), [room()], "fewer", "request none: all were idle", id="idle"),
     ],
 )  # fmt: skip
-def test_a_suggestion_can_be_followed(use, rooms, kind, said):
+def test_a_suggestion_can_be_followed(use, rooms, kind, message):
     (found,) = suggestions(use, rooms, Margins(headroom=0.2, threshold=0.01))
 
     assert found.kind == kind
-    assert found.suggestion.startswith(said)
+    assert found.suggestion.startswith(message)
 
 
 def test_a_profile_frees_the_rest_of_the_gpu():

@@ -34,7 +34,14 @@ from policyd.kube.pages import pages
 from policyd.kube.resources import CLUSTER_QUEUES, CONFIG_MAPS, LOCAL_QUEUES
 from policyd.process import run
 from policyd.standard_input import FILE
-from policyd.usage.budgets import Budget, BudgetError, BudgetStanding, budget_of, standings, zone_of
+from policyd.usage.budgets import (
+    BudgetError,
+    BudgetUse,
+    HoursBudget,
+    budget_of,
+    budget_uses,
+    zone_of,
+)
 from policyd.usage.hours import (
     COHORT,
     CSV_HEAD,
@@ -67,7 +74,7 @@ class HoursAnswer(Value, frozen=True, rename="camel"):
     """The hours of a month.
 
     Attributes:
-        hours: Of the month, told apart as far as they are recorded.
+        hours: Of the month, by the keys of the record.
         groups: Their sums, as asked for.
         budgets: How far those of now are used up.
         notes: What is not known.
@@ -75,13 +82,13 @@ class HoursAnswer(Value, frozen=True, rename="camel"):
 
     hours: MonthHours
     groups: tuple[HoursLine, ...]
-    budgets: tuple[BudgetStanding, ...]
+    budgets: tuple[BudgetUse, ...]
     notes: tuple[str, ...]
 
 
 class _Read(NamedTuple):
     record: HoursRecord
-    budgets: dict[str, Budget]
+    budgets: dict[str, HoursBudget]
     notes: tuple[str, ...]
 
 
@@ -136,11 +143,11 @@ def command(**given: Unpack[_Given]) -> None:
     \b
     HOURS     GPUs times hours for which workloads held quota; parts (MIG) count as fractions
     OWN       of a ClusterQueue: held of its nominal quota; BORROWED: beyond that
-    LENT      of its nominal quota, held by others; IDLE: held by nobody
+    LENT      of its nominal quota, held by others; IDLE: held by no workload
 
     The controller records them from the times of reservation and release, exact to a second, and
-    keeps this month and the two before it. A team is a namespace; a user is whom the label
-    policyd.io/owner names.
+    keeps this month and the two before it. A team is a namespace; the label
+    policyd.io/owner names the user.
 
     Exits with 0, or 2 if the record or the prices cannot be read.
 
@@ -190,7 +197,7 @@ def hours_answer(  # noqa: PLR0913 - all that it depends on
     return HoursAnswer(
         hours=hours,
         groups=tuple(grouped(hours.lines, by)),
-        budgets=tuple(standings(read.budgets, read.record, now=now)),
+        budgets=tuple(budget_uses(read.budgets, read.record, now=now)),
         notes=(*read.notes, *_notes(hours, prices)),
     )
 
@@ -209,7 +216,7 @@ def _notes(hours: MonthHours, prices: Prices | None) -> Iterator[str]:
 
 async def _read(reader: Reader, place: str) -> _Read:
     record = await _record(reader, (place,) if place else PLACES)
-    budgets: dict[str, Budget] = {}
+    budgets: dict[str, HoursBudget] = {}
     notes = []
     try:
         async for page in pages(reader, CLUSTER_QUEUES, into=ClusterQueue):
@@ -222,7 +229,7 @@ async def _read(reader: Reader, place: str) -> _Read:
 
 
 def _take(
-    budgets: dict[str, Budget], queues: Iterable[tuple[str, ClusterQueue | LocalQueue]]
+    budgets: dict[str, HoursBudget], queues: Iterable[tuple[str, ClusterQueue | LocalQueue]]
 ) -> None:
     for name, queue in queues:
         try:
@@ -360,7 +367,7 @@ def hours_lines(answer: HoursAnswer, by: Sequence[Group]) -> Iterator[str]:
         yield f"not known: {each}"
 
 
-def budget_lines(budgets: Iterable[BudgetStanding]) -> list[str]:
+def budget_lines(budgets: Iterable[BudgetUse]) -> list[str]:
     """Return the lines of a table of budgets."""
     head = ("BUDGET OF", "MONTH", "HOURS", "USED", "LEFT", "RENEWS", "USED UP")
     rows = [

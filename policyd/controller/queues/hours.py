@@ -21,7 +21,7 @@ from policyd.kube.changes import Change, Deleted
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.resources import CONFIG_MAPS
 from policyd.kube.unforeseen import log_unforeseen
-from policyd.usage.budgets import Budget, BudgetError, BudgetStanding, budget_of, standings
+from policyd.usage.budgets import BudgetError, BudgetUse, HoursBudget, budget_of, budget_uses
 from policyd.usage.months import Month, month_of
 from policyd.usage.packing import HoursDamagedError, pack, unpack
 from policyd.usage.record import MOST_MONTHS, HeldQuota, HoursRecord, QuotaGiven
@@ -130,14 +130,14 @@ class Hours:
 
     def _judge(self, record: HoursRecord, now: float) -> None:
         budgets = {name: budget for name, budget in self._budgets() if budget is not None}
-        found = {each.queue: each for each in standings(budgets, record, now=now)}
+        found = {each.queue: each for each in budget_uses(budgets, record, now=now)}
         before, self._cache.budgets = self._cache.budgets, found
         for name in before.keys() | found.keys():
             if _held(before.get(name)) != _held(found.get(name)):
                 log.info("budget_changed", queue=name, held=_held(found.get(name)))
                 self._touch(name)
 
-    def _budgets(self) -> Iterator[tuple[str, Budget | None]]:
+    def _budgets(self) -> Iterator[tuple[str, HoursBudget | None]]:
         mirrors = self._cache.mirrors
         for queue in mirrors.cluster_queues:
             yield queue.metadata.name, _budget(queue)
@@ -242,15 +242,15 @@ def short(uid: str) -> str:
     return blake2b(uid.encode(), digest_size=8).hexdigest()
 
 
-def _budget(queue: ClusterQueue | LocalQueue) -> Budget | None:
+def _budget(queue: ClusterQueue | LocalQueue) -> HoursBudget | None:
     try:
         return budget_of(queue.metadata.annotations)
     except BudgetError:
         return None  # admission refuses it; one from before is no budget
 
 
-def _held(standing: BudgetStanding | None) -> bool:
-    return standing is not None and standing.held
+def _held(use: BudgetUse | None) -> bool:
+    return use is not None and use.held
 
 
 def _given(node: QuotaNode) -> tuple[str, Mapping[str, QuotaGiven]]:
