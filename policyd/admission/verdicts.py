@@ -99,11 +99,11 @@ def _held_by_budget(rules: QueueRules, submission: Submission, local: LocalQueue
 
 
 def _with_budget(
-    verdict_text: str, rules: QueueRules, submission: Submission, local: LocalQueueRule
+    message: str, rules: QueueRules, submission: Submission, local: LocalQueueRule
 ) -> str:
     """Add how far the budgets of a job's queues are used up."""
-    warned = (each for each in _budgets(rules, submission, local) if not each.held)
-    return "; ".join(filter(None, (verdict_text, *(each.message for each in warned))))
+    used = (each for each in _budgets(rules, submission, local) if not each.held)
+    return "; ".join(filter(None, (message, *(each.message for each in used))))
 
 
 def _budgets(

@@ -33,7 +33,7 @@ _LONGEST: Final = 64
 
 
 class BudgetError(PolicydError):
-    """An annotation of a budget cannot be meant."""
+    """An annotation of a budget is invalid."""
 
 
 class HoursBudget(Value, frozen=True):
@@ -55,7 +55,7 @@ class HoursBudget(Value, frozen=True):
         return Fraction(self.part_seconds, PART_SECONDS)
 
 
-class BudgetState(Value, frozen=True, rename="camel"):
+class BudgetUse(Value, frozen=True, rename="camel"):
     """How far a budget is used up.
 
     Attributes:
@@ -93,7 +93,7 @@ def budget_of(annotations: Mapping[str, str]) -> HoursBudget | None:
     """Read the annotations of a queue; None if it has no budget.
 
     Raises:
-        BudgetError: If one of them cannot be meant.
+        BudgetError: If one of them is invalid.
     """
     text, zone = annotations.get(HOURS), annotations.get(TIME_ZONE)
     hold = annotations.get(HOLD, "false")
@@ -106,7 +106,7 @@ def budget_of(annotations: Mapping[str, str]) -> HoursBudget | None:
         raise BudgetError(f"{HOLD}: `{_cut(hold)}` is neither `true` nor `false`")
     if zone is None:
         raise BudgetError(
-            f"{HOURS}: the time zone in which months begin is not set",
+            f"{HOURS}: the time zone in which months begin is missing",
             hint=f"set {TIME_ZONE} as well, such as Europe/Berlin or UTC",
         )
     return HoursBudget(
@@ -152,9 +152,9 @@ _ZONES: Final = (
 """Names that a mistyped one may stand for."""
 
 
-def budget_states(
+def budget_uses(
     budgets: Mapping[str, HoursBudget], record: HoursRecord, *, now: float
-) -> list[BudgetState]:
+) -> list[BudgetUse]:
     """Return how far budgets are used up.
 
     Args:
@@ -171,13 +171,13 @@ def budget_states(
             sums[budget.zone, month] = _by_queue(record.sums(month, *bounds(month, zone)))
         used = sums[budget.zone, month].get(name, 0)
         unknown = 0 if "/" in name else record.unknown_sum(name, month, *bounds(month, zone))
-        found.append(budget_state(name, budget, used, now=now, unknown=unknown))
+        found.append(budget_use(name, budget, used, now=now, unknown=unknown))
     return found
 
 
-def budget_state(
+def budget_use(
     name: str, budget: HoursBudget, used: int, *, now: float, unknown: int = 0
-) -> BudgetState:
+) -> BudgetUse:
     """Return how far one budget is used up.
 
     Args:
@@ -191,7 +191,7 @@ def budget_state(
     month = month_of(now, zone)
     renews_at = begin_of(month.next, zone)
     used_up = used >= budget.part_seconds
-    return BudgetState(
+    return BudgetUse(
         queue=name,
         month=str(month),
         time_zone=budget.zone,
@@ -202,7 +202,7 @@ def budget_state(
         holds=budget.holds,
         used_up=used_up,
         message=_message(name, budget, used, month, renews_at)
-        if _has_message(budget, used)
+        if _is_reported(budget, used)
         else "",
     )
 
@@ -212,7 +212,7 @@ def bounds(month: Month, zone: tzinfo) -> tuple[int, int]:
     return begin_of(month, zone), begin_of(month.next, zone)
 
 
-def _has_message(budget: HoursBudget, used: int) -> bool:
+def _is_reported(budget: HoursBudget, used: int) -> bool:
     return 100 * used >= WARN_PERCENT * budget.part_seconds
 
 

@@ -48,7 +48,7 @@ class QuotaHours(Value, frozen=True, rename="camel"):
         own: Held of its nominal quota.
         borrowed: Held beyond that.
         lent: Of its nominal quota, held by others.
-        idle: Of its nominal quota, not held.
+        idle: Of its nominal quota, held by no workload.
         unknown: What may have been held besides, at most, in all flavors of the queue.
     """
 
@@ -87,7 +87,7 @@ class MonthHours(Value, frozen=True, rename="camel"):
 def month_hours(
     record: HoursRecord, month: Month, zone: tzinfo, *, prices: Prices | None = None
 ) -> MonthHours:
-    """Return all hours of a month, in the detail of the record.
+    """Return all hours of a month, by the keys of the record.
 
     Args:
         record: Charged up to now.

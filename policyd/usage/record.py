@@ -29,11 +29,11 @@ from policyd.usage.months import (
 PARTS: Final = 28
 """Of a GPU."""
 OTHERS: Final = "(others)"
-"""The user, or the LocalQueue, of those that are no longer distinguished."""
+"""The user, or the LocalQueue, of those that are no longer recorded one by one."""
 MOST_USERS: Final = 100
-"""Users of a LocalQueue that are distinguished: they name themselves."""
+"""Users of a LocalQueue that are recorded one by one: they name themselves."""
 MOST_KEYS: Final = 2_000
-"""How many are distinguished; beyond it, no new users, and beyond the double, no LocalQueues."""
+"""Keys in all; beyond it, new users share one key, and beyond the double, new LocalQueues do."""
 MOST_MONTHS: Final = 3
 """Months that are kept: this one, and those before it."""
 
@@ -42,7 +42,7 @@ Seconds = dict[int, int]
 
 
 class UseKey(NamedTuple):
-    """What hours are distinguished by.
+    """What hours are recorded by.
 
     Attributes:
         queue: The ClusterQueue.
@@ -243,7 +243,7 @@ class HoursRecord:
             self._change(use, at, 1)
 
     def miss(self, uid: str, until: float) -> None:
-        """Note that a workload is gone, at an unknown time, up to a moment at the latest."""
+        """Note that a workload ended at an unknown moment, at the latest at a given one."""
         found = self.held.get(uid)
         if found is None:
             return

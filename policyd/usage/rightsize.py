@@ -134,7 +134,7 @@ def _of_pod(
         evidence="",
     )
     kind, sentence, freed = _unclear(base, seen) or _suggested(use, base, own, profiles, needs)
-    return _with_suggestion(base, kind, sentence, freed)
+    return _suggestion(base, kind, sentence, freed)
 
 
 _Choice = tuple[Kind, str, Fraction]
@@ -194,8 +194,8 @@ def _smallest(
         return "profile", sentence, 1 - share
     if full:
         room = min(full, key=lambda each: each.resource)
-        why = "no queue gives quota for it" if room.free else f"all {room.total} are in use"
-        return "keep", f"{room.resource} would do, but {why}", _NOTHING
+        shortfall = "no queue gives quota for it" if room.free else f"all {room.total} are in use"
+        return "keep", f"{room.resource} would do, but {shortfall}", _NOTHING
     return "keep", "no profile that exists here would do", _NOTHING
 
 
@@ -204,7 +204,7 @@ def _does(profile: Profile, memory: float, share: float) -> bool:
     return profile.share < 1 and memory <= enough and share <= float(profile.share)
 
 
-def _with_suggestion(found: Suggestion, kind: Kind, sentence: str, freed: Fraction) -> Suggestion:
+def _suggestion(found: Suggestion, kind: Kind, sentence: str, freed: Fraction) -> Suggestion:
     memory = "memory not known"
     if found.memory is not None and found.memory_total:
         memory = f"at most {found.memory:.0f} of {found.memory_total:.0f} MiB used"

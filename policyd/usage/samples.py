@@ -73,14 +73,14 @@ class _Answer(msgspec.Struct, rename="camel"):
     warnings: list[str] = []
 
 
-class Found(NamedTuple):
+class QueryResult(NamedTuple):
     """The series of an answer, and what Prometheus warns of: a part may be missing."""
 
     series: list[Series]
     warnings: tuple[str, ...]
 
 
-def read_matrix(body: bytes, windows: Windows) -> Found:
+def read_matrix(body: bytes, windows: Windows) -> QueryResult:
     """Read the answer to a range query; values that are no finite numbers are left out.
 
     Raises:
@@ -96,7 +96,7 @@ def read_matrix(body: bytes, windows: Windows) -> Found:
                 points[window] = value
         if points:
             series.append(Series(each.metric, points))
-    return Found(series, tuple(map(quoted, answer.warnings)))
+    return QueryResult(series, tuple(map(quoted, answer.warnings)))
 
 
 def read_vector(body: bytes) -> list[tuple[Mapping[str, str], float]]:

@@ -360,7 +360,7 @@ def submit(world, body):
     world.create(r.JOBS, draft.object)
 
 
-async def test_a_budget_that_holds_is_reported_before_a_job_is_created():
+async def test_a_verdict_before_creation_names_a_budget_that_holds():
     world = World()
     world.furnish(gpus=8)
     queue = world.get(r.CLUSTER_QUEUES, "cq")
@@ -378,7 +378,7 @@ async def test_a_budget_that_holds_is_reported_before_a_job_is_created():
     budget[HOLD] = "false"
     world.put(r.CLUSTER_QUEUES, {**queue, "metadata": {**queue["metadata"], "annotations": budget}})
     await world.pass_time(TICK_SECONDS)
-    text = await foreseen(world, job())
-    assert text.startswith("would start now: ")
-    assert text.endswith(f"; {used_up}")
+    verdict = await foreseen(world, job())
+    assert verdict.startswith("would start now: ")
+    assert verdict.endswith(f"; {used_up}")
     await world.kill()

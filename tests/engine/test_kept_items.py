@@ -50,7 +50,7 @@ def test_a_list_as_kubectl_writes_it_is_kept():
     assert differs(text.replace("<", "\\u003c")) is None
 
 
-def test_kinds_are_recognized_without_decoding():
+def test_kinds_are_found_without_decoding():
     text = listed([{"kind": "A"}, {"kind": 1}, {}])
 
     (read,) = each_kept(text.encode(), "f.json")

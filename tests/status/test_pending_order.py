@@ -48,7 +48,7 @@ def job(number, priority=0):
     return workload(f"w{number}", "q", at=number, priority=priority, local_queue=f"ns/{number % 3}")
 
 
-def summarize(order, size):
+def reported(order, size):
     """All that an order says of a queue of that size."""
     places = [order.places(name, 0, size) for name in ("", "ns/0", "ns/1", "ns/2")]
     counts = sorted((str(each.example.pod_sets), each.size) for each in order.groups())
@@ -60,7 +60,7 @@ def is_the_order(queue):
     kept = queue.follower
     assert isinstance(kept, PendingOrder)
     queue.follower = None
-    return summarize(kept, len(queue)) == summarize(order_of(queue), len(queue))
+    return reported(kept, len(queue)) == reported(order_of(queue), len(queue))
 
 
 @settings(deadline=None)

@@ -1,4 +1,4 @@
-"""Six hours of a DCGM exporter's series, and what is to be said of them, worked out by hand.
+"""Six hours of a DCGM exporter's series, and the answers to expect of them, worked out by hand.
 
 The exporter is asked every 30 s, from 2026-11-02T00:00:30Z to 06:00:00Z. Windows of 300 s have ten
 samples each. `python -m tests.usage.recording` prints all as OpenMetrics, for

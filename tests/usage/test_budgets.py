@@ -13,8 +13,8 @@ from policyd.usage.budgets import (
     BudgetError,
     HoursBudget,
     budget_of,
-    budget_state,
-    budget_states,
+    budget_use,
+    budget_uses,
 )
 from policyd.usage.record import HeldQuota, HoursRecord
 
@@ -40,7 +40,7 @@ def budget(hours=1_000, zone="Europe/Berlin", *, holds=True):
             HoursBudget(part_seconds=PART_SECONDS // 2, zone="UTC"), id="half",
         ),
         pytest.param(
-            {HOURS: "0", TIME_ZONE: "UTC"}, HoursBudget(part_seconds=0, zone="UTC"), id="0"
+            {HOURS: "0", TIME_ZONE: "UTC"}, HoursBudget(part_seconds=0, zone="UTC"), id="0",
         ),
     ],
 )  # fmt: skip
@@ -49,14 +49,14 @@ def test_annotations_say_a_budget(annotations, expected):
 
 
 @pytest.mark.parametrize(
-    ("annotations", "expected"),
+    ("annotations", "message"),
     [
         pytest.param({HOURS: "much", **BERLIN}, "`much` is not a number", id="text"),
         pytest.param({HOURS: "-1", **BERLIN}, "`-1` is not a number of GPU-hours", id="negative"),
         pytest.param({HOURS: "NaN", **BERLIN}, "`NaN` is not a number", id="nan"),
         pytest.param({HOURS: "1e99", **BERLIN}, "`1e99` is not a number", id="huge"),
         pytest.param({HOURS: "1" * 999, **BERLIN}, "is not a number of GPU-hours", id="long"),
-        pytest.param({HOURS: "1"}, "the time zone in which months begin is not set", id="no-zone"),
+        pytest.param({HOURS: "1"}, "the time zone in which months begin is missing", id="no-zone"),
         pytest.param({HOURS: "1", TIME_ZONE: "Europe/Berln"}, "is not a time zone", id="zone"),
         pytest.param({HOURS: "1", TIME_ZONE: "../../etc/passwd"}, "is not a time", id="path"),
         pytest.param({HOURS: "1", TIME_ZONE: ""}, "`` is not a time zone", id="empty"),
@@ -66,11 +66,11 @@ def test_annotations_say_a_budget(annotations, expected):
         pytest.param({HOLD: "true"}, "there is no budget", id="hold-alone"),
     ],
 )
-def test_annotations_that_cannot_be_meant_are_a_sentence(annotations, expected):
+def test_annotations_that_cannot_be_meant_are_a_sentence(annotations, message):
     with pytest.raises(BudgetError) as caught:
         budget_of(annotations)
 
-    assert expected in str(caught.value)
+    assert message in str(caught.value)
     assert len(str(caught.value)) < 200
 
 
@@ -101,7 +101,7 @@ def test_a_mistyped_zone_gets_the_right_one():
 def test_a_budget_says_how_far_it_is_used_up(hours, used_up, message):
     now = at("2026-11-26T12:00:00Z")
 
-    found = budget_state("team-a", budget(), hours * PART_SECONDS, now=now)
+    found = budget_use("team-a", budget(), hours * PART_SECONDS, now=now)
 
     assert (found.used_up, found.held, found.message) == (used_up, used_up, message)
 
@@ -122,7 +122,7 @@ def test_a_budget_says_how_far_it_is_used_up(hours, used_up, message):
     ],
 )  # fmt: skip
 def test_a_budget_renews_with_the_month_of_its_zone(now, zone, month, renews):
-    found = budget_state("q", budget(zone=zone), 0, now=at(now))
+    found = budget_use("q", budget(zone=zone), 0, now=at(now))
 
     assert (found.month, found.renews_at) == (month, at(renews))
 
@@ -140,7 +140,7 @@ def test_a_budget_counts_the_hours_of_its_own_month_and_queue():
         record.advance(at(text))
         return {
             each.queue: (each.used, each.held)
-            for each in budget_states(budgets, record, now=at(text))
+            for each in budget_uses(budgets, record, now=at(text))
         }
 
     assert judged("2026-11-30T22:59:59Z") == {

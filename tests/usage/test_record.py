@@ -191,7 +191,7 @@ def test_a_quota_that_changes_counts_from_then():
     assert found == QuotaTotals(3 * GPU * HOUR, GPU * HOUR, 0)
 
 
-def test_an_unseen_end_is_reported_and_not_counted():
+def test_workloads_with_an_unknown_end_are_listed_and_not_counted():
     record = HoursRecord(BEGIN)
     record.hold("1", quota(2), BEGIN)
     record.advance(BEGIN + HOUR)

@@ -15,7 +15,7 @@ from policyd.usage.devices import (
     MemoryPart,
     Part,
 )
-from policyd.usage.samples import Found, Windows
+from policyd.usage.samples import QueryResult, Windows
 
 MOST_WINDOWS: Final = 288
 """A day in steps of five minutes."""
@@ -41,7 +41,7 @@ class Gathered(NamedTuple):
     notes: tuple[str, ...]
 
 
-class Asked(NamedTuple):
+class UseQuery(NamedTuple):
     """What is asked for.
 
     Attributes:
@@ -90,7 +90,7 @@ def windows_until(end: float, seconds: float, step: int | None) -> Windows:
     return Windows(end - count * chosen, chosen, count)
 
 
-async def gather(prometheus: Prometheus, asked: Asked, *, now: float) -> Gathered:
+async def gather(prometheus: Prometheus, asked: UseQuery, *, now: float) -> Gathered:
     """Ask for the use of all GPUs.
 
     Args:
@@ -128,7 +128,7 @@ async def gather(prometheus: Prometheus, asked: Asked, *, now: float) -> Gathere
     return Gathered(use, tuple(dict.fromkeys(notes)))
 
 
-async def _remapped(prometheus: Prometheus, windows: Windows, asked: Asked) -> list[str]:
+async def _remapped(prometheus: Prometheus, windows: Windows, asked: UseQuery) -> list[str]:
     """Return the jobs whose series have `exported_pod`: their `pod` is the exporter's."""
     length = windows.seconds * windows.number
     found = []
@@ -141,7 +141,7 @@ async def _remapped(prometheus: Prometheus, windows: Windows, asked: Asked) -> l
     return found
 
 
-async def _pages(prometheus: Prometheus, use: DeviceUse, asked: Asked) -> list[str]:
+async def _pages(prometheus: Prometheus, use: DeviceUse, asked: UseQuery) -> list[str]:
     """Ask for all pages; a page whose answer is too large is asked for in parts."""
     windows, notes = use.windows, list[str]()
     first, most = 0, windows.number
@@ -174,9 +174,9 @@ _PARTS: Final[Sequence[Part]] = ("sum", "count", "max")
 
 
 async def _answers(
-    prometheus: Prometheus, windows: Windows, asked: Asked, page: tuple[int, int]
-) -> list[tuple[str, Part | None, Found]]:
-    answers: list[tuple[str, Part | None, Found]] = []
+    prometheus: Prometheus, windows: Windows, asked: UseQuery, page: tuple[int, int]
+) -> list[tuple[str, Part | None, QueryResult]]:
+    answers: list[tuple[str, Part | None, QueryResult]] = []
     # Before version 3 of Prometheus, the sample at the very begin of a range was in it, too.
     length = f"{windows.seconds * 1000 - 1}ms"
     for name in (ENGINE, UTIL):

@@ -36,10 +36,10 @@ from policyd.process import run
 from policyd.standard_input import FILE
 from policyd.usage.budgets import (
     BudgetError,
-    BudgetState,
+    BudgetUse,
     HoursBudget,
     budget_of,
-    budget_states,
+    budget_uses,
     zone_of,
 )
 from policyd.usage.hours import (
@@ -74,7 +74,7 @@ class HoursAnswer(Value, frozen=True, rename="camel"):
     """The hours of a month.
 
     Attributes:
-        hours: Of the month, in as much detail as they are recorded.
+        hours: Of the month, by the keys of the record.
         groups: Their sums, as asked for.
         budgets: How far those of now are used up.
         notes: What is not known.
@@ -82,7 +82,7 @@ class HoursAnswer(Value, frozen=True, rename="camel"):
 
     hours: MonthHours
     groups: tuple[HoursLine, ...]
-    budgets: tuple[BudgetState, ...]
+    budgets: tuple[BudgetUse, ...]
     notes: tuple[str, ...]
 
 
@@ -143,11 +143,11 @@ def command(**given: Unpack[_Given]) -> None:
     \b
     HOURS     GPUs times hours for which workloads held quota; parts (MIG) count as fractions
     OWN       of a ClusterQueue: held of its nominal quota; BORROWED: beyond that
-    LENT      of its nominal quota, held by others; IDLE: not held
+    LENT      of its nominal quota, held by others; IDLE: held by no workload
 
     The controller records them from the times of reservation and release, exact to a second, and
-    keeps this month and the two before it. A team is a namespace; a user is named by the label
-    policyd.io/owner.
+    keeps this month and the two before it. A team is a namespace; the label
+    policyd.io/owner names the user.
 
     Exits with 0, or 2 if the record or the prices cannot be read.
 
@@ -197,7 +197,7 @@ def hours_answer(  # noqa: PLR0913 - all that it depends on
     return HoursAnswer(
         hours=hours,
         groups=tuple(grouped(hours.lines, by)),
-        budgets=tuple(budget_states(read.budgets, read.record, now=now)),
+        budgets=tuple(budget_uses(read.budgets, read.record, now=now)),
         notes=(*read.notes, *_notes(hours, prices)),
     )
 
@@ -367,7 +367,7 @@ def hours_lines(answer: HoursAnswer, by: Sequence[Group]) -> Iterator[str]:
         yield f"not known: {each}"
 
 
-def budget_lines(budgets: Iterable[BudgetState]) -> list[str]:
+def budget_lines(budgets: Iterable[BudgetUse]) -> list[str]:
     """Return the lines of a table of budgets."""
     head = ("BUDGET OF", "MONTH", "HOURS", "USED", "LEFT", "RENEWS", "USED UP")
     rows = [

@@ -167,7 +167,7 @@ async def _stop(client: Client, found: _Found) -> StopResult:
     now = SystemClock().now()
     kind = found.resource.kind
     try:
-        # The record comes first: nothing is stopped without a record.
+        # The record comes first: no pod is stopped without an event that explains it.
         await client.create(EVENTS, _event(found, now), namespace=namespace, into=PartialObject)
         await client.patch(
             found.resource,

@@ -9,7 +9,7 @@ import click
 from policyd.cli.formats.times import MOMENT
 from policyd.cli.options import together
 from policyd.cli.questions.pages import Output
-from policyd.cli.usage.gathering import Asked, Gathered, check_matchers, gather
+from policyd.cli.usage.gathering import Gathered, UseQuery, check_matchers, gather
 from policyd.cli.usage.prometheus import PrometheusOptions, open_prometheus
 from policyd.clock import SystemClock
 from policyd.errors import ConfigurationError
@@ -127,7 +127,7 @@ def ask_prometheus(
     A Prometheus that cannot be asked ends the command with 2.
     """
     now = SystemClock().now()
-    asked = Asked(
+    asked = UseQuery(
         seconds=_length(given, now if given["until"] is None else given["until"]),
         until=given["until"],
         step=given["step"],

@@ -16,7 +16,7 @@ from policyd.errors import ConfigurationError, PolicydError, system_reason
 from policyd.http_sessions import open_session
 from policyd.kube.kubeconfig import read_file
 from policyd.kube.tls import client_context
-from policyd.usage.samples import AnswerError, Found, Windows, quoted, read_matrix, read_time
+from policyd.usage.samples import AnswerError, QueryResult, Windows, quoted, read_matrix, read_time
 from policyd.usage.samples import read_vector as read_values
 
 MOST_BYTES: Final = 64 * 1024 * 1024
@@ -74,7 +74,7 @@ class Prometheus:
         """
         return read_values(await self._ask("query", {"query": query, "time": f"{at:.3f}"}))
 
-    async def series(self, query: str, windows: Windows, first: int, last: int) -> Found:
+    async def series(self, query: str, windows: Windows, first: int, last: int) -> QueryResult:
         """Return the values of a query at the ends of windows, from the first to the last.
 
         Raises:

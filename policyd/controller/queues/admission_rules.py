@@ -41,8 +41,8 @@ def rules_of(cache: Cache) -> QueueRules:
 
 def budget_rules(cache: Cache) -> tuple[BudgetRule, ...]:
     """Return the budgets that are used up, or nearly."""
-    noted = (each for each in cache.budgets.values() if each.message)
-    return tuple(BudgetRule(each.queue, each.held, each.message) for each in noted)
+    used = (each for each in cache.budgets.values() if each.message)
+    return tuple(BudgetRule(each.queue, each.held, each.message) for each in used)
 
 
 def _cohorts(cache: Cache) -> Iterator[CohortQuotas]:

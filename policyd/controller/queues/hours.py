@@ -22,7 +22,7 @@ from policyd.kube.changes import Change, Deleted
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.resources import CONFIG_MAPS
 from policyd.kube.unforeseen import log_unforeseen
-from policyd.usage.budgets import BudgetError, BudgetState, HoursBudget, budget_of, budget_states
+from policyd.usage.budgets import BudgetError, BudgetUse, HoursBudget, budget_of, budget_uses
 from policyd.usage.months import Month, month_of
 from policyd.usage.packing import HoursDamagedError, pack, unpack
 from policyd.usage.record import MOST_MONTHS, HeldQuota, HoursRecord, QuotaGiven
@@ -135,7 +135,7 @@ class Hours:
 
     def _judge(self, record: HoursRecord, now: float) -> None:
         budgets = {name: budget for name, budget in self._budgets() if budget is not None}
-        found = {each.queue: each for each in budget_states(budgets, record, now=now)}
+        found = {each.queue: each for each in budget_uses(budgets, record, now=now)}
         before, self._cache.budgets = self._cache.budgets, found
         for name in before.keys() | found.keys():
             if _held(before.get(name)) != _held(found.get(name)):
@@ -258,8 +258,8 @@ def _budget(queue: ClusterQueue | LocalQueue) -> HoursBudget | None:
         return None  # admission refuses it; one from before is no budget
 
 
-def _held(budget_state: BudgetState | None) -> bool:
-    return budget_state is not None and budget_state.held
+def _held(use: BudgetUse | None) -> bool:
+    return use is not None and use.held
 
 
 def _given(node: QuotaNode) -> tuple[str, Mapping[str, QuotaGiven]]:

@@ -52,7 +52,7 @@ from policyd.optimize.optimizer import Optimizer
 from policyd.snapshot.newcomers import Newcomers
 from policyd.snapshot.values import StartRow
 from policyd.status.naming import OtherTeams
-from policyd.usage.budgets import BudgetState
+from policyd.usage.budgets import BudgetUse
 from policyd.workload.held_quota import asks_for_gpus
 
 log = structlog.get_logger()
@@ -92,7 +92,7 @@ class Cache:
         self.integrations = integrations
         self.state = CoreState(settings, Optimizer)
         self.other_teams: OtherTeams = "names"
-        self.budgets: Mapping[str, BudgetState] = {}
+        self.budgets: Mapping[str, BudgetUse] = {}
         """How far budgets are used up, by ClusterQueue, and LocalQueue as `namespace/name`."""
         self.starts: Mapping[str, StartRow] = {}
         """When pending workloads are forecast to start, by key."""

@@ -6,7 +6,7 @@ import json
 import pytest
 from aiohttp import web
 
-from policyd.cli.usage.gathering import Asked, gather
+from policyd.cli.usage.gathering import UseQuery, gather
 from policyd.cli.usage.prometheus import PrometheusOptions, TooLargeError, open_prometheus
 from policyd.usage.idle import pod_uses
 from tests.cli.usage.given import usage
@@ -30,7 +30,7 @@ def refusal(message):
 
 
 @pytest.mark.parametrize(
-    ("fail", "expected"),
+    ("fail", "message"),
     [
         pytest.param(slow, "did not answer within 1 s", id="slow"),
         pytest.param(text("<html>login</html>"), "is not one of Prometheus' HTTP API", id="html"),
@@ -44,13 +44,13 @@ def refusal(message):
         pytest.param(text(refusal("x" * 9_999), 400), "x" * 198 + "…", id="long"),
     ],
 )
-def test_what_is_no_answer_is_one_sentence(fail, expected):
+def test_what_is_no_answer_is_one_sentence(fail, message):
     with serving(FakePrometheus(fail=fail)) as address:
         done = usage("idle", address, "--timeout", 1)
 
     assert done.exit_code == 2
     assert done.stdout == ""
-    assert expected in done.stderr
+    assert message in done.stderr
     assert done.stderr.count("error:") == 1
     assert "Traceback" not in done.stderr
 
@@ -71,7 +71,7 @@ def test_a_prometheus_without_the_exporter_is_one_sentence():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("arguments", "message"),
     [
         pytest.param(["--match", "a=b"], "`a=b` is not a matcher of a label", id="matcher"),
         pytest.param(["--match", 'a="b"} or x{'], "is not a matcher of a label", id="injection"),
@@ -80,15 +80,15 @@ def test_a_prometheus_without_the_exporter_is_one_sentence():
         pytest.param(["--chart", "a.pdf"], "`a.pdf` is not a name of a chart", id="chart"),
     ],
 )
-def test_arguments_that_cannot_be_meant_are_one_sentence(address, arguments, expected):
+def test_arguments_that_cannot_be_meant_are_one_sentence(address, arguments, message):
     done = usage("idle", address, *arguments)
 
     assert done.exit_code == 2
-    assert expected in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("url", "expected"),
+    ("url", "message"),
     [
         pytest.param("localhost:9090", "is not the address of a Prometheus", id="scheme"),
         pytest.param("http://a:b@host", "has a password in it", id="password"),
@@ -96,11 +96,11 @@ def test_arguments_that_cannot_be_meant_are_one_sentence(address, arguments, exp
         pytest.param("http://[::", "is not the address of a Prometheus", id="host"),
     ],
 )
-def test_addresses_that_cannot_be_meant_are_one_sentence(url, expected):
+def test_addresses_that_cannot_be_meant_are_one_sentence(url, message):
     done = usage("idle", url)
 
     assert done.exit_code == 2
-    assert expected in done.stderr
+    assert message in done.stderr
 
 
 def test_a_token_is_sent_from_its_file_and_never_unencrypted_to_another_machine(tmp_path):
@@ -139,7 +139,7 @@ def test_authorities_that_are_none_are_one_sentence(address, tmp_path):
 
 def gathered(address, **options):
     async def main():
-        asked = Asked(6 * 3600, recording.END, 300, 0.01, (), memory=True)
+        asked = UseQuery(6 * 3600, recording.END, 300, 0.01, (), memory=True)
         async with open_prometheus(PrometheusOptions(address=address, **options)) as prometheus:
             return await gather(prometheus, asked, now=recording.END)
 
@@ -163,7 +163,7 @@ def test_an_answer_that_is_too_large_in_any_part_is_one_sentence():
         gathered(address, most_bytes=500)
 
 
-def test_what_was_left_out_is_reported(address):
+def test_the_answer_lists_what_was_left_out(address):
     done = usage("idle", address)
 
     assert done.exit_code == 0
@@ -173,7 +173,7 @@ def test_what_was_left_out_is_reported(address):
     assert "the clock of Prometheus is" in done.stdout
 
 
-def test_warnings_of_prometheus_are_reported():
+def test_the_answer_has_the_warnings_of_prometheus():
     fake = FakePrometheus()
 
     async def warn(request, asked):
