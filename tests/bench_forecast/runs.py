@@ -8,8 +8,8 @@ from policyd.forecast.starts import ForecastSettings
 from tests.bench_forecast.judge import Figures, Judged, figures, nearest
 from tests.bench_forecast.trace import Replay, TraceJob, mean_gpus, queue_of, starts_of
 
-LOADS = {0.7: 40, 0.9: 16, 1.1: 12}
-"""Loads, and how many forecasts of each class are judged: as many as take a quarter of an hour."""
+LOADS = {0.7: 40, 0.9: 40, 1.1: 40}
+"""Loads, and how many forecasts of each class are judged, in less than a quarter of an hour."""
 CLASSES = ("1", "2-7", "8+")
 FORECAST, ORACLE = ForecastSettings(), ForecastSettings(draws=7)
 """The oracle has fewer draws: they differ by what comes later, and by nothing else."""
