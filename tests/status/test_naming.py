@@ -172,7 +172,7 @@ def test_remedies_as_json_name_others_as_far_as_is_wanted(remedy):
     assert "a/x" not in msgspec.json.encode(as_json(remedy, naming)).decode()
 
 
-ABOUT_NO_WORKLOAD = ("devices.py", "command.py")
+ABOUT_NO_WORKLOAD = ("devices.py", "command.py", "hours.py")
 """Where values become JSON in which there are no workloads."""
 
 
