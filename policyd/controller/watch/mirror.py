@@ -21,7 +21,7 @@ from policyd.kube.resources import Resource
 
 log = structlog.get_logger()
 
-MOST_REMEMBERED = 10_000
+MOST_REMEMBERED = 2_000
 """Deleted objects that are remembered, until the answers to writes to them have surely come."""
 
 T = TypeVar("T", bound=Identified)
