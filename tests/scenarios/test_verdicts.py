@@ -71,7 +71,7 @@ WAITS = re.compile(r"would wait: 1st in team-a, \d+ more nvidia.com/gpu needed; 
 
 
 def test_a_job_starts_when_its_verdict_forecast_it(cluster, api):
-    api.create(limited("first", 100))
+    api.create(limited("first", 60))
     eventually(lambda: admitted(api, "first"), what="the first is admitted")
     since = time.time()
 
