@@ -59,8 +59,12 @@ from policyd.usage.packing import HoursDamagedError, unpack
 from policyd.usage.prices import Prices, PricesError, prices_of
 from policyd.usage.record import MOST_MONTHS, HoursRecord
 
-PLACES: Final = ("policyd/policyd-controller-hours", "kube-system/policyd-hours")
-"""Where the chart and `policyd up` have the record."""
+PLACES: Final = (
+    "policyd-system/policyd-controller-hours",
+    "policyd/policyd-controller-hours",
+    "kube-system/policyd-hours",
+)
+"""Where the chart, in the namespaces that guides name, and `policyd up` have the record."""
 KEY: Final = "hours"
 
 Output = Literal["table", "json", "yaml", "csv"]
