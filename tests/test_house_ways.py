@@ -31,7 +31,7 @@ MOST = {
 """What the ways of a Workload and a Job came to: files that they lead through, that their steps
 enter, that the controller passes, and its calls, with room for versions of Python. Forecasts learn
 from what passes, in one file beside the ways, and in one that corrects them. GPU-hours are recorded
-in four files beside the ways, which the steps do not enter."""
+beside the ways, too, and the series of metrics are bounded: three files more for each."""
 
 
 def test_a_review_does_not_travel_further_than_it_did():

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.served import ServedPage, admitted, dashboard, prioritized
-from tests.browser.visiting import visiting
+from tests.browser.visiting import MANIFEST, visiting
 from tests.controlplane.credentials import User
 from tests.scenarios import clusters
 from tests.scenarios.api import Api, eventually
@@ -163,18 +163,3 @@ def test_a_job_that_comes_is_seen_without_loading_again(real, ann):
 
     expect(ann.page.get_by_role("link", name="comes")).to_be_visible()
     assert ann.page.evaluate("window.kept") is True
-
-
-MANIFEST = """\
-apiVersion: batch/v1
-kind: Job
-metadata: {name: tried, namespace: team-a}
-spec:
-  template:
-    spec:
-      restartPolicy: Never
-      containers:
-      - name: main
-        image: registry.example/train:1
-        resources: {limits: {cpu: 1, memory: 1Gi, nvidia.com/gpu: 8}}
-"""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.visiting import DESK, PHONE, visiting
+from tests.browser.visiting import DESK, MANIFEST, PHONE, visiting
 
 pytestmark = pytest.mark.browser
 
@@ -36,19 +36,6 @@ IN_DOCS = {
     ("pending", "phone"): "page-pending-phone.png",
 }
 """Screenshots for the docs."""
-JOB = """\
-apiVersion: batch/v1
-kind: Job
-metadata: {name: tried, namespace: team-a}
-spec:
-  template:
-    spec:
-      restartPolicy: Never
-      containers:
-      - name: main
-        image: registry.example/train:1
-        resources: {limits: {cpu: 1, memory: 1Gi, nvidia.com/gpu: 8}}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +77,7 @@ def keep(visitor, name):
     assert file.stat().st_size <= MOST_BYTES
 
 
-def tries(visitor, text=JOB):
+def tries(visitor, text=MANIFEST):
     """Try a manifest, and wait for the verdict."""
     visitor.page.fill("#text", text)
     visitor.page.click("text=Try it")
@@ -116,18 +103,20 @@ def test_a_manifest_is_tried_without_script(up, browser, signed_in):
         expect(visitor.page.locator(".verdict")).to_contain_text("accepted")
         expect(visitor.page.locator(".verdict")).to_contain_text("would wait")
         expect(visitor.page.locator("#differences ~ .scroll")).to_contain_text("Job/tried")
-        assert visitor.page.input_value("#text") == JOB
+        assert visitor.page.input_value("#text") == MANIFEST
     assert not up.cluster.api.exists("Job", "tried", "team-a")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param(JOB.replace("gpu: 8", "gpu: 9"), "cap-gpus-per-pod", id="refused-by-policy"),
+        pytest.param(
+            MANIFEST.replace("gpu: 8", "gpu: 9"), "cap-gpus-per-pod", id="refused-by-policy"
+        ),
         pytest.param("{", "manifest", id="not-yaml"),
         pytest.param("a: 1", "no apiVersion and kind", id="not-an-object"),
         pytest.param(
-            JOB.replace("batch/v1", "batch/v9"), "no kind Job of batch/v9", id="unknown-kind"
+            MANIFEST.replace("batch/v1", "batch/v9"), "no kind Job of batch/v9", id="unknown-kind"
         ),
         pytest.param("x: y\n" * 60_000, "larger than", id="huge"),
         pytest.param("[" * 5_000, "manifest", id="deep"),

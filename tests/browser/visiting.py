@@ -82,3 +82,18 @@ def visiting(browser: Browser, **options: Any) -> Iterator[Visitor]:
 def _note(visitor: Visitor, message: ConsoleMessage) -> None:
     if message.type == "error":
         visitor.errors.append(f"console: {message.text} ({message.location.get('url', '')})")
+
+
+MANIFEST = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: tried, namespace: team-a}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: main
+        image: registry.example/train:1
+        resources: {limits: {cpu: 1, memory: 1Gi, nvidia.com/gpu: 8}}
+"""

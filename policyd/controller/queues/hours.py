@@ -219,7 +219,8 @@ def resume(record: HoursRecord, workloads: Iterable[Workload], *, now: float, wh
     """
     gone, stored_at = set(record.held), record.at
     for workload in workloads:
-        uid, times, held = short(workload.metadata.uid), *_known(workload)
+        uid = short(workload.metadata.uid)
+        times, held = quota_times(workload), held_quota(workload)
         gone.discard(uid)
         if uid in record.held:
             _go_on(record, uid, times, held, now)
@@ -240,10 +241,6 @@ def _go_on(
         record.release(uid, max(record.at, times.end or now))
     elif record.holds(uid) != held.amounts:
         record.hold(uid, held, now)
-
-
-def _known(workload: Workload) -> tuple[QuotaTimes, HeldQuota | None]:
-    return quota_times(workload), held_quota(workload)
 
 
 def short(uid: str) -> str:
