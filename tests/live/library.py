@@ -7,23 +7,30 @@ from click.testing import CliRunner
 
 from policyd.cli import main
 from policyd.engine.offline.cases import load_cases
+from tests.live.server import definition
 from tests.live.trial import Trial
 
 LIBRARY = Path(__file__).parents[2] / "policies"
 FOLDERS = sorted(path.parent for path in LIBRARY.rglob("cases.yaml"))
 
-CUSTOM = [
-    ("jobset.x-k8s.io", ["v1alpha2"], "JobSet", "jobsets"),
-    ("leaderworkerset.x-k8s.io", ["v1"], "LeaderWorkerSet", "leaderworkersets"),
-    ("kubeflow.org", ["v2beta1"], "MPIJob", "mpijobs"),
-    ("kubeflow.org", ["v1"], "PyTorchJob", "pytorchjobs"),
-    ("ray.io", ["v1"], "RayCluster", "rayclusters"),
-    ("ray.io", ["v1"], "RayJob", "rayjobs"),
+DEFINITIONS = [
+    *(
+        definition(*kind)
+        for kind in (
+            ("jobset.x-k8s.io", ["v1alpha2"], "JobSet", "jobsets"),
+            ("leaderworkerset.x-k8s.io", ["v1"], "LeaderWorkerSet", "leaderworkersets"),
+            ("kubeflow.org", ["v2beta1"], "MPIJob", "mpijobs"),
+            ("kubeflow.org", ["v1"], "PyTorchJob", "pytorchjobs"),
+            ("ray.io", ["v1"], "RayCluster", "rayclusters"),
+            ("ray.io", ["v1"], "RayJob", "rayjobs"),
+        )
+    ),
+    definition("karpenter.sh", ["v1"], "NodePool", "nodepools", namespaced=False),
 ]
 
 
 def priority_classes():
-    for name in ("production", "research", "training"):
+    for name in ("inference", "notebook", "production", "research", "training"):
         yield {
             "apiVersion": "scheduling.k8s.io/v1",
             "kind": "PriorityClass",

@@ -7,8 +7,8 @@ import pytest
 
 from policyd.patch.operations import difference
 from tests.e2e.likeness.servers import Loop, embedded
-from tests.live.library import CUSTOM, FOLDERS, exported, priority_classes, trials
-from tests.live.server import Answer, definition, live, path_of, without_system_fields
+from tests.live.library import DEFINITIONS, FOLDERS, exported, priority_classes, trials
+from tests.live.server import Answer, live, path_of, without_system_fields
 from tests.live.trial import GENERATED
 
 pytestmark = pytest.mark.e2e
@@ -29,10 +29,9 @@ def servers(tmp_path_factory):
             code, _, answer = server.ask(method, path, text, headers)
             return Answer(code, json.loads(answer))
 
-        definitions = [definition(*kind) for kind in CUSTOM]
-        running.define(definitions)
+        running.define(DEFINITIONS)
         running.create([*priority_classes()])
-        for obj in (*definitions, *priority_classes()):
+        for obj in (*DEFINITIONS, *priority_classes()):
             assert ask("POST", path_of(obj), obj).allowed
         yield running, ask
 

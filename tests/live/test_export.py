@@ -5,8 +5,8 @@ import pytest
 from policyd.api.makers import USUAL
 from policyd.engine.compile.load import load_policies
 from policyd.engine.offline.requests import namespace_lookup, offline_set
-from tests.live.library import CUSTOM, FOLDERS, exported, params, priority_classes, trials
-from tests.live.server import Live, definition, live
+from tests.live.library import DEFINITIONS, FOLDERS, exported, params, priority_classes, trials
+from tests.live.server import Live, live
 
 pytestmark = pytest.mark.e2e
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture(scope="module")
 def server() -> Live:
     with live() as running:
-        running.define([definition(*kind) for kind in CUSTOM])
+        running.define(DEFINITIONS)
         running.create(list(priority_classes()))
         yield running
 
