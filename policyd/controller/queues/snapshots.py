@@ -5,9 +5,8 @@ Without requests, nothing is done. Cycles and writes run between the steps of a 
 
 import asyncio
 import gzip
-from collections.abc import Generator
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from policyd.api.kueue.names import QUOTA_RESERVED
 from policyd.api.meta import find_condition
@@ -17,6 +16,7 @@ from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.preemptions import priority_parts
 from policyd.kube.changes import Change, Modified
 from policyd.kube.pace import Pace
+from policyd.kube.steps import Steps
 from policyd.snapshot.picture import Picture, Pictures, QueueOfNamespace
 from policyd.snapshot.rules import BudgetRule
 from policyd.snapshot.values import Origin, SnapshotReason, StartRow
@@ -34,8 +34,6 @@ APART_SECONDS: Final = 0.5
 """Between two snapshots for the webhooks, at least."""
 LEVEL: Final = 1
 """Of the compression: higher ones take longer than a network saves."""
-
-T = TypeVar("T")
 
 
 class Snapshots:
@@ -67,7 +65,7 @@ class Snapshots:
             same = trees, naming.others, "" if naming.all_named else reader
             body = self._written.get(same)
             if body is None:
-                plain = await self._in_steps(write(picture, naming, trees))
+                plain = await Steps(self._pace).run(write(picture, naming, trees))
                 body = await asyncio.to_thread(gzip.compress, plain, LEVEL)
                 if len(self._written) >= MOST_READERS:
                     self._written.clear()
@@ -85,21 +83,7 @@ class Snapshots:
             for each in mirrors.local_queues
         ]
         self._taken = self._pace.clock.monotonic()
-        return await self._in_steps(self._pictures.take(picture, queues))
-
-    async def _in_steps(self, work: Generator[None, None, T]) -> T:
-        return await in_steps(self._pace, work)
-
-
-async def in_steps(pace: Pace, work: Generator[None, None, T]) -> T:
-    """Do work step by step, and return its result; others have their turn between the steps."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        await pace.sleep(0)
+        return await Steps(self._pace).run(self._pictures.take(picture, queues))
 
 
 class AdmissionSnapshots:
@@ -167,9 +151,9 @@ class AdmissionSnapshots:
             rules=rules_of(self._cache),
             newcomers=self._cache.newcomers.current(state, now=now),
         )
-        taken = await in_steps(self._pace, self._pictures.take(picture, ()))
+        taken = await Steps(self._pace).run(self._pictures.take(picture, ()))
         work = write(taken, PLAIN, other_teams=self._cache.other_teams)
-        plain = await in_steps(self._pace, work)
+        plain = await Steps(self._pace).run(work)
         return await asyncio.to_thread(gzip.compress, plain, LEVEL)
 
 
