@@ -15,7 +15,7 @@ from policyd.alloc.state import CoreState
 from policyd.alloc.workload import QueuedWorkload
 from policyd.api.meta import Json
 from policyd.cli.formats.json_values import as_json, as_number
-from policyd.cli.formats.maps import Maps
+from policyd.cli.formats.maps import TopologyMaps
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count
 from policyd.cli.formats.scenario_jobs import SkippedJobs
@@ -27,7 +27,7 @@ from policyd.cli.formats.scenarios import (
     scenario_state,
     warn_of_gates,
 )
-from policyd.cli.formats.tables import Rows
+from policyd.cli.formats.tables import StreamedTable
 from policyd.cli.formats.times import read_duration
 from policyd.cli.options import ClusterOptions, from_cluster, one_source
 from policyd.cli.planning.optimum import Optimum
@@ -173,9 +173,9 @@ def _show(objects: list[dict[str, Json]], options: _Options) -> None:
         click.echo(json.dumps(after.as_json(reports), indent=2))
         return
     nodes = list(scenario_nodes(objects))
-    maps = Maps(simulation.state, nodes, names) if options["draw"] else None
+    maps = TopologyMaps(simulation.state, nodes, names) if options["draw"] else None
     widest = max([_NARROWEST, *(cell_len(names.of(each.workload.key)) for each in arrivals)])
-    rows = Rows([("      TIME", 10), ("CYCLE", 5), ("WORKLOAD", widest)], "DECISION")
+    rows = StreamedTable([("      TIME", 10), ("CYCLE", 5), ("WORKLOAD", widest)], "DECISION")
     table = _Table(rows, names, simulation.state if options["explain"] else None, maps)
     for line in chain(table.lines(steps), after.lines(maps)):
         click.echo(line)
@@ -211,7 +211,7 @@ class _After:
     options: _Options
     optimum: Optimum | None
 
-    def lines(self, maps: Maps | None) -> Iterator[str]:
+    def lines(self, maps: TopologyMaps | None) -> Iterator[str]:
         """Yield it for people."""
         state, most = self.simulation.state, self.options["defragment"]
         if most:
@@ -249,10 +249,10 @@ class _Table:
         maps: To draw with; None not to.
     """
 
-    rows: Rows
+    rows: StreamedTable
     names: Names
     state: CoreState | None
-    maps: Maps | None
+    maps: TopologyMaps | None
 
     def lines(self, steps: Iterable[SimulatedCycle]) -> Iterator[str]:
         """Yield all lines."""
@@ -410,7 +410,9 @@ def _left(state: CoreState) -> Iterator[str]:
 _HOUR = 3600
 
 
-def plan_lines(state: CoreState, most: int, names: Names, maps: Maps | None) -> Iterator[str]:
+def plan_lines(
+    state: CoreState, most: int, names: Names, maps: TopologyMaps | None
+) -> Iterator[str]:
     """Yield a plan for each workload that waits, with the map of what would be if there are maps.
 
     Args:

@@ -31,7 +31,7 @@ MOST_ANSWERS: Final = 2_000
 """Answers about rights that a session keeps."""
 
 
-class AskedRight(NamedTuple):
+class ResourceAttributes(NamedTuple):
     """Something that one may do; "" for all namespaces, and for all names."""
 
     verb: str
@@ -41,10 +41,10 @@ class AskedRight(NamedTuple):
     name: str = ""
 
 
-def to_see(scope: str) -> AskedRight:
+def to_see(scope: str) -> ResourceAttributes:
     """Return the permission to see the queues of a namespace, or of the cluster if that is ""."""
     plural = PLURAL if scope else CLUSTER_PLURAL
-    return AskedRight("get", GROUP, plural, scope, NAME)
+    return ResourceAttributes("get", GROUP, plural, scope, NAME)
 
 
 class Identity(NamedTuple):
@@ -86,7 +86,7 @@ class Session:
     review: Callable[[], Awaitable[bool]] | None = None
     reviewed_at: float = 0.0
     key: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-    answers: dict[AskedRight, tuple[float, bool]] = field(default_factory=dict)
+    answers: dict[ResourceAttributes, tuple[float, bool]] = field(default_factory=dict)
 
     @property
     def form_token(self) -> str:
@@ -175,7 +175,7 @@ class Rights:
         self._writer = writer
         self._clock = clock
 
-    async def may(self, session: Session, permission: AskedRight) -> bool:
+    async def may(self, session: Session, permission: ResourceAttributes) -> bool:
         """Tell whether a person may do something, as of half a minute ago.
 
         Raises:
@@ -191,7 +191,7 @@ class Rights:
         session.answers[permission] = now, allowed
         return allowed
 
-    async def _ask(self, identity: Identity, permission: AskedRight) -> bool:
+    async def _ask(self, identity: Identity, permission: ResourceAttributes) -> bool:
         plural, _, subresource = permission.resource.partition("/")
         asked = permission._replace(resource=plural)._asdict()
         spec: dict[str, Any] = {"resourceAttributes": {**asked, "subresource": subresource}}

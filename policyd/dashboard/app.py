@@ -30,7 +30,7 @@ from policyd.dashboard.live import Hub, TooManyViewersError
 from policyd.dashboard.rendering import STATIC, PageFrame, Renderer, address, static_file
 from policyd.dashboard.scopes import Scopes
 from policyd.dashboard.signing_in import (
-    Links,
+    OneTimeLinks,
     ProxySessions,
     SignInError,
     TokenSignIn,
@@ -57,7 +57,7 @@ class SigningIn:
     """The ways of signing in that are open; None for those that are not."""
 
     tokens: TokenSignIn | None = None
-    links: Links | None = None
+    links: OneTimeLinks | None = None
     proxy: TrustedProxy | None = None
     new_link: Callable[[], None] = lambda: None
     """Called when a request has no session, and no link is left to be used."""

@@ -6,7 +6,7 @@ Both must have the right: the API server is asked about the person's, and refuse
 from collections.abc import AsyncGenerator
 from typing import Any, NoReturn, TypeVar, Unpack
 
-from policyd.dashboard.access import AskedRight, Rights, Session
+from policyd.dashboard.access import ResourceAttributes, Rights, Session
 from policyd.kube.client import Bookmark, Client, ListPage, Paging, Selection, WatchEvent
 from policyd.kube.errors import ForbiddenError
 from policyd.kube.resources import Resource
@@ -79,7 +79,7 @@ class GuardedClient:
         self, verb: str, resource: Resource, namespace: str, name: str = "", subresource: str = ""
     ) -> None:
         plural = f"{resource.plural}/{subresource}" if subresource else resource.plural
-        asked = AskedRight(verb, resource.group, plural, namespace, name)
+        asked = ResourceAttributes(verb, resource.group, plural, namespace, name)
         if not await self._rights.may(self._session, asked):
             within = f" in namespace {namespace}" if namespace else ""
             raise ForbiddenError(

@@ -6,7 +6,7 @@ from typing import Final
 from policyd.api.kueue import LocalQueue
 from policyd.clock import Clock
 from policyd.dashboard.access import Rights, Session, to_see
-from policyd.dashboard.feeds import Kept
+from policyd.dashboard.feeds import CachedValue
 from policyd.errors import PolicydError
 from policyd.kube.client import Client
 from policyd.kube.errors import ForbiddenError
@@ -28,7 +28,9 @@ class Scopes:
         self._own = own
         self._rights = rights
         self._namespace = namespace
-        self._known: Kept[tuple[str, ...]] = Kept(clock=clock, fresh_seconds=LISTED_SECONDS)
+        self._known: CachedValue[tuple[str, ...]] = CachedValue(
+            clock=clock, fresh_seconds=LISTED_SECONDS
+        )
 
     async def chosen(self, session: Session, asked: str | None) -> str:
         """Return the scope that is asked for, or the widest; "" is the whole cluster.

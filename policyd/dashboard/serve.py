@@ -133,9 +133,9 @@ async def on_loopback(
     def make() -> "Dashboard":
         from policyd.dashboard.app import Dashboard, SigningIn  # noqa: PLC0415
         from policyd.dashboard.registry import VIEWS  # noqa: PLC0415
-        from policyd.dashboard.signing_in import Links  # noqa: PLC0415
+        from policyd.dashboard.signing_in import OneTimeLinks  # noqa: PLC0415
 
-        links = Links(own, clock, first=first, age=clock.monotonic() - began)
+        links = OneTimeLinks(own, clock, first=first, age=clock.monotonic() - began)
         ways = SigningIn(links=links, new_link=lambda: print_link(link(links.new())))
         return Dashboard(own, VIEWS, ways, namespace=namespace)
 

@@ -142,7 +142,7 @@ def _plain(connection: ApiConnection) -> ssl.SSLContext | None:
     return None if connection.tls is None else without_certificate(connection.tls)
 
 
-class Links:
+class OneTimeLinks:
     """One-time links, for the reader of this process's terminal."""
 
     def __init__(self, own: Client, clock: Clock, *, first: str = "", age: float = 0.0) -> None:

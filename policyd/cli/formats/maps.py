@@ -10,7 +10,7 @@ from policyd.simulate.topology_map import TopologyMap, scarce_resource
 from policyd.status.naming import Names
 
 
-class Maps:
+class TopologyMaps:
     """The maps of all topologies of a state; those of flavors with the same levels are one."""
 
     def __init__(self, state: CoreState, nodes: list[TopologyNode], names: Names) -> None:

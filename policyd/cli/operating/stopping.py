@@ -26,7 +26,7 @@ from policyd.kube.errors import ConflictError, ForbiddenError
 from policyd.kube.http_client import HttpClient
 from policyd.kube.resources import WORKLOADS
 from policyd.process import run
-from policyd.questions.unqueued_jobs import POD_GROUP, AskedJob, newest_workload, owners
+from policyd.questions.unqueued_jobs import POD_GROUP, JobQuery, newest_workload, owners
 
 REASON: Final = "UserRequest"
 """The reason of the condition that has a user's words."""
@@ -64,7 +64,7 @@ class Changed(msgspec.Struct, frozen=True, rename="camel"):
     dry_run: bool = False
 
 
-class Wish(msgspec.Struct, frozen=True):
+class StopRequest(msgspec.Struct, frozen=True):
     """What is to be done with each object that is named.
 
     Attributes:
@@ -80,7 +80,7 @@ class Wish(msgspec.Struct, frozen=True):
     dry_run: bool = False
 
 
-async def change(client: Client, subject: AskedJob, wish: Wish) -> Changed:
+async def change(client: Client, subject: JobQuery, wish: StopRequest) -> Changed:
     """Stop or resume a queue, or the Workload of a job.
 
     Raises:
@@ -97,7 +97,7 @@ async def change(client: Client, subject: AskedJob, wish: Wish) -> Changed:
     return msgspec.structs.replace(changed, job=job)
 
 
-async def _change_queue(client: Client, subject: AskedJob, wish: Wish) -> Changed:
+async def _change_queue(client: Client, subject: JobQuery, wish: StopRequest) -> Changed:
     if wish.reason:
         raise NotStoppableError(
             f"a {subject.kind} has no field for a reason",
@@ -149,7 +149,7 @@ def _effect_on_queue(policy: StopPolicy, holding: int) -> str:
             return f"no workload is admitted; {held} {'is' if one else 'are'} evicted"
 
 
-async def _workload(client: Client, subject: AskedJob) -> Workload:
+async def _workload(client: Client, subject: JobQuery) -> Workload:
     """Return the Workload that is named, or that of a job, pod or group that is named."""
     namespace = subject.namespace
     if subject.kind in {"Workload", POD_GROUP}:
@@ -167,7 +167,7 @@ async def _workload(client: Client, subject: AskedJob) -> Workload:
     )
 
 
-async def _change_workload(client: Client, workload: Workload, wish: Wish) -> Changed:
+async def _change_workload(client: Client, workload: Workload, wish: StopRequest) -> Changed:
     name, namespace = workload.metadata.name, workload.metadata.namespace
     if is_finished(workload):
         raise NotStoppableError(f"Workload {namespace}/{name} has finished")
@@ -203,7 +203,7 @@ def _effect_on_workload(workload: Workload, *, stop: bool) -> str:
     return "it gets no quota until it is resumed"
 
 
-async def _give_reason(client: Client, workload: Workload, wish: Wish) -> None:
+async def _give_reason(client: Client, workload: Workload, wish: StopRequest) -> None:
     """Write why a Workload is deactivated, as the condition that Kueue has for it.
 
     The condition `Evicted` takes the words over.
@@ -289,7 +289,7 @@ def stop(*, drain: bool, reason: str, **given: Unpack[_Given]) -> None:
       policyd stop localqueue/train -n team-a --drain --dry-run
       policyd stop job/train -n team-a --reason "its data set is being replaced"
     """
-    _run_all(given, Wish(stop=True, drain=drain, reason=reason, dry_run=given["dry_run"]))
+    _run_all(given, StopRequest(stop=True, drain=drain, reason=reason, dry_run=given["dry_run"]))
 
 
 @click.command("resume")
@@ -308,10 +308,10 @@ def resume(**given: Unpack[_Given]) -> None:
       policyd resume clusterqueue/team-a
       policyd resume job/train -n team-a
     """
-    _run_all(given, Wish(stop=False, dry_run=given["dry_run"]))
+    _run_all(given, StopRequest(stop=False, dry_run=given["dry_run"]))
 
 
-def _run_all(given: _Given, wish: Wish) -> None:
+def _run_all(given: _Given, wish: StopRequest) -> None:
     run(partial(_run, given, list(map(_split, given["names"])), wish))
 
 
@@ -323,16 +323,18 @@ def _split(text: str) -> tuple[str, str]:
 
 
 async def _run(
-    given: _Given, named_by: list[tuple[str, str]], wish: Wish, _stop: asyncio.Event
+    given: _Given, named_by: list[tuple[str, str]], wish: StopRequest, _stop: asyncio.Event
 ) -> None:
     connection = connection_for(given)
     namespace = given["namespace"] or connection.namespace
     async with HttpClient(connection) as client:
-        subjects = [AskedJob(kind, namespace, name) for kind, name in named_by]
+        subjects = [JobQuery(kind, namespace, name) for kind, name in named_by]
         _show(given["output"], await change_all(client, subjects, wish))
 
 
-async def change_all(client: Client, subjects: Sequence[AskedJob], wish: Wish) -> list[Changed]:
+async def change_all(
+    client: Client, subjects: Sequence[JobQuery], wish: StopRequest
+) -> list[Changed]:
     """Stop or resume several queues and Workloads; none of them if one of them cannot be.
 
     Raises:

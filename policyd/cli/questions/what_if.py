@@ -14,8 +14,8 @@ from policyd.api.meta import Json, rfc3339
 from policyd.cli.clusters import connection_for
 from policyd.cli.configuring import CONFIG
 from policyd.cli.formats.changes import ChangedObjects, Objects, changed
+from policyd.cli.formats.current_workloads import UNDECLARED, CurrentWorkloads, last_known, present
 from policyd.cli.formats.files import once
-from policyd.cli.formats.present import UNDECLARED, Present, last_known, present
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.scenario_jobs import SkippedJobs
 from policyd.cli.formats.scenarios import scenario_objects, scenario_state, seconds_of
@@ -30,15 +30,21 @@ from policyd.process import run
 from policyd.questions.queue_objects import queue_objects
 from policyd.questions.what_if_answers import (
     DifferenceAnswer,
-    StayAnswer,
+    SimulatedTimes,
     StopAnswer,
-    UnclearEnd,
+    UnknownEnd,
     WhatIfAnswer,
     change_text,
     left_out,
     start_text,
 )
-from policyd.simulate.comparison import Course, Stay, StayDifference, compare, course
+from policyd.simulate.comparison import (
+    SimulatedCourse,
+    SimulatedWorkload,
+    WorkloadDifference,
+    compare,
+    course,
+)
 from policyd.simulate.scenario import Arrival
 from policyd.standard_input import FILE
 from policyd.status.ages import duration
@@ -47,7 +53,7 @@ from policyd.status.naming import Names
 _HEAD: Final = ("NAMESPACE", "JOB", "CLUSTERQUEUE", "STARTS", "WOULD START", "CHANGE")
 
 
-class NothingToTryError(PolicydError):
+class NoChangeError(PolicydError):
     """No change was given, or nothing of what was submitted can be queued."""
 
 
@@ -189,7 +195,7 @@ def _answer(
     for sentence in left_out.sentences:
         _warn(sentence)
     if submitted and not any(each.change == "New" for each in answer.differences):
-        raise NothingToTryError(
+        raise NoChangeError(
             "nothing of what is submitted can be queued",
             hint="name a LocalQueue by the label `kueue.x-k8s.io/queue-name`; pods cannot be tried",
         )
@@ -246,14 +252,14 @@ def what_if(
         same=changes["Same"],
         unknown=changes["Unknown"],
         unclear=tuple(
-            UnclearEnd(key, there.unclear.get(key) or here.unclear.get(key, ""))
+            UnknownEnd(key, there.unclear.get(key) or here.unclear.get(key, ""))
             for key in sorted({key for each in courses for key in each.doubts})
         ),
         unordered=tuple(sorted({name for each in courses for name in each.unordered})),
     )
 
 
-def _course(given: Objects, of: Present, horizon: Horizon) -> Course:
+def _course(given: Objects, of: CurrentWorkloads, horizon: Horizon) -> SimulatedCourse:
     def assumed(arrival: Arrival) -> Arrival:
         why = of.unclear.get(arrival.workload.key)
         if why != UNDECLARED or horizon.assumed is None or arrival.ran_seconds > horizon.assumed:
@@ -265,7 +271,7 @@ def _course(given: Objects, of: Present, horizon: Horizon) -> Course:
 
 
 def _difference_answer(
-    found: StayDifference, jobs: Mapping[str, str], now: float
+    found: WorkloadDifference, jobs: Mapping[str, str], now: float
 ) -> DifferenceAnswer:
     stay = found.after or found.before
     namespace, _, name = found.key.partition("/")
@@ -281,7 +287,9 @@ def _difference_answer(
     )
 
 
-def _stay_answer(stay: Stay | None, jobs: Mapping[str, str], now: float) -> StayAnswer | None:
+def _stay_answer(
+    stay: SimulatedWorkload | None, jobs: Mapping[str, str], now: float
+) -> SimulatedTimes | None:
     if stay is None:
         return None
     stops = (
@@ -291,7 +299,7 @@ def _stay_answer(stay: Stay | None, jobs: Mapping[str, str], now: float) -> Stay
     start = None if stay.runs else stay.start
     first = "Runs" if stay.runs else "Unknown" if start is None else "Starts"
     restarts = stay.starts if stay.runs else stay.starts[1:]
-    return StayAnswer(
+    return SimulatedTimes(
         start="Never" if start == inf else first,
         seconds=None if start is None or start == inf else start - now,
         stops=tuple(stops),

@@ -19,7 +19,7 @@ from policyd.jobs.kinds.registry import KINDS
 from policyd.kube.errors import ApiError
 from policyd.kube.steps import Steps
 from policyd.kube.unforeseen import log_unforeseen
-from policyd.snapshot.picture import STEP
+from policyd.snapshot.taking import STEP
 
 REFRESH_SECONDS: Final = 10.0
 """Between two reads."""

@@ -44,7 +44,7 @@ from policyd.kube.unforeseen import log_unforeseen
 from policyd.optimize.opt_ins import NO_OPT_INS, wants
 from policyd.optimize.optimizer import Optimizer
 from policyd.snapshot.newcomers import TreeStamp, stamps_of
-from policyd.snapshot.picture import STEP
+from policyd.snapshot.taking import STEP
 from policyd.snapshot.values import NewcomerRow, StartRow
 from policyd.status.pending_order import sort_in_steps
 

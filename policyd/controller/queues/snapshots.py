@@ -17,17 +17,17 @@ from policyd.controller.watch.preemptions import priority_parts
 from policyd.kube.changes import Change, Modified
 from policyd.kube.pace import Pace
 from policyd.kube.steps import Steps
-from policyd.snapshot.picture import Picture, Pictures, QueueOfNamespace
 from policyd.snapshot.rules import BudgetRule
+from policyd.snapshot.taking import FullSnapshot, QueueOfNamespace, SnapshotTaker
 from policyd.snapshot.values import Origin, SnapshotReason, StartRow
 from policyd.snapshot.writing import write
 from policyd.status.naming import PLAIN
 from policyd.workload.records import job_of, owner_of
 
 FRESH_SECONDS: Final = 2.0
-"""For how long a picture is used."""
+"""For how long a full snapshot is used."""
 MOST_READERS: Final = 64
-"""Snapshots of one picture that are kept, each for readers of the same names and queues."""
+"""Snapshots that are written from one and kept, each for readers of the same names and queues."""
 MOST_LISTED: Final = 200
 """Pending workloads of each queue that the webhooks get rows of; of the others, counts."""
 APART_SECONDS: Final = 0.5
@@ -42,8 +42,8 @@ class Snapshots:
     def __init__(self, cache: Cache, *, pace: Pace) -> None:
         self._cache = cache
         self._pace = pace
-        self._pictures = Pictures(cache.state, _Jobs(cache))
-        self._picture: Picture | None = None
+        self._taker = SnapshotTaker(cache.state, _Jobs(cache))
+        self._full: FullSnapshot | None = None
         self._taken = 0.0
         self._written: dict[object, bytes] = {}
         self._turn = asyncio.Lock()
@@ -56,26 +56,26 @@ class Snapshots:
             reader: The namespace whose jobs are always named; "" for none.
         """
         async with self._turn:
-            if self._picture is None or self._pace.clock.monotonic() >= self._taken + FRESH_SECONDS:
+            if self._full is None or self._pace.clock.monotonic() >= self._taken + FRESH_SECONDS:
                 self._written.clear()
-                self._picture = None  # its room is free while the next is taken
-                self._picture = await self._take()
-            picture, naming = self._picture, naming_in(self._cache, reader)
-            trees = frozenset(picture.trees.get(scope, ())) if scope else None
+                self._full = None  # its room is free while the next is taken
+                self._full = await self._take()
+            full, naming = self._full, naming_in(self._cache, reader)
+            trees = frozenset(full.trees.get(scope, ())) if scope else None
             same = trees, naming.others, "" if naming.all_named else reader
             body = self._written.get(same)
             if body is None:
-                plain = await Steps(self._pace).run(write(picture, naming, trees))
+                plain = await Steps(self._pace).run(write(full, naming, trees))
                 body = await asyncio.to_thread(gzip.compress, plain, LEVEL)
                 if len(self._written) >= MOST_READERS:
                     self._written.clear()
                 self._written[same] = body
             return body
 
-    async def _take(self) -> Picture:
+    async def _take(self) -> FullSnapshot:
         mirrors = self._cache.mirrors
         version = mirrors.workloads.informer.version
-        picture = Picture(
+        full = FullSnapshot(
             self._pace.clock.now(), self._cache.state.revision, str(version) if version else ""
         )
         queues = [
@@ -83,7 +83,7 @@ class Snapshots:
             for each in mirrors.local_queues
         ]
         self._taken = self._pace.clock.monotonic()
-        return await Steps(self._pace).run(self._pictures.take(picture, queues))
+        return await Steps(self._pace).run(self._taker.take(full, queues))
 
 
 class AdmissionSnapshots:
@@ -95,7 +95,7 @@ class AdmissionSnapshots:
     def __init__(self, cache: Cache, *, pace: Pace) -> None:
         self._cache = cache
         self._pace = pace
-        self._pictures = Pictures(cache.state, _Jobs(cache), most=MOST_LISTED)
+        self._taker = SnapshotTaker(cache.state, _Jobs(cache), most=MOST_LISTED)
         self._instance = f"{int(pace.clock.now() * 1e6):x}"
         self._version = ""
         self._taken = -inf
@@ -144,14 +144,14 @@ class AdmissionSnapshots:
 
     async def _made(self, version: str) -> bytes:
         now, state = self._pace.clock.now(), self._cache.state
-        picture = Picture(
+        full = FullSnapshot(
             now,
             state.revision,
             version=version,
             rules=rules_of(self._cache),
             newcomers=self._cache.newcomers.current(state, now=now),
         )
-        taken = await Steps(self._pace).run(self._pictures.take(picture, ()))
+        taken = await Steps(self._pace).run(self._taker.take(full, ()))
         work = write(taken, PLAIN, other_teams=self._cache.other_teams)
         plain = await Steps(self._pace).run(work)
         return await asyncio.to_thread(gzip.compress, plain, LEVEL)

@@ -28,7 +28,7 @@ RULES: Final[Mapping[str, str]] = {
 """The names of rules that findings carry for CI; other findings carry a policy's name."""
 
 
-class Doubt(NamedTuple):
+class LintWarning(NamedTuple):
     """A doubt about a policy: a message, a hint, and one of RULES."""
 
     message: str

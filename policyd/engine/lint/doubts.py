@@ -23,7 +23,7 @@ from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
 from policyd.cel.syntax.unparse import unparse
 from policyd.cel.types import DYN, NULL, STRING, Type
-from policyd.engine.documents.findings import Doubt, Finding
+from policyd.engine.documents.findings import Finding, LintWarning
 from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.conditions import EvaluationError, Invocation, Match, matches
 from policyd.engine.evaluate.mutation import mutate
@@ -153,11 +153,13 @@ def lint(policy: CompiledPolicy) -> Iterator[Finding]:
     yield from _annotations(policy)
 
 
-def _idle(policy: CompiledPolicy) -> Iterator[Doubt]:
+def _idle(policy: CompiledPolicy) -> Iterator[LintWarning]:
     """Say that a policy asks and changes nothing; the API server refuses such of its own kinds."""
     work = policy.validations or policy.annotations or policy.mutations or policy.steps
     if not work and policy.kind not in NATIVE:
-        yield Doubt("it has neither validations nor mutations", "add `validations`", "never-true")
+        yield LintWarning(
+            "it has neither validations nor mutations", "add `validations`", "never-true"
+        )
 
 
 def _annotations(policy: CompiledPolicy) -> Iterator[Finding]:
@@ -171,7 +173,7 @@ def _annotations(policy: CompiledPolicy) -> Iterator[Finding]:
             yield Finding(source=policy.place, message=message, hint=hint, rule="refused")
 
 
-def _warning(policy: CompiledPolicy, doubt: Doubt) -> Finding:
+def _warning(policy: CompiledPolicy, doubt: LintWarning) -> Finding:
     finding = Finding(source=policy.place, message=doubt.message, hint=doubt.hint, rule=doubt.rule)
     return replace(finding, severity="warning")
 
@@ -206,7 +208,7 @@ def _unknown_params(document: Document) -> Iterator[Finding]:
         yield replace(finding, severity="warning", rule="unknown")
 
 
-def _surprises(policy: CompiledPolicy) -> Iterator[Doubt]:
+def _surprises(policy: CompiledPolicy) -> Iterator[LintWarning]:
     """Yield the failures for objects that have only their required fields."""
     if policy.ignores_failures or policy.policy.spec.param_kind:
         return
@@ -216,7 +218,9 @@ def _surprises(policy: CompiledPolicy) -> Iterator[Doubt]:
             reason = _failure(policy, found, operation)
             if reason:
                 message = f"for a {found.kind} with only its required fields, {reason}"
-                yield Doubt(message, _ASK_FIRST if _MISSING in reason else None, "null-unsafe")
+                yield LintWarning(
+                    message, _ASK_FIRST if _MISSING in reason else None, "null-unsafe"
+                )
                 return
 
 
@@ -267,7 +271,7 @@ def _failing_validations(policy: CompiledPolicy, found: Iterable[Match]) -> Iter
                     yield f"`{validation.place}` fails: {error.message}"
 
 
-def _of_no_optional(policy: CompiledPolicy) -> Iterator[Doubt]:
+def _of_no_optional(policy: CompiledPolicy) -> Iterator[LintWarning]:
     """Yield calls on values that are not optional, which are errors from Kubernetes 1.37 on."""
     for _, program, environment in expressions_of(policy):
         try:
@@ -278,7 +282,7 @@ def _of_no_optional(policy: CompiledPolicy) -> Iterator[Doubt]:
             continue
         for called in _called_on_none(tree, types):
             message = f"under Kubernetes 1.37: `{called}` fails, as it is not an optional value"
-            yield Doubt(message, "write `.?` before the field that may be missing", "dialect")
+            yield LintWarning(message, "write `.?` before the field that may be missing", "dialect")
 
 
 def _called_on_none(
@@ -299,7 +303,7 @@ _LONG: Final = 64
 """Letters of a text that are nothing special."""
 
 
-def _costs(policy: CompiledPolicy) -> Iterator[Doubt]:
+def _costs(policy: CompiledPolicy) -> Iterator[LintWarning]:
     """Yield the expressions that may be over their limit for an object that is not even large."""
     for name, program, environment in expressions_of(policy):
         try:
@@ -311,7 +315,7 @@ def _costs(policy: CompiledPolicy) -> Iterator[Doubt]:
                 f"`{name}` may cost {most:,} where each list has {_MANY} elements,"
                 f" the limit is {EXPRESSION_LIMIT:,}"
             )
-            yield Doubt(message, "avoid nested loops", "cost")
+            yield LintWarning(message, "avoid nested loops", "cost")
 
 
 def _ordinary(_path: tuple[str, ...], kind: Type) -> Span:

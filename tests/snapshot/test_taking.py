@@ -7,7 +7,7 @@ from policyd.alloc.queue import FlavorSpec, PreemptionPolicy
 from policyd.alloc.topology.values import HOSTNAME, TopologyNode, TopologyPlacement
 from policyd.alloc.workload import PodSetFlavors, ReservedQuota
 from policyd.optimize.opt_ins import OptIns
-from policyd.snapshot.picture import LOOKS, STEP, Pictures
+from policyd.snapshot.taking import LOOKS, STEP, SnapshotTaker
 from policyd.snapshot.values import NONE, PodShape, QuotaHolder
 from policyd.status.pending_reasons import turns
 from policyd.status.queues import places, queue_figures
@@ -136,14 +136,14 @@ def test_a_reason_that_is_no_longer_true_is_not_shown():
 
     def later():
         """Use more once the explanation is there."""
-        if pictures._looked:
+        if taker._looked:
             next(changes, lambda: None)()
 
-    pictures = Pictures(of, Jobs())
-    picture = taken(of, pictures=pictures, between=later)
-    ((_, reason),) = picture.queues[0].reasons
+    taker = SnapshotTaker(of, Jobs())
+    full = taken(of, taker=taker, between=later)
+    ((_, reason),) = full.queues[0].reasons
     assert reason.type == "Told"
-    ((_, again),) = taken(of, pictures=pictures).queues[0].reasons
+    ((_, again),) = taken(of, taker=taker).queues[0].reasons
     assert again.refusal.missing[0].missing == 3
 
 
@@ -151,12 +151,12 @@ def test_few_reasons_are_worked_out_for_one_picture_and_the_rest_for_the_next():
     many = LOOKS + 5
     waits = [workload(f"ns/w{n}", "q", gpu=4 + n, at=n) for n in range(many)]
     of = settled(queue("q", gpu=900), running("a", "q", gpu=900), *waits)
-    pictures = Pictures(of, Jobs())
+    taker = SnapshotTaker(of, Jobs())
 
-    def count_explained(picture):
-        return sum(getattr(reason, "type", "") == "Told" for _, reason in picture.queues[0].reasons)
+    def count_explained(full):
+        return sum(getattr(reason, "type", "") == "Told" for _, reason in full.queues[0].reasons)
 
-    assert [count_explained(taken(of, pictures=pictures)) for _ in range(2)] == [5, 0]
+    assert [count_explained(taken(of, taker=taker)) for _ in range(2)] == [5, 0]
 
 
 def test_many_workloads_are_in_order_and_what_goes_meanwhile_does_no_harm():
@@ -209,8 +209,8 @@ def test_jobs_of_other_teams_are_named_as_far_as_that_is_wanted(others, first, h
     ],
 )
 def test_nothing_that_is_hidden_is_anywhere_in_the_snapshot(others, absent):
-    picture = taken(settled(*SHARED), queues=OWNERS)
-    body = body_for(picture, reader="team-a", others=others, scope="team-a")
+    full = taken(settled(*SHARED), queues=OWNERS)
+    body = body_for(full, reader="team-a", others=others, scope="team-a")
 
     assert [name for name in absent if name in body] == []
 

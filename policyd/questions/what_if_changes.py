@@ -34,11 +34,11 @@ WRITER: Final = "policyd-dashboard"
 """The field manager of dry runs."""
 
 
-class TryError(PolicydError):
+class WhatIfError(PolicydError):
     """Something cannot be tried."""
 
 
-class TriedObject(NamedTuple):
+class DryRunObject(NamedTuple):
     """An object that was given to the API server as a dry run.
 
     Attributes:
@@ -77,7 +77,7 @@ class QueueChange:
     assume: str = ""
 
 
-class TriedChange(NamedTuple):
+class WhatIfChange(NamedTuple):
     """What a change would change, and what could not be considered."""
 
     answer: WhatIfAnswer
@@ -91,25 +91,27 @@ async def manifests_in(text: str) -> list[dict[str, Json]]:
         TryError: If there are none, too many, or one cannot be read.
     """
     if len(text) > MOST_TEXT:
-        raise TryError(f"the manifests have more than {MOST_TEXT // 1024} KiB")
+        raise WhatIfError(f"the manifests have more than {MOST_TEXT // 1024} KiB")
     documents, findings = await asyncio.to_thread(
         read_documents, text, "manifest", most=MOST_VALUES
     )
     for finding in findings:
-        raise TryError(str(finding), hint="paste YAML or JSON, as for `kubectl apply`")
+        raise WhatIfError(str(finding), hint="paste YAML or JSON, as for `kubectl apply`")
     found: list[dict[str, Json]] = []
     for document in documents:
         value = document.value
         named = isinstance(value, dict) and value.get("apiVersion") and value.get("kind")
         if not isinstance(value, dict) or not named:
-            raise TryError(f"document {len(found) + 1} is no object: it has no apiVersion and kind")
+            raise WhatIfError(
+                f"document {len(found) + 1} is no object: it has no apiVersion and kind"
+            )
         found.append(value)
     if len(found) > MOST_DOCUMENTS:
-        raise TryError(f"there are more than {MOST_DOCUMENTS} objects")
+        raise WhatIfError(f"there are more than {MOST_DOCUMENTS} objects")
     return found
 
 
-async def tried(client: Client, sent: dict[str, Json], namespace: str) -> TriedObject:
+async def tried(client: Client, sent: dict[str, Json], namespace: str) -> DryRunObject:
     """Give an object to the API server as a dry run: nothing is stored.
 
     Args:
@@ -126,7 +128,7 @@ async def tried(client: Client, sent: dict[str, Json], namespace: str) -> TriedO
     metadata = {**given} if isinstance(given, dict) else {}
     within = str(metadata.get("namespace") or namespace) if resource.namespaced else ""
     if resource.namespaced and not within:
-        raise TryError(f"{resource.kind} {metadata.get('name', '')} names no namespace")
+        raise WhatIfError(f"{resource.kind} {metadata.get('name', '')} names no namespace")
     for field in ("managedFields", "resourceVersion", "uid"):
         metadata.pop(field, None)
     body = {**sent, "metadata": metadata}
@@ -144,9 +146,9 @@ async def tried(client: Client, sent: dict[str, Json], namespace: str) -> TriedO
     except ApiError as error:
         if not 400 <= error.code < 500 or error.code in {401, 429}:
             raise
-        return TriedObject(sent, None, str(error), tuple(warnings[:MOST_WARNINGS]))
+        return DryRunObject(sent, None, str(error), tuple(warnings[:MOST_WARNINGS]))
     whole = {"apiVersion": resource.api_version, "kind": resource.kind, **stored}
-    return TriedObject(sent, whole, "", tuple(warnings[:MOST_WARNINGS]))
+    return DryRunObject(sent, whole, "", tuple(warnings[:MOST_WARNINGS]))
 
 
 async def _resource(client: Client, sent: Mapping[str, Json]) -> Resource:
@@ -158,12 +160,12 @@ async def _resource(client: Client, sent: Mapping[str, Json]) -> Resource:
     for each in served:
         if each.kind == kind:
             return each
-    raise TryError(f"the API server has no kind {kind} of {version}")
+    raise WhatIfError(f"the API server has no kind {kind} of {version}")
 
 
 async def changed_queues(
     objects: Sequence[Json], change: QueueChange, *, within: float = TRYING_SECONDS
-) -> TriedChange:
+) -> WhatIfChange:
     """Return what a change would change for the queues.
 
     They are simulated by `policyd what-if`, in a process that ends in time, and takes no more
@@ -191,11 +193,11 @@ async def changed_queues(
     errors, warnings, hints = (_messages(err, word) for word in ("error", "warning", "hint"))
     if code != 0:
         sentence = next(iter(errors), "the queues could not be simulated")
-        raise TryError(sentence, hint=next(iter(hints), None))
+        raise WhatIfError(sentence, hint=next(iter(hints), None))
     try:
-        return TriedChange(msgspec.json.decode(out, type=WhatIfAnswer), tuple(warnings))
+        return WhatIfChange(msgspec.json.decode(out, type=WhatIfAnswer), tuple(warnings))
     except msgspec.MsgspecError as error:
-        raise TryError("the queues could not be simulated") from error
+        raise WhatIfError("the queues could not be simulated") from error
 
 
 def _options(change: QueueChange) -> Iterable[str]:
@@ -242,7 +244,7 @@ async def _run(
         async with asyncio.timeout(within):
             out, err = await process.communicate(given)
     except TimeoutError:
-        raise TryError(
+        raise WhatIfError(
             f"this was not simulated within {within:.0f} seconds",
             hint="look less far ahead, or use `policyd what-if`, which has no limit",
         ) from None

@@ -1,4 +1,4 @@
-"""What the commands that ask a cluster's queues have in common: options, snapshot, output."""
+"""The parts that commands share which ask the queues of a cluster: options, snapshot, output."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -25,7 +25,7 @@ from policyd.status.ages import duration
 T = TypeVar("T")
 
 
-class Asking(ContextOptions):
+class QuestionOptions(ContextOptions):
     """The options that these commands share."""
 
     namespace: str
@@ -102,7 +102,7 @@ def of_snapshot(
     return Question(of_cluster, answer, lines, empty)
 
 
-def show(given: Asking, question: Question[T]) -> None:
+def show(given: QuestionOptions, question: Question[T]) -> None:
     """Ask what a command asks, a file or a cluster, and print the answer; with --watch, go on."""
     page = Page(given["output"], question.lines, question.empty, question.version)
     if not given["snapshot"]:
@@ -115,7 +115,9 @@ def show(given: Asking, question: Question[T]) -> None:
     page.show(question.of_file(read_file(given["snapshot"])))
 
 
-async def _asked(given: Asking, question: Question[T], page: Page[T], stop: asyncio.Event) -> None:
+async def _asked(
+    given: QuestionOptions, question: Question[T], page: Page[T], stop: asyncio.Event
+) -> None:
     connection = connection_for(given)
     namespace = given["namespace"] or connection.namespace
     async with HttpClient(connection) as client:

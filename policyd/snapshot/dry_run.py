@@ -1,6 +1,6 @@
 """What would become of a job that is not in its queue yet: planned with the core of the controller.
 
-An outlook has the state that a snapshot for the webhooks describes. It says nothing where the
+A dry run has the state that a snapshot for the webhooks describes. It says nothing where the
 snapshot does not tell enough.
 """
 
@@ -38,7 +38,7 @@ MOST_CYCLES: Final = 20
 """Cycles in which flavors are looked for at most."""
 
 NAMELESS: Final = Naming(others="hidden")
-"""How prospects name workloads: not at all, since any user may get them."""
+"""How results name workloads: not at all, since any user may get them."""
 
 _NEVER: Final = frozenset({"NoMatchingFlavor", "ExceedsMaxQuota"})
 
@@ -96,10 +96,10 @@ class NeverFits(NamedTuple):
     message: str
 
 
-Prospect = WouldStart | WouldWait | NeverFits
+DryRunResult = WouldStart | WouldWait | NeverFits
 
 
-class Outlook:
+class AdmissionDryRun:
     """Plans for workloads that do not exist yet.
 
     Not for several threads at a time: the state is changed while it plans, and changed back.
@@ -147,7 +147,7 @@ class Outlook:
         """Return how a ClusterQueue is; None if there is none."""
         return self._uses.get(name)
 
-    def prospect(self, workload: QueuedWorkload) -> Prospect | None:
+    def result(self, workload: QueuedWorkload) -> DryRunResult | None:
         """Say what would become of a workload that is submitted now; None if that is not known.
 
         Args:
@@ -168,21 +168,21 @@ class Outlook:
         return self._refused(entry.assignment.refusal, queue, workload)
 
     def start_of(
-        self, workload: QueuedWorkload, prospect: Prospect | None, *, now: float
+        self, workload: QueuedWorkload, result: DryRunResult | None, *, now: float
     ) -> StartRow | None:
         """Return when a workload starts that waits; None if that is not known.
 
         Args:
             workload: It names an active ClusterQueue.
-            prospect: What would become of it.
+            result: What would become of it.
             now: The time, in seconds since the epoch.
         """
         use = self._uses.get(workload.cluster_queue)
-        if use is None or not isinstance(prospect, WouldWait) or prospect.ahead is None:
+        if use is None or not isinstance(result, WouldWait) or result.ahead is None:
             return None
         requests = total_of(*(each.totals() for each in workload.pod_sets))
         return start_of(
-            use.newcomers, requests, priority=workload.priority, ahead=prospect.ahead, now=now
+            use.newcomers, requests, priority=workload.priority, ahead=result.ahead, now=now
         )
 
     def _nominated(self, ticket: Ticket, options: QueueOptions) -> NominatedWorkload:
@@ -198,7 +198,7 @@ class Outlook:
 
     def _starts(
         self, entry: NominatedWorkload, queue: QueueState, rule: ClusterQueueRule
-    ) -> Prospect | None:
+    ) -> DryRunResult | None:
         workload, node = entry.ticket.workload, entry.options.node
         if self._is_held_up(queue, workload):
             return WouldWait(self._ahead(queue, workload))
@@ -221,7 +221,7 @@ class Outlook:
 
     def _refused(
         self, refusal: Refusal, queue: QueueState, workload: QueuedWorkload
-    ) -> Prospect | None:
+    ) -> DryRunResult | None:
         shortfalls = tuple(nearest_shortfalls(refusal))
         if refusal.reason in _NEVER:
             return NeverFits(shortfalls, message_of(refusal, NAMELESS))

@@ -19,7 +19,7 @@ ALL: Final = 50
 """Lines about anything, in that time."""
 
 
-class Lines:
+class ReviewLog:
     """Lines about reviews.
 
     Args of the constructor:

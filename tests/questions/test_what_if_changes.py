@@ -4,11 +4,11 @@ import pytest
 
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError, UnavailableError
-from policyd.questions.trying import (
+from policyd.questions.what_if_changes import (
     MOST_DOCUMENTS,
     MOST_TEXT,
     QueueChange,
-    TryError,
+    WhatIfError,
     changed_queues,
     manifests_in,
     tried,
@@ -63,7 +63,7 @@ async def test_manifests_are_yaml_or_json():
     ],
 )
 async def test_what_is_no_manifest_is_a_sentence(text, message):
-    with pytest.raises(TryError, match=message):
+    with pytest.raises(WhatIfError, match=message):
         await manifests_in(text)
 
 
@@ -93,12 +93,12 @@ async def test_an_api_server_that_does_not_answer_is_none():
 
 @pytest.mark.parametrize("change", [{"kind": "Jobb"}, {"apiVersion": "batch/v7"}])
 async def test_a_kind_that_is_not_served_is_named(change):
-    with pytest.raises(TryError, match="has no kind"):
+    with pytest.raises(WhatIfError, match="has no kind"):
         await tried(Judging(), {**job(), **change}, "ns")
 
 
 async def test_a_job_without_a_namespace_is_not_sent():
-    with pytest.raises(TryError, match="names no namespace"):
+    with pytest.raises(WhatIfError, match="names no namespace"):
         await tried(Judging(), {**job(), "metadata": {"name": "new"}}, "")
 
 
@@ -134,7 +134,7 @@ async def test_a_quota_is_changed():
     ],
 )
 async def test_a_change_that_is_not_possible_is_a_sentence(change, message):
-    with pytest.raises(TryError) as raised:
+    with pytest.raises(WhatIfError) as raised:
         await changed_queues(BUSY, QueueChange(**change))
 
     assert message in str(raised.value)
@@ -142,5 +142,5 @@ async def test_a_change_that_is_not_possible_is_a_sentence(change, message):
 
 
 async def test_a_simulation_that_takes_too_long_is_ended():
-    with pytest.raises(TryError, match="not simulated within 0 seconds"):
+    with pytest.raises(WhatIfError, match="not simulated within 0 seconds"):
         await changed_queues(BUSY, QueueChange(deleted=("workload/ns/first",)), within=0.05)

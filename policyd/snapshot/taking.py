@@ -1,8 +1,8 @@
-"""The picture of the queues that snapshots are written from, taken without stopping the queue.
+"""The full snapshot of the queues, from which the snapshots of readers are written.
 
 What must belong together (quota, usage, the workloads of each queue) is copied at once, which takes
-milliseconds. What costs time for each workload is done in steps: `Pictures.take` is a generator,
-and between two of its steps others have their turn.
+milliseconds. What costs time for each workload is done in steps: `SnapshotTaker.take` is a
+generator, and between two of its steps others have their turn.
 """
 
 from collections.abc import Generator, Iterable, Mapping
@@ -58,9 +58,9 @@ STEP = 500
 MOST_SHAPES = 200
 """Requests of one queue of which the single pods are listed, from the first on."""
 LOOKS = 50
-"""Explanations that are worked out anew for one picture, at most."""
+"""Explanations that are worked out anew for one snapshot, at most."""
 MOST_REASONS = 1_000
-"""Reasons that a picture has for one queue, those of the first in line: the rest would be as many
+"""Reasons that a snapshot has for one queue, those of the first in line: the rest would be as many
 as workloads where each is parked by itself."""
 
 Steps = Generator[None, None, None]
@@ -97,8 +97,8 @@ class QueueOfNamespace(NamedTuple):
 
 
 @dataclass(slots=True)
-class QueuePicture:
-    """A ClusterQueue in a picture: all its rows, with all names.
+class FullQueue:
+    """A ClusterQueue in a full snapshot: all its rows, with all names.
 
     Attributes:
         use: What it has, without rows and tables.
@@ -147,14 +147,14 @@ class QueuePicture:
 
 
 @dataclass(slots=True)
-class Picture:
+class FullSnapshot:
     """All queues at one moment.
 
     Attributes:
         taken_at: The moment, in seconds since the epoch.
         generation: The state's revision.
         resource_version: Up to which version of Workloads all was known.
-        version: Identifies the picture.
+        version: Identifies the snapshot.
         rules: By which a new job would be judged; None if readers need not know.
         newcomers: When new workloads would start, by queue; empty if readers need not know.
         trees: The trees in which each namespace has a LocalQueue.
@@ -168,7 +168,7 @@ class Picture:
     rules: QueueRules | None = None
     newcomers: Mapping[str, tuple[NewcomerRow, ...]] = field(default_factory=dict)
     usage_order: UsageOrder | None = None
-    queues: list[QueuePicture] = field(default_factory=list)
+    queues: list[FullQueue] = field(default_factory=list)
     cohorts: list[tuple[str, CohortUse]] = field(default_factory=list)
     nodes: tuple[NodeUse, ...] = ()
     trees: dict[str, set[str]] = field(default_factory=dict)
@@ -181,7 +181,7 @@ class _Copied(NamedTuple):
     tickets: list[Ticket]
     head: Ticket | None
     holdings: list[Holding]
-    picture: QueuePicture
+    full: FullQueue
 
 
 class _Looked(NamedTuple):
@@ -191,8 +191,8 @@ class _Looked(NamedTuple):
     explanation: PendingExplanation | None
 
 
-class Pictures:
-    """Takes pictures of a state; explanations that are still true are kept from one to the next."""
+class SnapshotTaker:
+    """Takes full snapshots of a state; explanations are kept from one to the next while true."""
 
     def __init__(self, state: CoreState, jobs: Jobs, *, most: int | None = None) -> None:
         """Begin; the state is left as it is.
@@ -209,39 +209,39 @@ class Pictures:
         self._looked: dict[str, _Looked] = {}
 
     def take(
-        self, picture: Picture, local_queues: Iterable[QueueOfNamespace]
-    ) -> Generator[None, None, Picture]:
-        """Take a picture step by step.
+        self, full: FullSnapshot, local_queues: Iterable[QueueOfNamespace]
+    ) -> Generator[None, None, FullSnapshot]:
+        """Take a full snapshot step by step.
 
         Args:
-            picture: An empty one, with its moment and version.
+            full: An empty one, with its moment and version.
             local_queues: All LocalQueues.
 
         Yields:
             Nothing, after each step.
 
         Returns:
-            The picture.
+            The full snapshot.
         """
-        copied = self._copy(picture)
-        tops = {each.picture.use.name: each.picture.tree for each in copied}
+        copied = self._copy(full)
+        tops = {each.full.use.name: each.full.tree for each in copied}
         for namespace, cluster_queue in local_queues:
             if cluster_queue in tops:
-                picture.trees.setdefault(namespace, set()).add(tops[cluster_queue])
+                full.trees.setdefault(namespace, set()).add(tops[cluster_queue])
         yield
         leaders: list[tuple[QueueState, Ticket]] = []
         for each in copied:
             yield from self._fill_pending(each, leaders)
             yield from self._fill_holding(each)
         if self._most is not None:
-            return picture
+            return full
         yield from self._explain(leaders)
         for each in copied:
             yield from self._fill_reasons(each)
-        return picture
+        return full
 
-    def _copy(self, picture: Picture) -> list[_Copied]:
-        """Copy all that must belong together, and put the quotas into the picture."""
+    def _copy(self, full: FullSnapshot) -> list[_Copied]:
+        """Copy all that must belong together, and put the quotas into the full snapshot."""
         state = self._state
         state.settle()
         tree, copied, past = state.tree, [], self._past()
@@ -258,11 +258,11 @@ class Pictures:
                 message=status.message,
                 quotas=_quotas(tree, queue.node),
                 fair_share=self._share(queue.node),
-                newcomers=picture.newcomers.get(name, ()),
+                newcomers=full.newcomers.get(name, ()),
             )
-            page = QueuePicture(use, _top(queue.node))
+            page = FullQueue(use, _top(queue.node))
             page.past = past if queue.spec.by_usage else {}
-            picture.queues.append(page)
+            full.queues.append(page)
             tickets = list(queue.pending) if self._most is None else self._first(page, queue)
             holdings = list(queue.holdings.values())
             copied.append(_Copied(queue, tickets, queue.pending.head(), holdings, page))
@@ -274,11 +274,11 @@ class Pictures:
                 quotas=_quotas(tree, node),
                 fair_share=self._share(node),
             )
-            picture.cohorts.append((_top(node), cohort))
-        picture.nodes = tuple(_nodes(state.ledger.nodes))
+            full.cohorts.append((_top(node), cohort))
+        full.nodes = tuple(_nodes(state.ledger.nodes))
         rules = state.settings.admission_fair_sharing
         if rules is not None:
-            picture.usage_order = UsageOrder(rules.half_life_seconds, rules.weights)
+            full.usage_order = UsageOrder(rules.half_life_seconds, rules.weights)
         return copied
 
     def _share(self, node: QuotaNode) -> FairShare | None:
@@ -307,7 +307,7 @@ class Pictures:
             )
         return found
 
-    def _first(self, page: QueuePicture, queue: QueueState) -> list[Ticket]:
+    def _first(self, page: FullQueue, queue: QueueState) -> list[Ticket]:
         """Return the tickets of a queue that are listed, and count all."""
         found = order_of(queue.pending).places("", 0, self._most or 0)
         page.unlisted = len(queue.pending) - len(found)
@@ -315,8 +315,8 @@ class Pictures:
         return [each.ticket for each in found]
 
     def _fill_pending(self, copied: _Copied, leaders: list[tuple[QueueState, Ticket]]) -> Steps:
-        """Put the pending workloads of a queue into its picture, in order, without reasons."""
-        queue, page = copied.queue, copied.picture
+        """Put the pending workloads of a queue into the snapshot, in order, without reasons."""
+        queue, page = copied.queue, copied.full
         order: list[Ticket] = []
         if self._most is None:
             yield from sort_in_steps(queue.pending, copied.tickets, order, step=STEP)
@@ -339,7 +339,7 @@ class Pictures:
                 yield
 
     def _add(
-        self, page: QueuePicture, queue: QueueState, ticket: Ticket, requests: int, ahead: int
+        self, page: FullQueue, queue: QueueState, ticket: Ticket, requests: int, ahead: int
     ) -> None:
         """Add the row of the next pending workload."""
         workload, place = ticket.workload, len(page.pending)
@@ -362,7 +362,7 @@ class Pictures:
         )
 
     def _fill_holding(self, copied: _Copied) -> Steps:
-        page = copied.picture
+        page = copied.full
         for number, holding in enumerate(copied.holdings, start=1):
             workload = holding.workload
             usage = tuple(
@@ -407,7 +407,7 @@ class Pictures:
 
     def _fill_reasons(self, copied: _Copied) -> Steps:
         """Give each workload that is behind no other its reason."""
-        queue, page = copied.queue, copied.picture
+        queue, page = copied.queue, copied.full
         stamp = self._stamp(queue)
         known: dict[SnapshotReason, int] = {}
         for place, row in enumerate(page.pending):
@@ -456,7 +456,7 @@ class _Sum:
     requests: dict[str, int] = field(default_factory=dict)
 
 
-def _lines(pending: PendingQueue, page: QueuePicture) -> list[PendingLine]:
+def _lines(pending: PendingQueue, page: FullQueue) -> list[PendingLine]:
     """Count the pending workloads of a queue by priority and LocalQueue."""
     sums: dict[tuple[int, str], _Sum] = {}
     for example, count, trying in order_of(pending).groups():

@@ -10,10 +10,10 @@ from policyd.alloc.plan import Preempt
 from policyd.alloc.queue import FlavorSpec, PreemptionPolicy
 from policyd.alloc.settings import QueueingSettings
 from policyd.node_rules import NodeTaint
-from policyd.snapshot.outlook import MOST_HOLDING, NeverFits, Outlook, WouldStart, WouldWait
-from policyd.snapshot.picture import Picture, Pictures
+from policyd.snapshot.dry_run import MOST_HOLDING, AdmissionDryRun, NeverFits, WouldStart, WouldWait
 from policyd.snapshot.reading import read
 from policyd.snapshot.rules import ClusterQueueRule, QueueRules
+from policyd.snapshot.taking import FullSnapshot, SnapshotTaker
 from policyd.snapshot.writing import write
 from policyd.status.naming import Naming
 from tests.alloc.builders import cohort, group, pod_set, put, queue, quota, workload
@@ -33,8 +33,8 @@ POLICIES = (
 )
 
 
-def outlook(of, *cohorts, beyond=(), checks=(), rules=None, flavors=None):
-    """The outlook of a state, by way of a snapshot as it is sent."""
+def dry_run(of, *cohorts, beyond=(), checks=(), rules=None, flavors=None):
+    """The dry_run of a state, by way of a snapshot as it is sent."""
     specs = [each.spec for each in of.queues.values() if each.spec is not None]
     rules = rules or QueueRules(
         settings=of.settings,
@@ -44,10 +44,10 @@ def outlook(of, *cohorts, beyond=(), checks=(), rules=None, flavors=None):
             ClusterQueueRule(spec=each, beyond=each.name in beyond, checks=checks) for each in specs
         ),
     )
-    pictures = Pictures(of, Jobs(), most=10)
-    picture = finished(pictures.take(Picture(NOW, of.revision, rules=rules), ()))
-    snapshot = read(finished(write(picture, Naming())), "test")
-    return Outlook(snapshot, snapshot.rules)
+    taker = SnapshotTaker(of, Jobs(), most=10)
+    full = finished(taker.take(FullSnapshot(NOW, of.revision, rules=rules), ()))
+    snapshot = read(finished(write(full, Naming())), "test")
+    return AdmissionDryRun(snapshot, snapshot.rules)
 
 
 def newcomer(queue_name="q", *pod_sets, **fields):
@@ -77,16 +77,16 @@ def test_the_core_decides_as_predicted(scenario):
     at_rest(of)
     if of.queues.get(new.cluster_queue) is None or not of.queues[new.cluster_queue].active:
         return
-    prospect = outlook(of, *(each for each in things if hasattr(each, "parent"))).prospect(new)
+    result = dry_run(of, *(each for each in things if hasattr(each, "parent"))).result(new)
 
     put(of, new)
     at_rest(of)
 
     holding = of.holding("new")
-    if isinstance(prospect, WouldStart):
-        charged = Counter({(t.flavor, t.resource): t.amount for t in prospect.quota})
+    if isinstance(result, WouldStart):
+        charged = Counter({(t.flavor, t.resource): t.amount for t in result.quota})
         assert charged == Counter(holding.admission.usage())
-    elif prospect is not None:
+    elif result is not None:
         assert holding is None
 
 
@@ -104,7 +104,7 @@ def test_the_core_preempts_as_predicted(scenario):
         run(of)  # its preemptions are carried out, as far as here, by nobody
     if of.queues.get(new.cluster_queue) is None or not of.queues[new.cluster_queue].active:
         return
-    prospect = outlook(of, *(each for each in things if hasattr(each, "parent"))).prospect(new)
+    result = dry_run(of, *(each for each in things if hasattr(each, "parent"))).result(new)
 
     put(of, new)
     preempted = [
@@ -115,7 +115,7 @@ def test_the_core_preempts_as_predicted(scenario):
     ]
 
     holding = of.holding("new")
-    match prospect:
+    match result:
         case WouldStart(victims=0):
             assert holding is not None
         case WouldStart(victims=victims):
@@ -125,7 +125,7 @@ def test_the_core_preempts_as_predicted(scenario):
 
 
 def test_a_workload_that_fits_starts_with_what_it_takes():
-    found = outlook(settled(queue("q", gpu=8), running("w", "q", gpu=2))).prospect(newcomer(gpu=4))
+    found = dry_run(settled(queue("q", gpu=8), running("w", "q", gpu=2))).result(newcomer(gpu=4))
 
     assert [tuple(each) for each in found.quota] == [("default", "gpu", 4, 0)]
     assert (found.lender, found.victims, found.placed, found.checks) == ("", 0, False, ())
@@ -134,7 +134,7 @@ def test_a_workload_that_fits_starts_with_what_it_takes():
 def test_what_it_borrows_is_reported_and_of_whom():
     c = cohort("c")
     of = settled(c, queue("q", "c", gpu=8), queue("other", "c", gpu=8), running("w", "q", gpu=4))
-    found = outlook(of, c).prospect(newcomer(gpu=8))
+    found = dry_run(of, c).result(newcomer(gpu=8))
 
     assert [tuple(each) for each in found.quota] == [("default", "gpu", 8, 4)]
     assert found.lender == "c"
@@ -147,7 +147,7 @@ def test_its_shortfall_and_the_number_of_workloads_ahead_are_reported():
         workload("first", "q", gpu=8, at=1),
         workload("modest", "q", gpu=8, at=2, priority=-1),
     )
-    found = outlook(of).prospect(newcomer(gpu=4))
+    found = dry_run(of).result(newcomer(gpu=4))
 
     assert (found.ahead, [shortfall.missing for shortfall in found.shortfalls]) == (1, [2])
 
@@ -157,12 +157,12 @@ def test_nobody_passes_the_head_of_a_strict_queue():
         queue("q", gpu=8, strict=True), running("w", "q", gpu=6), workload("f", "q", gpu=8, at=1)
     )
 
-    assert outlook(of).prospect(newcomer(gpu=1)) == WouldWait(1)
-    assert isinstance(outlook(of).prospect(newcomer(gpu=1, priority=9)), WouldStart)
+    assert dry_run(of).result(newcomer(gpu=1)) == WouldWait(1)
+    assert isinstance(dry_run(of).result(newcomer(gpu=1, priority=9)), WouldStart)
 
 
 def test_what_a_queue_can_never_hold_never_starts():
-    found = outlook(settled(queue("q", gpu=8))).prospect(newcomer(gpu=9))
+    found = dry_run(settled(queue("q", gpu=8))).result(newcomer(gpu=9))
 
     assert isinstance(found, NeverFits)
     assert [(shortfall.requested, shortfall.capacity) for shortfall in found.shortfalls] == [(9, 8)]
@@ -174,7 +174,7 @@ def test_a_flavor_that_refuses_it_is_reported():
     )
     of = settled(queue("q", gpu=8))
     of.put_flavor(tainted)
-    found = outlook(of).prospect(newcomer(gpu=1))
+    found = dry_run(of).result(newcomer(gpu=1))
 
     assert isinstance(found, NeverFits)
     assert "untolerated taint" in found.message
@@ -183,10 +183,10 @@ def test_a_flavor_that_refuses_it_is_reported():
 def test_of_flavors_with_a_topology_the_verdict_depends_on_the_room_on_nodes():
     placing = FlavorSpec(name="default", topology="t", levels=("rack",))
     of = settled(queue("q", gpu=8), running("w", "q", gpu=2))
-    foresees = outlook(of, flavors=(placing,))
+    foresees = dry_run(of, flavors=(placing,))
 
-    assert foresees.prospect(newcomer(gpu=4)).placed
-    assert isinstance(foresees.prospect(newcomer(gpu=7)), WouldWait)
+    assert foresees.result(newcomer(gpu=4)).placed
+    assert isinstance(foresees.result(newcomer(gpu=7)), WouldWait)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_nothing_is_reported_for_a_start_that_is_not_certain(given, things, rule
     for each in things:
         put(of, each)
 
-    assert outlook(of, **given).prospect(newcomer(gpu=4)) is None
+    assert dry_run(of, **given).result(newcomer(gpu=4)) is None
 
 
 def test_nothing_is_reported_where_too_many_could_be_preempted():
@@ -218,9 +218,9 @@ def test_nothing_is_reported_where_too_many_could_be_preempted():
         for count in (MOST_HOLDING, MOST_HOLDING + 1)
     )
 
-    assert outlook(few).prospect(newcomer(gpu=2, priority=1)).victims == 1
-    assert outlook(many).prospect(newcomer(gpu=2, priority=1)) is None
-    assert isinstance(outlook(many).prospect(newcomer(gpu=MOST_HOLDING + 2)), NeverFits)
+    assert dry_run(few).result(newcomer(gpu=2, priority=1)).victims == 1
+    assert dry_run(many).result(newcomer(gpu=2, priority=1)) is None
+    assert isinstance(dry_run(many).result(newcomer(gpu=MOST_HOLDING + 2)), NeverFits)
 
 
 def test_flavors_of_which_only_some_place_pods_are_not_judged():
@@ -228,6 +228,6 @@ def test_flavors_of_which_only_some_place_pods_are_not_judged():
     of = settled(queue("q", groups=[group(default={"gpu": quota(8)}, b={"gpu": quota(8)})]))
     of.put_flavor(plain)
 
-    foresees = outlook(of, flavors=(placing, plain))
+    foresees = dry_run(of, flavors=(placing, plain))
 
-    assert foresees.prospect(newcomer("q", pod_set(gpu=1))) is None
+    assert foresees.result(newcomer("q", pod_set(gpu=1))) is None

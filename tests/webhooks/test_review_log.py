@@ -3,7 +3,7 @@
 import pytest
 
 from policyd.testing import FakeClock
-from webhooks.observe.lines import ALL, EACH, SECONDS, Lines
+from webhooks.observe.review_log import ALL, EACH, SECONDS, ReviewLog
 
 pytestmark = pytest.mark.anyio
 
@@ -21,13 +21,13 @@ class Log(list):
 def test_a_line_is_written_as_it_is(clock):
     log = Log()
 
-    Lines(clock).write(log.line, "denied", "p", name="a")
+    ReviewLog(clock).write(log.line, "denied", "p", name="a")
 
     assert log == [("denied", {"name": "a"})]
 
 
 async def test_of_many_about_one_thing_a_few_are_written_and_the_others_counted(clock):
-    log, lines = Log(), Lines(clock)
+    log, lines = Log(), ReviewLog(clock)
 
     for number in range(1000):
         lines.write(log.line, "denied", "p", number=number)
@@ -40,7 +40,7 @@ async def test_of_many_about_one_thing_a_few_are_written_and_the_others_counted(
 
 
 async def test_there_is_a_bound_for_all_of_them(clock):
-    log, lines = Log(), Lines(clock)
+    log, lines = Log(), ReviewLog(clock)
 
     for number in range(1000):
         lines.write(log.line, "denied", f"p-{number}")

@@ -44,7 +44,7 @@ class _Namespace(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-class Present(NamedTuple):
+class CurrentWorkloads(NamedTuple):
     """Workloads at one moment.
 
     Attributes:
@@ -76,7 +76,7 @@ def present(
     *,
     now: float,
     lost: Iterable[str] = (),
-) -> Present:
+) -> CurrentWorkloads:
     """Return the workloads among the objects, and those of jobs that have none.
 
     Args:
@@ -97,7 +97,7 @@ def present(
             jobs[workload.metadata.key] = "" if owner is None else f"{owner.kind}/{owner.name}"
         elif why:
             left_out.note("Workload", workload.metadata.key, why)
-    return Present(now, tuple(arrivals), jobs, reader.unclear)
+    return CurrentWorkloads(now, tuple(arrivals), jobs, reader.unclear)
 
 
 class _Reader:
