@@ -17,7 +17,7 @@ from policyd.cli.formats.files import cannot_read, content, load, once, read_obj
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all
 from policyd.cli.options import TEXT_OR_JSON
-from policyd.cli.request_options import NAMESPACE_LABELS, Labels, NamespaceOptions
+from policyd.cli.policies.request_options import NAMESPACE_LABELS, Labels, NamespaceOptions
 from policyd.clock import SystemClock
 from policyd.engine.documents.findings import Finding
 from policyd.engine.evaluate.policy_set import PolicySet

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from policyd.cli import main
 from policyd.engine.documents import reading
-from tests.cli.test_rollout import POLICY, pod
+from tests.cli.policies.test_rollout import POLICY, pod
 
 
 @pytest.fixture

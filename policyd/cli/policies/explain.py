@@ -14,7 +14,7 @@ from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all, unusable
 from policyd.cli.formats.steps import brief, line_of, outcome_as_json, step_as_json
 from policyd.cli.options import OBJECTS, POLICIES, TEXT_OR_JSON
-from policyd.cli.request_options import (
+from policyd.cli.policies.request_options import (
     Labels,
     RequestOptions,
     request_of,

@@ -9,11 +9,18 @@ import click
 from policyd.cel import CelCompileError, CelError, Environment
 from policyd.cel.describe import FunctionEntry, describe, function_names
 from policyd.cel.explain import Explanation, explain
-from policyd.cli.cel_inputs import ENV, Inputs, activation_of, text_of, with_inputs, with_variables
 from policyd.cli.formats.report import show
 from policyd.cli.formats.steps import line_of, outcome_as_json, step_as_json, written
 from policyd.cli.formats.tables import show_table
 from policyd.cli.options import TEXT_OR_JSON
+from policyd.cli.policies.cel_inputs import (
+    ENV,
+    Inputs,
+    activation_of,
+    text_of,
+    with_inputs,
+    with_variables,
+)
 from policyd.engine.documents.findings import Finding
 from policyd.engine.model.functions import METHODS
 from policyd.errors import did_you_mean

@@ -188,7 +188,7 @@ def _objects(options: _Options) -> list[dict[str, Json]]:
     if options["file"]:
         return scenario_objects(options["file"])
     # Imported only where a cluster is read: it takes as long as a small command.
-    from policyd.cli.cluster_scenario import cluster_scenario  # noqa: PLC0415
+    from policyd.cli.planning.cluster_scenario import cluster_scenario  # noqa: PLC0415
 
     return cluster_scenario(options, nodes=options["draw"])
 

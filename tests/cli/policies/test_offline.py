@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from policyd.cli import COMMANDS, main
 from policyd.cli.formats.files import content
 
-LIBRARY = Path(__file__).parents[2] / "policies"
+LIBRARY = Path(__file__).parents[3] / "policies"
 
 GOOD = """\
 apiVersion: policyd.io/v1alpha1

@@ -124,7 +124,7 @@ def _surroundings(paths: Sequence[Path], asked: _Asked) -> CaseSurroundings:
         return NO_SURROUNDINGS
     # Imported only where a cluster is read: it takes as long as a small command.
     from policyd.cli.clusters import read_cluster  # noqa: PLC0415
-    from policyd.cli.surroundings import read_case_surroundings  # noqa: PLC0415
+    from policyd.cli.policies.surroundings import read_case_surroundings  # noqa: PLC0415
 
     # Of cases in a file, the policies are beside it; of those on standard input, in this folder.
     folders = dict.fromkeys(str(path if path.is_dir() else path.parent) for path in paths)

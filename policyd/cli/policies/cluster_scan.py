@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from policyd.cli.clusters import missing, read_cluster
 from policyd.cli.options import ClusterOptions
-from policyd.cli.request_options import ObjectSurroundings
-from policyd.cli.surroundings import read_scan_surroundings
+from policyd.cli.policies.request_options import ObjectSurroundings
+from policyd.cli.policies.surroundings import read_scan_surroundings
 from policyd.controller.policies.scanning import PAGE, found_of
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding

@@ -22,7 +22,7 @@ from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all, unusable
 from policyd.cli.formats.reports import FORMATS, Format, ReportEntry, entries_of, report
 from policyd.cli.options import OBJECTS, POLICIES
-from policyd.cli.request_options import (
+from policyd.cli.policies.request_options import (
     Labels,
     ObjectSurroundings,
     RequestOptions,

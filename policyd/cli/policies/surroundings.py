@@ -7,8 +7,8 @@ from policyd.api.kueue import LocalQueue
 from policyd.api.meta import Json
 from policyd.api.policy import ParamKind
 from policyd.cli.clusters import CLUSTER, missing, resource_of
+from policyd.cli.policies.request_options import ObjectKey, ObjectSurroundings, key_of
 from policyd.cli.questions.question import ask
-from policyd.cli.request_options import ObjectKey, ObjectSurroundings, key_of
 from policyd.engine.documents.findings import Finding
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.queue_facts import QueueFacts, UnknownFacts

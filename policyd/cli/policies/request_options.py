@@ -122,7 +122,7 @@ def _of_cluster(
 ) -> ObjectSurroundings:
     # Imported only where a cluster is read: it takes as long as a small command.
     from policyd.cli.clusters import read_cluster  # noqa: PLC0415
-    from policyd.cli.surroundings import read_surroundings  # noqa: PLC0415
+    from policyd.cli.policies.surroundings import read_surroundings  # noqa: PLC0415
 
     source = click.get_current_context().get_parameter_source("namespace")
 

@@ -20,7 +20,7 @@ from policyd.cli.options import (
     from_cluster,
     one_source,
 )
-from policyd.cli.request_options import (
+from policyd.cli.policies.request_options import (
     NAMESPACE_LABELS,
     Labels,
     NamespaceOptions,
@@ -122,7 +122,7 @@ def _looked_up(policies: Iterable[CompiledPolicy]) -> set[str]:
 
 def _of_cluster(loaded: Loaded, given: _Given) -> tuple[PolicyScan, list[Finding]]:
     # Imported only where a cluster is read: it takes as long as a small command.
-    from policyd.cli.cluster_scan import scan_cluster  # noqa: PLC0415
+    from policyd.cli.policies.cluster_scan import scan_cluster  # noqa: PLC0415
 
     def policies_with(surroundings: ObjectSurroundings) -> PolicySet:
         labels = Labels(surroundings.objects, given, of_cluster=True)
