@@ -15,8 +15,7 @@ from policyd.engine.objects.match import labels_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube.client import Client
 from policyd.kube.pace import Pace
-from policyd.snapshot.latest import LatestSnapshot
-from policyd.snapshot.latest_facts import LatestFacts
+from policyd.snapshot.latest import LatestFacts, LatestSnapshot
 from policyd.tracing import Tracer
 from webhooks.certificate.tls import LiveContext
 from webhooks.defaults import DefaultQueues

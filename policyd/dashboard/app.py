@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from policyd.dashboard.access import Identity, Rights, Session, Sessions
+from policyd.dashboard.access import Identity, Rights, Scopes, Session, Sessions
 from policyd.dashboard.feeds import Feeds
 from policyd.dashboard.guard import (
     Address,
@@ -28,7 +28,6 @@ from policyd.dashboard.guard import (
 )
 from policyd.dashboard.live import Hub, TooManyViewersError
 from policyd.dashboard.rendering import STATIC, PageFrame, Renderer, address, static_file
-from policyd.dashboard.scopes import Scopes
 from policyd.dashboard.signing_in import (
     OneTimeLinks,
     ProxySessions,

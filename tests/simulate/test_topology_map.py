@@ -6,7 +6,7 @@ import pytest
 from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode, TopologyPlacement
-from policyd.cli.formats.maps import TopologyMaps
+from policyd.cli.planning.simulate import TopologyMaps
 from policyd.simulate.topology_map import TopologyMap, scarce_resource
 from policyd.status.naming import Names
 

@@ -18,7 +18,7 @@ from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.requests import namespace_lookup
 from policyd.engine.remember.remembering import Remembering
 from policyd.snapshot.facts import MOST_WAITING, facts_of
-from policyd.snapshot.latest_facts import LatestFacts
+from policyd.snapshot.latest import LatestFacts
 from policyd.snapshot.reading import SnapshotError, read
 from policyd.snapshot.rules import LocalQueueRule, QueueRules
 from policyd.snapshot.taking import FullSnapshot, SnapshotTaker

@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, Literal, Unpack
+from typing import Final, Literal, TypeVar, Unpack
 
 import click
 import msgspec
@@ -15,18 +15,24 @@ from policyd.api.kueue.queues import StopPolicy
 from policyd.api.meta import Condition, timestamp, with_condition
 from policyd.cli.clusters import connection_for
 from policyd.cli.formats.report import count
-from policyd.cli.operating.lookup import QUEUES, named, queue_or_job_kind
 from policyd.cli.options import CONTEXT, KUBECONFIG, TEXT_OR_JSON, ContextOptions, together
 from policyd.clock import SystemClock
-from policyd.errors import PolicydError
+from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.pods import group_name
-from policyd.kube.client import Client, PartialObject
-from policyd.kube.errors import ConflictError, ForbiddenError
+from policyd.kube.client import Client, PartialObject, Reader
+from policyd.kube.errors import ConflictError, ForbiddenError, NotFoundError
 from policyd.kube.http_client import HttpClient
-from policyd.kube.resources import WORKLOADS
+from policyd.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Resource
 from policyd.process import run
-from policyd.questions.unqueued_jobs import POD_GROUP, JobQuery, newest_workload, owners
+from policyd.questions.unqueued_jobs import (
+    POD_GROUP,
+    JobNotFoundError,
+    JobQuery,
+    kind_of,
+    newest_workload,
+    owners,
+)
 
 REASON: Final = "UserRequest"
 """The reason of the condition that has a user's words."""
@@ -366,3 +372,69 @@ def sentence(changed: Changed) -> str:
         return f"{subject}: {changed.field} is {after} already"
     note = " (dry run)" if changed.dry_run else ""
     return f"{subject}: {changed.field} {before} -> {after}{note}: {changed.effect}"
+
+
+T = TypeVar("T")
+
+QUEUES: Mapping[str, Resource] = {"ClusterQueue": CLUSTER_QUEUES, "LocalQueue": LOCAL_QUEUES}
+_SHORT: Mapping[str, str] = {"cq": "clusterqueue", "lq": "localqueue"}
+_SHOWN: Final = 10
+"""Names that a hint lists."""
+
+
+class UnknownNameError(PolicydError):
+    """There is nothing of a name that a user has given."""
+
+
+def queue_or_job_kind(word: str) -> str:
+    """Return the kind that a word means: of a queue, or of a job that can be in one.
+
+    Raises:
+        JobNotFoundError: If it is no such kind.
+    """
+    asked, _, group = word.lower().partition(".")
+    asked = _SHORT.get(asked, asked)
+    for kind, resource in QUEUES.items():
+        if asked in {kind.lower(), resource.plural} and group in {"", resource.group}:
+            return kind
+    try:
+        return kind_of(word)
+    except JobNotFoundError as error:
+        near = did_you_mean(asked, map(str.lower, QUEUES))
+        raise JobNotFoundError(
+            f"`{word}` is not a kind of queue or job", hint=near or error.hint
+        ) from error
+
+
+async def named(
+    reader: Reader, resource: Resource, name: str, *, into: type[T], namespace: str = ""
+) -> T:
+    """Return an object.
+
+    Raises:
+        UnknownNameError: If there is none; the hint has what there is.
+        ApiError: If the API server refuses, or does not answer.
+    """
+    try:
+        return await reader.get(resource, name, into=into, namespace=namespace)
+    except NotFoundError as error:
+        where = f" in namespace {namespace}" if resource.namespaced else ""
+        raise UnknownNameError(
+            f"there is no {resource.kind} `{name}`{where}",
+            hint=await _what_there_is(reader, resource, name, namespace),
+        ) from error
+
+
+async def _what_there_is(
+    reader: Reader, resource: Resource, name: str, namespace: str
+) -> str | None:
+    try:
+        page = await reader.page(resource, into=PartialObject, namespace=namespace)
+    except (ForbiddenError, NotFoundError):
+        return None
+    names = sorted(each.metadata.name for each in page.items)
+    if not names:
+        return "there are none: `-n` names another namespace" if resource.namespaced else None
+    more = len(names) > _SHOWN or page.continue_
+    listed = ", ".join(names[:_SHOWN])
+    return did_you_mean(name, names) or f"there are {listed}{' and others' if more else ''}"

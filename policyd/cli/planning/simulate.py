@@ -1,6 +1,7 @@
 """`policyd simulate`: show the decisions of the queue in virtual time."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -12,10 +13,10 @@ from rich.cells import cell_len
 
 from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
 from policyd.alloc.state import CoreState
+from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode
 from policyd.alloc.workload import QueuedWorkload
 from policyd.api.meta import Json
 from policyd.cli.formats.json_values import as_json, as_number
-from policyd.cli.formats.maps import TopologyMaps
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count
 from policyd.cli.formats.scenario_jobs import SkippedJobs
@@ -32,6 +33,7 @@ from policyd.cli.formats.times import read_duration
 from policyd.cli.options import ClusterOptions, from_cluster, one_source
 from policyd.cli.planning.optimum import Optimum
 from policyd.cli.planning.trace_command import PLANNING, Planning, plan
+from policyd.optimize.fragmentation import fragmentation, fragments_of
 from policyd.optimize.moves import Moves
 from policyd.simulate.defragmentation import (
     Defragmentation,
@@ -42,6 +44,7 @@ from policyd.simulate.defragmentation import (
     plan_moves,
 )
 from policyd.simulate.scenario import SimulatedCycle, Simulation, Waits
+from policyd.simulate.topology_map import TopologyMap, scarce_resource
 from policyd.standard_input import FILE
 from policyd.status.excluded_nodes import not_counted
 from policyd.status.messages import message_of
@@ -191,6 +194,55 @@ def _objects(options: _Options) -> list[dict[str, Json]]:
     from policyd.cli.planning.cluster_scenario import cluster_scenario  # noqa: PLC0415
 
     return cluster_scenario(options, nodes=options["draw"])
+
+
+class TopologyMaps:
+    """The maps of all topologies of a state; those of flavors with the same levels are one."""
+
+    def __init__(self, state: CoreState, nodes: list[TopologyNode], names: Names) -> None:
+        self._state = state
+        self._nodes = nodes
+        self._resource = resource = scarce_resource(nodes)
+        self._maps = {
+            flavor.levels: TopologyMap(flavor.levels, nodes, resource=resource, name=names.of)
+            for flavor in state.flavors.values()
+            if flavor.levels
+        }
+        self._drawn: dict[str, tuple[Placement, ...]] | None = None
+
+    def changed(self) -> Iterator[str]:
+        """Yield the lines of all maps, if placements changed since they were drawn last."""
+        held = dict(self._state.ledger.nodes.held)
+        if held == self._drawn:
+            return
+        self._drawn = held
+        others = self._state.ledger.nodes.taken
+        for levels, each in self._maps.items():
+            mine = {key: _of(levels, placements) for key, placements in held.items()}
+            yield from each.draw({key: found for key, found in mine.items() if found}, others)
+            yield from self._pieces(levels)
+
+    def _pieces(self, levels: tuple[str, ...]) -> Iterator[str]:
+        """Yield where free devices are in pieces, if any are."""
+        free = fragments = 0
+        where: Counter[str] = Counter()
+        for tree in self._state.ledger.nodes.trees.values():
+            if tree.levels != levels or "/" not in self._resource:
+                continue
+            found = fragmentation(tree, self._resource)
+            free, fragments = free + found.free, fragments + found.fragments
+            inside = fragments_of(tree, self._resource)
+            racks = tree.at[max(0, len(levels) - 2)]
+            where.update({"/".join(tree.values[d]): inside[d] for d in racks if inside[d]})
+        if fragments:
+            named = ", ".join(f"{name} {count}" for name, count in sorted(where.items()))
+            yield f"in pieces: {fragments} of {free} free {self._resource}: {named}"
+
+
+def _of(levels: tuple[str, ...], placements: tuple[Placement, ...]) -> tuple[Placement, ...]:
+    """Return those of the placements that a map of these levels shows."""
+    shown = (HOSTNAME,) if levels[-1] == HOSTNAME else levels
+    return tuple(each for each in placements if each.assignment.levels == shown)
 
 
 @dataclass(frozen=True, slots=True)

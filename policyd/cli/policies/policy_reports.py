@@ -2,13 +2,15 @@
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, Unpack
 
 import click
 import yaml
 
 from policyd.api.admission import GroupVersionResource
+from policyd.cli.clusters import missing, read_cluster
 from policyd.cli.formats.files import ManyObjects, load, once, read_many_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all, unusable
@@ -26,7 +28,9 @@ from policyd.cli.policies.request_options import (
     NamespaceOptions,
     ObjectSurroundings,
 )
+from policyd.cli.policies.surroundings import read_scan_surroundings
 from policyd.clock import SystemClock
+from policyd.controller.policies.scanning import PAGE, found_of
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
 from policyd.engine.evaluate.policy_set import PolicySet
@@ -40,7 +44,12 @@ from policyd.engine.offline.requests import (
     offline_set,
     request_for,
 )
-from policyd.engine.offline.scan import Listed, PolicyScan, ScannedObject
+from policyd.engine.offline.scan import Listed, PolicyScan, ScannedObject, resources_to_list
+from policyd.jobs.kinds.registry import KINDS
+from policyd.kube.client import Reader
+from policyd.kube.discovery import served_resources
+from policyd.kube.errors import ForbiddenError
+from policyd.kube.pages import pages
 
 _APIS: Mapping[str, ReportApi] = {api.api_version: api for api in reversed(APIS)}
 
@@ -122,7 +131,7 @@ def _looked_up(policies: Iterable[CompiledPolicy]) -> set[str]:
 
 def _of_cluster(loaded: Loaded, given: _Given) -> tuple[PolicyScan, list[Finding]]:
     # Imported only where a cluster is read: it takes as long as a small command.
-    from policyd.cli.policies.cluster_scan import scan_cluster  # noqa: PLC0415
+    from policyd.cli.policies.policy_reports import scan_cluster  # noqa: PLC0415
 
     def policies_with(surroundings: ObjectSurroundings) -> PolicySet:
         labels = Labels(surroundings.objects, given, of_cluster=True)
@@ -213,3 +222,54 @@ def _row(namespace: str, key: ResultKey, row: ResultCount) -> tuple[str, ...]:
         str(row.count),
         first,
     )
+
+
+_KNOWN = tuple(Listed(kind.group, kind.version, kind.plural) for kind in KINDS)
+
+
+@dataclass(slots=True)
+class ClusterScan:
+    """A scan of the objects of a cluster, and what could not be read."""
+
+    scan: PolicyScan
+    findings: list[Finding] = field(default_factory=list)
+
+
+def scan_cluster(
+    given: ClusterOptions, loaded: Loaded, policies_with: Callable[[ObjectSurroundings], PolicySet]
+) -> ClusterScan:
+    """Evaluate policies on all objects of a cluster that they concern.
+
+    Args:
+        given: Which cluster.
+        loaded: The policies.
+        policies_with: Makes a set of them with the surroundings.
+
+    Returns:
+        The results. If the cluster does not answer, the command ends with 2.
+    """
+
+    async def read(reader: Reader, _namespace: str) -> ClusterScan:
+        surroundings = await read_scan_surroundings(reader, loaded.policies)
+        found = ClusterScan(PolicyScan(policies_with(surroundings)), surroundings.findings)
+        for each in resources_to_list(found.scan.policies, _KNOWN):
+            await _scan_resource(reader, each, found)
+        return found
+
+    return read_cluster(given, read)
+
+
+async def _scan_resource(reader: Reader, listed: Listed, found: ClusterScan) -> None:
+    """Evaluate all objects of a resource, if the cluster serves it."""
+    api_version = f"{listed.group}/{listed.version}" if listed.group else listed.version
+    served = await served_resources(reader, api_version)
+    resource = next((each for each in served if each.plural == listed.plural), None)
+    if resource is None:
+        return
+    try:
+        async for page in pages(reader, resource, into=dict, limit=PAGE):
+            for item in page.items:
+                found.scan.evaluate(found_of(listed, resource, item))
+    except ForbiddenError as error:
+        name = f"{listed.plural}.{listed.group}" if listed.group else listed.plural
+        found.findings.append(missing(f"the report lacks {name}", error))

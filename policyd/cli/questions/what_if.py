@@ -13,7 +13,7 @@ import msgspec
 from policyd.api.meta import Json, rfc3339
 from policyd.cli.clusters import connection_for
 from policyd.cli.configuring import CONFIG
-from policyd.cli.formats.changes import ChangedObjects, Objects, changed
+from policyd.cli.formats.changes import ChangedObjects, Objects, as_new, changed
 from policyd.cli.formats.current_workloads import UNDECLARED, CurrentWorkloads, last_known, present
 from policyd.cli.formats.files import once
 from policyd.cli.formats.progress import progress
@@ -21,13 +21,15 @@ from policyd.cli.formats.scenario_jobs import SkippedJobs
 from policyd.cli.formats.scenarios import scenario_objects, scenario_state, seconds_of
 from policyd.cli.formats.tables import show_table
 from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
-from policyd.cli.questions.listing import submitted_objects
 from policyd.cli.questions.pages import OUTPUT, Output, show_values
 from policyd.clock import SystemClock
+from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
+from policyd.kube.client import Client
 from policyd.kube.http_client import HttpClient
 from policyd.process import run
 from policyd.questions.queue_objects import queue_objects
+from policyd.questions.unqueued_jobs import JOBS
 from policyd.questions.what_if_answers import (
     DifferenceAnswer,
     SimulatedTimes,
@@ -334,3 +336,32 @@ def _cells(each: DifferenceAnswer, *, wide: bool) -> Iterator[str]:
         known = [x.known_seconds for x in (each.before, each.after) if x is not None]
         least = min((seconds for seconds in known if seconds is not None), default=None)
         yield from (each.workload, "always" if least is None else duration(least))
+
+
+async def submitted_objects(
+    client: Client, objects: Iterable[dict[str, Json]], namespace: str
+) -> list[dict[str, Json]]:
+    """Return jobs as a cluster would store them: with the queue that its policies give them.
+
+    Args:
+        client: Asked for a dry run of their creation.
+        objects: Manifests; those that are no jobs are returned as they are.
+        namespace: Where those go that name none.
+
+    Raises:
+        ApiError: If the API server refuses one, or a policy does.
+    """
+    found = []
+    for each in objects:
+        resource = JOBS.get(str(each["kind"]))
+        if resource is None or each.get("apiVersion") != resource.api_version:
+            found.append(each)
+            continue
+        new = as_new(each)
+        within = value_at(new, ("metadata", "namespace"))
+        stored = await client.create(
+            resource, new, into=dict, namespace=str(within or namespace), dry_run=True
+        )
+        about = {"apiVersion": resource.api_version, "kind": resource.kind}
+        found.append({**stored, **about})
+    return found

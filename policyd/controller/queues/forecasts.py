@@ -24,8 +24,8 @@ from policyd.controller.writes import Writes
 from policyd.forecast.arrivals import ArrivalHistory
 from policyd.forecast.coarse import CoarseQueues
 from policyd.forecast.correction import Correction
+from policyd.forecast.exact import cohorts_of, emptied
 from policyd.forecast.memory import MemoryDamagedError, pack, remembered, restore, unpack
-from policyd.forecast.present import cohorts_of, emptied
 from policyd.forecast.probes import Request, plain_queues, probes_of, request_of
 from policyd.forecast.run_times import RunTimeHistory
 from policyd.forecast.starts import (

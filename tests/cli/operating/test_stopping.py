@@ -2,12 +2,13 @@
 
 import pytest
 
-from policyd.cli.operating.lookup import UnknownNameError, queue_or_job_kind
 from policyd.cli.operating.stopping import (
     NotStoppableError,
     StopRequest,
+    UnknownNameError,
     change,
     change_all,
+    queue_or_job_kind,
     sentence,
 )
 from policyd.kube import resources as r

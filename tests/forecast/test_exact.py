@@ -1,7 +1,7 @@
 """A state without its workloads decides as the one that it was made from would."""
 
 from policyd.alloc.topology.values import HOSTNAME, PODS, TopologyNode
-from policyd.forecast.present import cohorts_of, emptied
+from policyd.forecast.exact import cohorts_of, emptied
 from tests.alloc.builders import cohort, queue, state, workload
 from tests.snapshot.taking import finished
 
