@@ -79,7 +79,12 @@ IDENTIFIERS = {
     },
     "policyd/kube": ALLOCATOR,
     "policyd/workload": ALLOCATOR,
-    "policyd/engine": {"lift": "exempt", "lifts": "exempts"},
+    "policyd/engine": {
+        "doubt": "warning",
+        "doubts": "warnings",
+        "lift": "exempt",
+        "lifts": "exempts",
+    },
     "policyd/snapshot": {
         "outlook": "dry run",
         "picture": "full snapshot",

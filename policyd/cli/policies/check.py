@@ -18,7 +18,7 @@ from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.lint.conflicts import conflicts
-from policyd.engine.lint.doubts import lint, lint_document
+from policyd.engine.lint.policy_warnings import lint, lint_document
 from policyd.standard_input import PATH
 
 VERSIONS_BY_NAME = {f"{major}.{minor}": (major, minor) for major, minor in VERSIONS}
@@ -63,8 +63,8 @@ def command(
     """
     documents, unreadable = read_objects(paths)
     loaded = load_documents(documents, unreadable, dialect_of(VERSIONS_BY_NAME[kubernetes]))
-    doubts = [*_doubts(documents, loaded), *_elsewhere(documents, loaded, kubernetes)]
-    loaded = replace(loaded, findings=(*loaded.findings, *doubts))
+    warnings = [*_warnings(documents, loaded), *_elsewhere(documents, loaded, kubernetes)]
+    loaded = replace(loaded, findings=(*loaded.findings, *warnings))
     if not loaded.policies and not loaded.findings:
         raise click.UsageError(f"no policy in {', '.join(paths)}")
     if output == "json":
@@ -80,7 +80,7 @@ def command(
     sys.exit(exit_code(loaded.findings))
 
 
-def _doubts(documents: Sequence[Document], loaded: Loaded) -> Iterator[Finding]:
+def _warnings(documents: Sequence[Document], loaded: Loaded) -> Iterator[Finding]:
     """Yield warnings about valid policies."""
     for document in documents:
         yield from lint_document(document)

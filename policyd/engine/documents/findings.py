@@ -29,7 +29,7 @@ RULES: Final[Mapping[str, str]] = {
 
 
 class LintWarning(NamedTuple):
-    """A doubt about a policy: a message, a hint, and one of RULES."""
+    """A warning about a policy: a message, a hint, and one of RULES."""
 
     message: str
     hint: str | None = None

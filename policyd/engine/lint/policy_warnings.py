@@ -1,4 +1,4 @@
-"""Find doubtful parts of a policy: it never matches, fails unexpectedly, or costs too much.
+"""Warn of a policy that never matches, fails unexpectedly, or costs too much.
 
 Policies are tried on objects with only the required fields of their kind. An error there
 refuses such objects with `failurePolicy: Fail`, whatever the policy's purpose.
@@ -144,12 +144,12 @@ _SINCE_1_37: Final = ("orValue", "or")
 
 
 def lint(policy: CompiledPolicy) -> Iterator[Finding]:
-    """Yield the doubts about a policy."""
+    """Yield the warnings about a policy."""
     never = [*_idle(policy), *never_true(policy)]
     found = chain(
         never, () if never else _surprises(policy), _of_no_optional(policy), _costs(policy)
     )
-    yield from (_warning(policy, doubt) for doubt in found)
+    yield from (_warning(policy, warning) for warning in found)
     yield from _annotations(policy)
 
 
@@ -173,13 +173,15 @@ def _annotations(policy: CompiledPolicy) -> Iterator[Finding]:
             yield Finding(source=policy.place, message=message, hint=hint, rule="refused")
 
 
-def _warning(policy: CompiledPolicy, doubt: LintWarning) -> Finding:
-    finding = Finding(source=policy.place, message=doubt.message, hint=doubt.hint, rule=doubt.rule)
+def _warning(policy: CompiledPolicy, warning: LintWarning) -> Finding:
+    finding = Finding(
+        source=policy.place, message=warning.message, hint=warning.hint, rule=warning.rule
+    )
     return replace(finding, severity="warning")
 
 
 def lint_document(document: Document) -> Iterator[Finding]:
-    """Yield the doubts about a policy's document, and the errors that the API server rejects."""
+    """Yield the warnings about a policy's document, and the errors that the API server rejects."""
     value = document.value
     if not isinstance(value, dict):
         return
