@@ -82,7 +82,7 @@ class Listening:
     """Callers' names in their certificates; empty for all that get past `tls`."""
 
 
-class Answering(asyncio.Protocol):
+class AnsweringProtocol(asyncio.Protocol):
     """A protocol that answers a connection, and may be given requests without their heads.
 
     Attributes:
@@ -274,7 +274,7 @@ class BoundedConnection(asyncio.Protocol):
         self._framing = Framing()
         self._transport: asyncio.Transport | None = None
         self._inner: asyncio.Protocol | None = None
-        self._answering: Answering | None = None
+        self._answering: AnsweringProtocol | None = None
         self._direct = False
         self._behind = b""
         self._piled = 0
@@ -299,8 +299,8 @@ class BoundedConnection(asyncio.Protocol):
             transport.set_read_buffer_limits(high=READ_BUFFER_BYTES)  # type: ignore[attr-defined]
         self._phase, self.ends_at = "no_request", self._loop.time() + self._bounds.first
         self._inner = self._connections.make(names)
-        self._answering = self._inner if isinstance(self._inner, Answering) else None
-        self._inner.connection_made(Outgoing(transport, self))  # type: ignore[arg-type]
+        self._answering = self._inner if isinstance(self._inner, AnsweringProtocol) else None
+        self._inner.connection_made(NotifyingTransport(transport, self))  # type: ignore[arg-type]
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the connection."""
@@ -443,7 +443,7 @@ class BoundedConnection(asyncio.Protocol):
             transport.close()
 
 
-class Outgoing:
+class NotifyingTransport:
     """A transport that says when something is written."""
 
     __slots__ = ("_connection", "_transport", "is_closing")

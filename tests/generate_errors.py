@@ -44,7 +44,7 @@ AREAS = {
 """The folders whose messages are listed, subfolders first, with a title and a description."""
 
 MAKERS = frozenset(
-    {"finding", "Finding", "Doubt", "Denial", "UsageError", "BadParameter", "ClickException"}
+    {"finding", "Finding", "LintWarning", "Denial", "UsageError", "BadParameter", "ClickException"}
 )
 """Functions and classes, besides errors, whose first argument is a message."""
 

@@ -28,7 +28,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.05)
 
 
-class Answering(asyncio.Protocol):
+class AnsweringProtocol(asyncio.Protocol):
     """Answers each whole request by `ANSWER`, once it may."""
 
     def __init__(self, server):
@@ -56,7 +56,7 @@ class Server:
         self.answers, self.answer = True, ANSWER
         self.ended = Counter()
         listening = Listening(bounds=Bounds(**bounds), count=lambda why: self.ended.update([why]))
-        self.connections = Connections(lambda _: Answering(self), listening)
+        self.connections = Connections(lambda _: AnsweringProtocol(self), listening)
         self.listener = listen("127.0.0.1", 0)
 
     async def connect(self):

@@ -12,7 +12,7 @@ RARE = (
     "policyd.cli.doctor",
 )
 FORECASTS = ("policyd.forecast", "policyd.simulate")
-ANSWERS = ("policyd.admission.verdicts", "policyd.snapshot.outlook", "policyd.snapshot.facts")
+ANSWERS = ("policyd.admission.verdicts", "policyd.snapshot.dry_run", "policyd.snapshot.facts")
 BIG = ("kubernetes", "matplotlib", "numpy", "ortools", "pandas", "ray")
 LATER = (*RARE, *FORECASTS, *ANSWERS, *BIG)
 

@@ -79,7 +79,18 @@ IDENTIFIERS = {
     },
     "policyd/kube": ALLOCATOR,
     "policyd/workload": ALLOCATOR,
-    "policyd/engine": {"lift": "exempt", "lifts": "exempts"},
+    "policyd/engine": {
+        "doubt": "warning",
+        "doubts": "warnings",
+        "lift": "exempt",
+        "lifts": "exempts",
+    },
+    "policyd/snapshot": {
+        "outlook": "dry run",
+        "picture": "full snapshot",
+        "pictures": "full snapshots",
+        "prospect": "result of a dry run",
+    },
     "policyd": {
         "tallies": "counts",
         "tally": "counts",
@@ -113,6 +124,28 @@ EVERYWHERE = {
     "told": "reported, described",
 }
 """Parts of names that are not used anywhere, neither in the product nor in tests."""
+
+CLASS_WORDS = {
+    "asked": "requested, a query, options",
+    "asking": "options",
+    "authors": "requesters",
+    "coming": "a forecast workload",
+    "doubt": "warning",
+    "gathering": "changed, read",
+    "lacked": "shortfall",
+    "lacking": "shortfall",
+    "outlook": "dry run",
+    "picture": "snapshot",
+    "pictures": "snapshots",
+    "seat": "parent",
+    "stay": "period, times",
+    "taker": "usage",
+    "try": "attempt, what if",
+    "wish": "request",
+}
+"""Parts of names that no public class has."""
+
+CLASS_EXCEPTIONS = {"SnapshotTaker": "it takes snapshots"}
 
 SENTENCES = {"said", "spoken", "standings", "tell", "tells", "told"}
 """The parts of these that the names of tests, which are sentences, do not have either."""
@@ -223,6 +256,21 @@ def test_no_private_word_is_part_of_a_name(folder):
     ]
 
     assert sorted(found) == []
+
+
+@pytest.mark.parametrize("folder", PRODUCT)
+def test_classes_are_named_by_nouns_of_the_field(folder):
+    found = [
+        f"{file}: {node.name}: say {CLASS_WORDS[word]}"
+        for file, tree in sources(folder).items()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+        and not node.name.startswith("_")
+        and node.name not in CLASS_EXCEPTIONS
+        for word in parts(node.name) & CLASS_WORDS.keys()
+    ]
+
+    assert found == []
 
 
 def test_a_public_class_name_has_one_meaning():

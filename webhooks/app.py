@@ -39,7 +39,7 @@ from webhooks.deadlines import (
     timeout_seconds,
 )
 from webhooks.metrics import WebhookMetrics
-from webhooks.observe.lines import Lines
+from webhooks.observe.review_log import ReviewLog
 
 Answer = Callable[[bytes, OutOfTime], Coroutine[Any, Any, bytes]]
 """Turns a review into its answer, both JSON, before it is out of time. Raises ReviewError for a
@@ -138,7 +138,7 @@ class Endpoint:
         self.now = clock.monotonic
         """Return the current time in seconds, by the clock that timeouts are counted by."""
         self._deadlines = Deadlines()
-        self._lines = Lines(clock)
+        self._lines = ReviewLog(clock)
         self._late = metrics.late_reviews.labels(path)
         self._seconds = metrics.seconds.labels(path)
         self._refused = metrics.reviews.labels(path, "refused")

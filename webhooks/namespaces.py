@@ -14,7 +14,7 @@ from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import Client
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import NAMESPACES
-from webhooks.observe.lines import Lines
+from webhooks.observe.review_log import ReviewLog
 
 FETCH_SECONDS = 1.0
 """How long a namespace is waited for: the API server that asks us is up, or would not ask."""
@@ -52,7 +52,7 @@ class Namespaces:
     def __init__(self, *, fetch_seconds: float = FETCH_SECONDS, clock: Clock | None = None) -> None:
         self._fetch_seconds = fetch_seconds
         self._clock = clock or SystemClock()
-        self._lines = Lines(self._clock)
+        self._lines = ReviewLog(self._clock)
         self._asked: set[str] = set()
         self._asked_until = 0.0
         self._known: dict[str, Mapping[str, Json]] = {}

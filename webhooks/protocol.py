@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from policyd.connections import Answering
+from policyd.connections import AnsweringProtocol
 from webhooks.app import JSON_HEADERS, Answered, Endpoint
 from webhooks.bodies import LIGHT_BYTES, NO_ROOM, Body, BodyBudget, late_body
 from webhooks.deadlines import LATE, timeout_seconds
@@ -113,7 +113,7 @@ class DirectCall:
             protocol.respond(self._endpoint.room, status, answer, last=not self.keep_alive)
 
 
-class ReviewProtocol(HttpToolsProtocol, Answering):
+class ReviewProtocol(HttpToolsProtocol, AnsweringProtocol):
     """uvicorn's HTTP/1.1, with a short path for plain reviews."""
 
     route: tuple[Endpoint, bytes] | None

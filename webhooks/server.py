@@ -124,7 +124,7 @@ async def _prepared(
 async def _prepare(server: WebhookServer, start: Start) -> PoliciesInForce:
     policies = await read_policies(server, start)
     if server.client is not None and server.settings.queue:
-        await include_own_account(server.authors, server.client)
+        await include_own_account(server.requesters, server.client)
         watches = [
             DefaultsWatch(server.client, resource, take, pace=server.pace)
             for resource, take in (
@@ -241,7 +241,7 @@ def _jobs(server: WebhookServer, queue: Integrations) -> JobAdmission:
         integrations=queue,
         gives_queue=server.gives_queue,
         default_class=server.default_class,
-        authors=server.authors,
+        requesters=server.requesters,
         owner_exists=Owners(server.api_server, asked).is_there if asked else None,
         foresee=server.verdicts if server.settings.verdicts else None,
     )

@@ -8,15 +8,14 @@ from typing import Any, NoReturn
 import structlog
 from prometheus_client import CollectorRegistry
 
-from policyd.admission.jobs import Authors, DefaultClass
+from policyd.admission.jobs import DefaultClass, Requesters
 from policyd.certificates import CertificatePair, certificate_facts
 from policyd.config import Settings
 from policyd.engine.objects.match import labels_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube.client import Client
 from policyd.kube.pace import Pace
-from policyd.snapshot.latest import LatestSnapshot
-from policyd.snapshot.latest_facts import LatestFacts
+from policyd.snapshot.latest import LatestFacts, LatestSnapshot
 from policyd.tracing import Tracer
 from webhooks.certificate.tls import LiveContext
 from webhooks.defaults import DefaultQueues
@@ -90,7 +89,7 @@ class WebhookServer:
     """Which kinds of jobs queue, and where."""
     lookups: ExternalLookups | None = None
     """Fetches the external data of reviews; None if there is none to fetch."""
-    authors: Authors = field(init=False)
+    requesters: Requesters = field(init=False)
     """Tells which users may start pending jobs."""
 
     def __post_init__(self) -> None:
@@ -98,7 +97,7 @@ class WebhookServer:
         self.queues = LatestSnapshot(self.pace.clock.monotonic)
         self.queue_facts = LatestFacts(self.queues)
         self.verdicts = JobVerdicts(self.queues, self.namespaces.find, clock=self.pace.clock)
-        self.authors = Authors(self.settings.namespace, self.settings.starters)
+        self.requesters = Requesters(self.settings.namespace, self.settings.starters)
         self.default_queues = DefaultQueues(changed=self.policies_changed.set)
 
     def gives_queue(self, namespace: str) -> bool:

@@ -13,7 +13,7 @@ from policyd.clock import Clock
 from policyd.engine.objects.match import NamespaceLookup, labels_of
 from policyd.snapshot.latest import LatestSnapshot
 from policyd.snapshot.values import QueueSnapshot
-from webhooks.observe.lines import Lines
+from webhooks.observe.review_log import ReviewLog
 
 LOCK_SECONDS: Final = 0.002
 """How long a review waits for another one's plan; then there is no warning."""
@@ -36,7 +36,7 @@ class JobVerdicts:
         self._latest = latest
         self._namespaces = namespaces
         self._clock = clock
-        self._lines = Lines(clock)
+        self._lines = ReviewLog(clock)
         self._lock = threading.Lock()
         self._verdict: Callable[..., str] | None = None
 
@@ -44,14 +44,16 @@ class JobVerdicts:
         """Prepare for a snapshot, in a thread, before reviews see it."""
         # The allocator comes with the first snapshot: no review waits for it before.
         from policyd.admission.verdicts import verdict  # noqa: PLC0415
-        from policyd.snapshot.outlook import Outlook  # noqa: PLC0415
+        from policyd.snapshot.dry_run import AdmissionDryRun  # noqa: PLC0415
 
         rules = snapshot.rules
         try:
-            self._verdict = None if rules is None else partial(verdict, Outlook(snapshot, rules))
+            self._verdict = (
+                None if rules is None else partial(verdict, AdmissionDryRun(snapshot, rules))
+            )
         except Exception as error:  # noqa: BLE001 - a bug here must not end the server
             self._verdict = None
-            self._lines.write(log.error, "outlook_failed", exc_info=error)
+            self._lines.write(log.error, "dry_run_failed", exc_info=error)
 
     def __call__(self, submitted: Callable[[], Submission | None]) -> str:
         """Say what the job can expect that a call returns; "" if that is not known."""

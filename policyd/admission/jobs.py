@@ -28,7 +28,7 @@ from policyd.jobs.rules.defaults import (
 from policyd.jobs.rules.hidden import hidden_from_queue
 from policyd.jobs.rules.leaving import growth
 from policyd.jobs.rules.submission import annotations_of
-from policyd.jobs.rules.surroundings import Author, JobContext, believed
+from policyd.jobs.rules.surroundings import JobContext, Requester, believed
 from policyd.jobs.rules.validation import validate_job
 from policyd.jobs.shape import MisshapenError
 from policyd.patch.draft import Draft
@@ -73,8 +73,8 @@ class DefaultClass:
         self.there = False
 
 
-class Authors:
-    """Tells the author of a request: an account of the queue, one of Kubernetes, or another user.
+class Requesters:
+    """Tells the kind of the user of a request: the queue, Kubernetes, or any other.
 
     Args:
         own_namespace: The namespace of policyd's own accounts.
@@ -85,8 +85,8 @@ class Authors:
         self._own = f"{_ACCOUNTS}:{own_namespace}:"
         self._starters = {f"{_ACCOUNTS}s:{own_namespace}", *starters}
 
-    def author_of(self, user: UserInfo) -> Author:
-        """Return the kind of author that a user is."""
+    def requester_of(self, user: UserInfo) -> Requester:
+        """Return which kind of requester a user is."""
         groups, name = user.groups, user.username
         if (
             name.startswith(self._own)
@@ -104,7 +104,7 @@ class Authors:
 NO_CLASS: Final = DefaultClass()
 """Where jobs that name no priority class get none."""
 
-NO_AUTHORS_KNOWN: Final = Authors("policyd")
+NO_AUTHORS_KNOWN: Final = Requesters("policyd")
 """The default: only the accounts of policyd may start pending jobs."""
 
 
@@ -121,7 +121,7 @@ class JobAdmission:
         integrations: Which kinds of jobs queue, and where.
         gives_queue: Tells whether a namespace has a queue for new jobs that name none.
         default_class: Whether there is a priority class for new jobs that name none.
-        authors: Tells which users may start pending jobs.
+        requesters: Tells which users may start pending jobs.
         owner_exists: Looks owners up, where any user's word for them is taken.
         foresee: Says what a new job can expect; None to say nothing.
     """
@@ -129,7 +129,7 @@ class JobAdmission:
     integrations: Integrations = EVERYTHING
     gives_queue: Callable[[str], bool] = nowhere
     default_class: DefaultClass = NO_CLASS
-    authors: Authors = NO_AUTHORS_KNOWN
+    requesters: Requesters = NO_AUTHORS_KNOWN
     owner_exists: OwnerExists | None = None
     foresee: Foresee | None = None
 
@@ -174,8 +174,8 @@ class JobAdmission:
             or QUEUE_WORDS in bytes(request.old_object)
         ):
             return ALLOWED
-        author = self.authors.author_of(request.user_info)
-        context = self._context(request, defaults=True, author=author)
+        requester = self.requesters.requester_of(request.user_info)
+        context = self._context(request, defaults=True, requester=requester)
         try:
             found = _with_job_rules(request, decision, context)
             return found if decision.denials else self._with_verdict(request, decision, found)
@@ -213,14 +213,14 @@ class JobAdmission:
         )
 
     def _context(
-        self, request: AdmissionRequest, *, defaults: bool, author: Author = "queue"
+        self, request: AdmissionRequest, *, defaults: bool, requester: Requester = "queue"
     ) -> JobContext:
         """Return the context of the object."""
         is_there, namespace = self.owner_exists, request.namespace
         return JobContext(
             integrations=self.integrations,
             account=request.user_info.username,
-            author=author,
+            requester=requester,
             before=decode_object(request.old_object),
             default_queue=defaults and self.gives_queue(namespace),
             default_class=defaults and self.default_class.there,

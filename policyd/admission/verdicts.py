@@ -22,7 +22,14 @@ from policyd.forecast.correction import Interval
 from policyd.jobs.base import queue_name
 from policyd.jobs.requests import RequestRules
 from policyd.jobs.workload import Priority, new_spec
-from policyd.snapshot.outlook import NeverFits, Outlook, Prospect, TakenQuota, WouldStart, WouldWait
+from policyd.snapshot.dry_run import (
+    AdmissionDryRun,
+    DryRunResult,
+    NeverFits,
+    TakenQuota,
+    WouldStart,
+    WouldWait,
+)
 from policyd.snapshot.rules import BudgetRule, LocalQueueRule, QueueRules
 from policyd.status.quantities import format_amount
 from policyd.status.remedies import Shortfall
@@ -37,7 +44,7 @@ _KEY: Final = "/"
 
 
 def verdict(
-    outlook: Outlook,
+    dry_run: AdmissionDryRun,
     submission: Submission,
     *,
     namespace_labels: Mapping[str, str],
@@ -46,22 +53,22 @@ def verdict(
     """Say what a job can expect; "" if that is not known.
 
     Args:
-        outlook: How the queues are.
+        dry_run: How the queues are.
         submission: The job.
         namespace_labels: Of its namespace.
         now: Seconds since the epoch.
     """
     name, namespace = queue_name(submission.metadata), submission.metadata.namespace
-    local = outlook.local_queue(namespace, name)
+    local = dry_run.local_queue(namespace, name)
     if local is None:
-        text = _missing(name, namespace, outlook.local_queues(namespace))
+        text = _missing(name, namespace, dry_run.local_queues(namespace))
     else:
         text = (
-            _closed(outlook, local, namespace_labels)
-            or _held_by_budget(outlook.rules, submission, local)
-            or _planned(outlook, submission, local, now)
+            _closed(dry_run, local, namespace_labels)
+            or _held_by_budget(dry_run.rules, submission, local)
+            or _planned(dry_run, submission, local, now)
         )
-        text = _with_budget(text, outlook.rules, submission, local)
+        text = _with_budget(text, dry_run.rules, submission, local)
     return _bounded(text and f"{submission.about}{text}")
 
 
@@ -72,9 +79,9 @@ def _missing(name: str, namespace: str, there: Sequence[str]) -> str:
     return f"would wait: there is no LocalQueue {name} yet; {has}{hint}"
 
 
-def _closed(outlook: Outlook, local: LocalQueueRule, labels: Mapping[str, str]) -> str:
+def _closed(dry_run: AdmissionDryRun, local: LocalQueueRule, labels: Mapping[str, str]) -> str:
     """Say why a LocalQueue takes no workloads of a namespace at present; "" if it does."""
-    rule, use = outlook.queue(local.cluster_queue), outlook.status(local.cluster_queue)
+    rule, use = dry_run.queue(local.cluster_queue), dry_run.status(local.cluster_queue)
     if rule is None or use is None:
         return (
             f"would wait: ClusterQueue {local.cluster_queue} of LocalQueue {local.name} does not"
@@ -116,12 +123,12 @@ def _budgets(
 
 
 def _planned(
-    outlook: Outlook,
+    dry_run: AdmissionDryRun,
     submission: Submission,
     local: LocalQueueRule,
     now: float,
 ) -> str:
-    rules, made = outlook.rules, _made(outlook.rules, submission)
+    rules, made = dry_run.rules, _made(dry_run.rules, submission)
     if made is None:
         return ""
     submission = made
@@ -151,15 +158,15 @@ def _planned(
         queued_at=now,
         pod_sets=pod_sets,
     )
-    prospect = outlook.prospect(queued)
-    if prospect is None:
+    result = dry_run.result(queued)
+    if result is None:
         return ""
-    start = outlook.start_of(queued, prospect, now=now)
+    start = dry_run.start_of(queued, result, now=now)
     if start is None:
-        return prospect_text(prospect, local.cluster_queue)
+        return result_text(result, local.cluster_queue)
     low, median, high = (max(0.0, each - now) for each in (start.low, start.median, start.high))
     forecast = Interval(low=low, median=median, high=high)
-    return prospect_text(prospect, local.cluster_queue, forecast)
+    return result_text(result, local.cluster_queue, forecast)
 
 
 def _made(rules: QueueRules, submission: Submission) -> Submission | None:
@@ -192,13 +199,13 @@ def _priority(rules: QueueRules, submission: Submission) -> int | str:
     return f"would wait: there is no PriorityClass {name}" if known is None else known
 
 
-def prospect_text(prospect: Prospect, queue: str, forecast: Interval | None = None) -> str:
+def result_text(result: DryRunResult, queue: str, forecast: Interval | None = None) -> str:
     """Say what would become of a job, given its ClusterQueue and when it is forecast to start."""
-    match prospect:
+    match result:
         case WouldStart():
-            return _start_text(prospect, queue)
+            return _start_text(result, queue)
         case NeverFits():
-            return _never_text(prospect, queue)
+            return _never_text(result, queue)
         case WouldWait(ahead=ahead, shortfalls=shortfalls, message=message):
             place = "" if ahead is None else f"{ordinal(ahead + 1)} in {queue}"
             why = message

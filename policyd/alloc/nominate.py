@@ -14,7 +14,7 @@ from policyd.alloc.flavors.assignment import Assignment, Progress, Requests
 from policyd.alloc.flavors.options import QueueOptions, replacing
 from policyd.alloc.flavors.search import EVERYWHERE, FlavorScan
 from policyd.alloc.pending import Ticket
-from policyd.alloc.preemption.targets import PreemptionOracle, Reach
+from policyd.alloc.preemption.targets import PreemptionOracle, TargetFeasibility
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.placing import Placer
 from policyd.alloc.workload import QueuedWorkload
@@ -103,7 +103,7 @@ class Nominator:
     def __init__(self, state: CoreState) -> None:
         self._state = state
         self._fits = state.tree.fits
-        self._reach = Reach(state)
+        self._reach = TargetFeasibility(state)
         self._pins = state.extension.pins()
 
     def entry(self, ticket: Ticket, options: QueueOptions) -> NominatedWorkload:

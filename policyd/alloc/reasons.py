@@ -104,7 +104,7 @@ class Unplaced(Value, frozen=True):
 Obstacle = MissingQuota | OverCapacity | Unsuitable | Held | Unplaced
 
 
-class Try(Value, frozen=True):
+class TriedFlavor(Value, frozen=True):
     """A flavor that was tried and did not simply fit: how it would be had, borrowing how far up."""
 
     flavor: str
@@ -117,7 +117,7 @@ class Considered(Value, frozen=True):
     """The flavors that were tried for a pod set and did not simply fit."""
 
     pod_set: str
-    tries: tuple[Try, ...]
+    tries: tuple[TriedFlavor, ...]
 
 
 class PodSetRefusal(Value, frozen=True):

@@ -169,7 +169,7 @@ class AnsweredReview(Wire, frozen=True):
 
 
 class Rule(Wire, frozen=True):
-    """Which requests are concerned, by kind and operation; `*` stands for any.
+    """The requests that match, by kind and operation; `*` stands for any.
 
     A subresource is named `pods/status`, `pods/*` or `*/status`; `*` alone names no subresource,
     `*/*` names everything. A list left empty matches nothing. `resource_names` is never set in a

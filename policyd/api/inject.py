@@ -99,7 +99,7 @@ class InjectedPreferredTerm(Closed, frozen=True):
 
 
 class InjectedNodeAffinity(Closed, frozen=True):
-    """Which nodes the pods must, or should, go to."""
+    """The nodes that the pods require or prefer."""
 
     required_during_scheduling_ignored_during_execution: NodeTerms | None = None
     """The requirements on nodes."""
@@ -111,7 +111,7 @@ class InjectedAffinity(Closed, frozen=True):
     """Node affinity of the pods. Required terms are added to each term the author wrote."""
 
     node_affinity: InjectedNodeAffinity
-    """Which nodes the pods must, or should, go to."""
+    """The nodes that the pods require or prefer."""
 
 
 class TopologySpreadConstraint(Closed, frozen=True):

@@ -28,7 +28,7 @@ MATCH_ALL = LabelSelector()
 
 
 class MatchConstraints(Closed, frozen=True):
-    """Which requests a policy concerns, by kind, operation and labels."""
+    """The requests that the policy matches, by kind, operation and labels."""
 
     resource_rules: Annotated[tuple[Rule, ...], msgspec.Meta(extra_json_schema={"minItems": 1})]
     """The requests that the policy matches; one matching rule is enough."""
@@ -67,7 +67,7 @@ class ParamKind(Closed, frozen=True):
 
 
 class ParamRef(Closed, frozen=True):
-    """Which objects are the params: one by name, or all that a selector picks."""
+    """The parameter objects: one by name, or all that a selector matches."""
 
     name: str = ""
     """The name of one object; a selector replaces it, and both cannot be set."""

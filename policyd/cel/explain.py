@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from policyd.cel.check.checked import Checked, VariableReference
+from policyd.cel.check.checked import CheckedExpression, VariableReference
 from policyd.cel.check.checker import check
 from policyd.cel.compile.program import compile_checked
 from policyd.cel.containers import elements, pairs
@@ -115,7 +115,7 @@ class _Scope:
     """The scope of a part: the variables of the loops around it."""
 
     source: str
-    checked: Checked
+    checked: CheckedExpression
     environment: Environment
     variables: dict[str, object]
     local: frozenset[str] = field(default_factory=frozenset)

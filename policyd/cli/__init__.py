@@ -3,8 +3,10 @@
 A command's module is imported when the command is called, so that `policyd --version` does not wait
 for modules that only the controller needs.
 
-Imports every folder of `policyd`, and the server of `webhooks`. Start with `apply`, a typical
-command.
+The commands that run programs or print files are here; folders have the others by subject.
+
+Imports every folder of `policyd`, and the server of `webhooks`. Start with `policies`, which names
+a typical command.
 """
 
 import sys
@@ -23,16 +25,22 @@ from policyd.program import CommandProcess, uncollected, with_color
 _Commands = Mapping[str, tuple[str, str]]
 _OF_POLICIES: Final[_Commands] = {
     "up": ("policyd.cli.up:command", "Start policyd on an embedded cluster."),
-    "check": ("policyd.cli.check:command", "Check policies and report every error."),
-    "apply": ("policyd.cli.apply:command", "Show the effect of policies on objects."),
-    "explain": ("policyd.cli.explain:command", "Explain the decisions of policies on objects."),
-    "test": ("policyd.cli.test:command", "Run the cases next to policies."),
-    "replay": ("policyd.cli.replay:command", "Show what would differ under changed policies."),
+    "check": ("policyd.cli.policies.check:command", "Check policies and report every error."),
+    "apply": ("policyd.cli.policies.apply:command", "Show the effect of policies on objects."),
+    "explain": (
+        "policyd.cli.policies.explain:command",
+        "Explain the decisions of policies on objects.",
+    ),
+    "test": ("policyd.cli.policies.test:command", "Run the cases next to policies."),
+    "replay": (
+        "policyd.cli.policies.replay:command",
+        "Show what would differ under changed policies.",
+    ),
     "report": (
-        "policyd.cli.policy_reports:command",
+        "policyd.cli.policies.policy_reports:command",
         "Report the results of policies for existing objects.",
     ),
-    "cel": ("policyd.cli.cel:command", "Evaluate CEL expressions as in policies."),
+    "cel": ("policyd.cli.policies.cel:command", "Evaluate CEL expressions as in policies."),
 }
 _OF_QUEUES: Final[_Commands] = {
     "why": ("policyd.cli.questions.why:command", "Explain why a job is pending."),
@@ -65,14 +73,23 @@ _OF_QUEUES: Final[_Commands] = {
         "policyd.cli.usage.command:command",
         "Show the use of GPUs: idle ones, fragments, hours and costs.",
     ),
-    "simulate": ("policyd.cli.simulate:command", "Simulate the decisions of the queue."),
+    "simulate": ("policyd.cli.planning.simulate:command", "Simulate the decisions of the queue."),
 }
 _OTHERS: Final[_Commands] = {
     "devices": ("policyd.cli.devices:command", "Show which GPUs nodes have, whole and in parts."),
-    "export": ("policyd.cli.export:command", "Write policies in the API server's own kinds."),
+    "export": (
+        "policyd.cli.policies.export:command",
+        "Write policies in the API server's own kinds.",
+    ),
     "convert": ("policyd.cli.convert:command", "Write Kueue's v1beta1 objects as v1beta2."),
-    "library": ("policyd.cli.library:command", "List, show and copy the policies of the library."),
-    "schema": ("policyd.cli.schema:command", "Print the JSON schema of policies, for editors."),
+    "library": (
+        "policyd.cli.policies.library:command",
+        "List, show and copy the policies of the library.",
+    ),
+    "schema": (
+        "policyd.cli.policies.schema:command",
+        "Print the JSON schema of policies, for editors.",
+    ),
     "controller": ("policyd.cli.controller:command", "Run the queue on a cluster."),
     "release": ("policyd.cli.releasing:command", "Remove the queue's finalizers from pods."),
     "crds": ("policyd.cli.crds:command", "Print the CustomResourceDefinitions."),

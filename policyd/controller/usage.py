@@ -31,7 +31,7 @@ from policyd.jobs.base import controller_of
 from policyd.jobs.lifecycle import has_quota
 from policyd.kube.changes import Change, Modified
 from policyd.kube.resources import PODS
-from policyd.workload.usage_book import AdmittedUsage, OutsideUsage, Taker, UsageBook
+from policyd.workload.usage_book import AdmittedUsage, OutsideUsage, PodUsage, UsageBook
 
 log = structlog.get_logger()
 
@@ -148,7 +148,7 @@ class Usage:
             self._leave(key.path)
             return None
         created = pod.metadata.creation_timestamp
-        taker = Taker(since=created.timestamp() if created else 0.0, amounts=amounts)
+        taker = PodUsage(since=created.timestamp() if created else 0.0, amounts=amounts)
         self._book.put(key.path, taker, group)
         reason = self._reason(key.path, group)
         if not reason:

@@ -1,20 +1,27 @@
-"""Viewers and their rights: sessions, and the API server's answers about permissions."""
+"""Viewers and their rights: sessions, permissions, and the namespaces that they may see."""
 
+import asyncio
 import hashlib
 import hmac
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeVar, Unpack
 
+from policyd.api.kueue import LocalQueue
 from policyd.api.meta import Wire
 from policyd.clock import Clock
-from policyd.kube.client import Client, Writer
-from policyd.kube.errors import NotFoundError
+from policyd.dashboard.feeds import CachedValue
+from policyd.errors import PolicydError
+from policyd.kube.client import Bookmark, Client, ListPage, Paging, Selection, WatchEvent, Writer
+from policyd.kube.errors import ForbiddenError, NotFoundError
+from policyd.kube.pages import pages
 from policyd.kube.resources import (
+    LOCAL_QUEUES,
     SELF_SUBJECT_ACCESS_REVIEWS,
     SUBJECT_ACCESS_REVIEWS,
+    Resource,
 )
 from policyd.snapshot.values import CLUSTER_PLURAL, GROUP, NAME, PLURAL
 
@@ -31,7 +38,7 @@ MOST_ANSWERS: Final = 2_000
 """Answers about rights that a session keeps."""
 
 
-class AskedRight(NamedTuple):
+class ResourceAttributes(NamedTuple):
     """Something that one may do; "" for all namespaces, and for all names."""
 
     verb: str
@@ -41,10 +48,10 @@ class AskedRight(NamedTuple):
     name: str = ""
 
 
-def to_see(scope: str) -> AskedRight:
+def to_see(scope: str) -> ResourceAttributes:
     """Return the permission to see the queues of a namespace, or of the cluster if that is ""."""
     plural = PLURAL if scope else CLUSTER_PLURAL
-    return AskedRight("get", GROUP, plural, scope, NAME)
+    return ResourceAttributes("get", GROUP, plural, scope, NAME)
 
 
 class Identity(NamedTuple):
@@ -86,7 +93,7 @@ class Session:
     review: Callable[[], Awaitable[bool]] | None = None
     reviewed_at: float = 0.0
     key: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-    answers: dict[AskedRight, tuple[float, bool]] = field(default_factory=dict)
+    answers: dict[ResourceAttributes, tuple[float, bool]] = field(default_factory=dict)
 
     @property
     def form_token(self) -> str:
@@ -175,7 +182,7 @@ class Rights:
         self._writer = writer
         self._clock = clock
 
-    async def may(self, session: Session, permission: AskedRight) -> bool:
+    async def may(self, session: Session, permission: ResourceAttributes) -> bool:
         """Tell whether a person may do something, as of half a minute ago.
 
         Raises:
@@ -191,7 +198,7 @@ class Rights:
         session.answers[permission] = now, allowed
         return allowed
 
-    async def _ask(self, identity: Identity, permission: AskedRight) -> bool:
+    async def _ask(self, identity: Identity, permission: ResourceAttributes) -> bool:
         plural, _, subresource = permission.resource.partition("/")
         asked = permission._replace(resource=plural)._asdict()
         spec: dict[str, Any] = {"resourceAttributes": {**asked, "subresource": subresource}}
@@ -212,3 +219,161 @@ class Rights:
                 return True  # an API server that authorizes nothing; it refuses the read, if any
             raise
         return found.status.allowed
+
+
+MOST_CHOICES: Final = 200
+"""Namespaces that rights are asked about, so that they can be offered; any other can be typed."""
+AT_A_TIME: Final = 16
+LISTED_SECONDS: Final = 60.0
+"""For how long namespaces with queues are not listed again."""
+
+
+class Scopes:
+    """Finds out which scopes there are, and which of them a person may see."""
+
+    def __init__(self, own: Client, rights: Rights, *, clock: Clock, namespace: str) -> None:
+        self._own = own
+        self._rights = rights
+        self._namespace = namespace
+        self._known: CachedValue[tuple[str, ...]] = CachedValue(
+            clock=clock, fresh_seconds=LISTED_SECONDS
+        )
+
+    async def chosen(self, session: Session, asked: str | None) -> str:
+        """Return the scope that is asked for, or the widest; "" is the whole cluster.
+
+        Raises:
+            ForbiddenError: If the person may not see it.
+            ApiError: If the API server does not answer.
+        """
+        if asked:
+            if await self._rights.may(session, to_see(asked)):
+                return asked
+            raise ForbiddenError(
+                f"{session.identity.name} may not see the queues of namespace {asked}",
+                hint=f"an administrator has to grant `get` on `{PLURAL}.{GROUP}` there;"
+                " the role `view` has it",
+            )
+        choices = await self.choices(session)
+        if choices:
+            return choices[0]
+        raise ForbiddenError(
+            f"{session.identity.name} may see the queues of no namespace that has one",
+            hint=f"an administrator has to grant `get` on `{PLURAL}.{GROUP}` in your namespace;"
+            " the role `view` has it",
+        )
+
+    async def choices(self, session: Session) -> tuple[str, ...]:
+        """Return the scopes that a person may see, the whole cluster first.
+
+        Raises:
+            ApiError: If the API server does not answer.
+        """
+        try:
+            namespaces, _ = await self._known.get(self._list)
+        except PolicydError:
+            namespaces = ()
+        offered = dict.fromkeys(("", *self._own_ones(session), *namespaces))
+        limit = asyncio.Semaphore(AT_A_TIME)
+
+        async def sees(scope: str) -> bool:
+            async with limit:
+                return await self._rights.may(session, to_see(scope))
+
+        allowed = await asyncio.gather(*map(sees, offered))
+        return tuple(scope for scope, may in zip(offered, allowed, strict=True) if may)
+
+    def _own_ones(self, session: Session) -> tuple[str, ...]:
+        """Return namespaces that a person is likely from."""
+        kind, _, account = session.identity.name.rpartition("serviceaccount:")
+        own = account.partition(":")[0] if kind == "system:" else ""
+        link = self._namespace if session.identity.how == "link" else ""
+        return tuple(each for each in (link, own) if each)
+
+    async def _list(self) -> tuple[str, ...]:
+        """Return the namespaces with LocalQueues, in order."""
+        found: set[str] = set()
+        async for page in pages(self._own, LOCAL_QUEUES, into=LocalQueue):
+            found.update(each.metadata.namespace for each in page.items)
+        return tuple(sorted(found)[:MOST_CHOICES])
+
+
+T = TypeVar("T")
+
+
+class GuardedClient:
+    """A client for one person, who was signed in by a proxy, and so has no token.
+
+    It reads as the page itself what that person may read. The API server is asked about the rights
+    of the person, and refuses what the page itself may not read.
+    """
+
+    def __init__(self, own: Client, rights: Rights, session: Session) -> None:
+        self._own = own
+        self._rights = rights
+        self._session = session
+
+    async def get(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        into: type[T],
+        namespace: str = "",
+        subresource: str = "",
+    ) -> T:
+        """Return one object."""
+        await self._check("get", resource, namespace, name, subresource)
+        return await self._own.get(
+            resource, name, into=into, namespace=namespace, subresource=subresource
+        )
+
+    async def served(self, api_version: str) -> tuple[Resource, ...]:
+        """Return the resources of a version: all who are authenticated may know them."""
+        return await self._own.served(api_version)
+
+    async def page(
+        self, resource: Resource, *, into: type[T], **options: Unpack[Paging]
+    ) -> ListPage[T]:
+        """Return the first part of a collection, or the next after `continue_`."""
+        await self._check("list", resource, options.get("namespace", ""))
+        return await self._own.page(resource, into=into, **options)
+
+    async def watch(
+        self,
+        resource: Resource,
+        *,
+        into: type[T],
+        resource_version: str,
+        **selection: Unpack[Selection],
+    ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
+        """Iterate over changes after `resource_version`."""
+        await self._check("watch", resource, selection.get("namespace", ""))
+        async for each in self._own.watch(
+            resource, into=into, resource_version=resource_version, **selection
+        ):
+            yield each
+
+    async def create(self, resource: Resource, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
+        """Refuse: nothing is tried for a user without a token."""
+        self._refuse(resource)
+
+    replace = patch = delete = create
+
+    def _refuse(self, resource: Resource) -> NoReturn:
+        raise ForbiddenError(
+            f"{resource.plural} cannot be tried here without your token",
+            hint="sign in with a token, or use the command line",
+        )
+
+    async def _check(
+        self, verb: str, resource: Resource, namespace: str, name: str = "", subresource: str = ""
+    ) -> None:
+        plural = f"{resource.plural}/{subresource}" if subresource else resource.plural
+        asked = ResourceAttributes(verb, resource.group, plural, namespace, name)
+        if not await self._rights.may(self._session, asked):
+            within = f" in namespace {namespace}" if namespace else ""
+            raise ForbiddenError(
+                f"{self._session.identity.name} may not {verb} {plural}{within}",
+                hint="an administrator has to grant that",
+            )

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from policyd.dashboard.access import Identity, Rights, Session, Sessions
+from policyd.dashboard.access import Identity, Rights, Scopes, Session, Sessions
 from policyd.dashboard.feeds import Feeds
 from policyd.dashboard.guard import (
     Address,
@@ -28,9 +28,8 @@ from policyd.dashboard.guard import (
 )
 from policyd.dashboard.live import Hub, TooManyViewersError
 from policyd.dashboard.rendering import STATIC, PageFrame, Renderer, address, static_file
-from policyd.dashboard.scopes import Scopes
 from policyd.dashboard.signing_in import (
-    Links,
+    OneTimeLinks,
     ProxySessions,
     SignInError,
     TokenSignIn,
@@ -57,7 +56,7 @@ class SigningIn:
     """The ways of signing in that are open; None for those that are not."""
 
     tokens: TokenSignIn | None = None
-    links: Links | None = None
+    links: OneTimeLinks | None = None
     proxy: TrustedProxy | None = None
     new_link: Callable[[], None] = lambda: None
     """Called when a request has no session, and no link is left to be used."""

@@ -52,7 +52,7 @@ class Found:
             )
 
 
-class Kept(Generic[T]):
+class CachedValue(Generic[T]):
     """A value that is read at most once in a while, and once for all who ask at the same time."""
 
     def __init__(self, *, clock: Clock, fresh_seconds: float) -> None:
@@ -103,7 +103,7 @@ class Feeds:
     def __init__(self, own: Reader, *, clock: Clock) -> None:
         self._own = own
         self._clock = clock
-        self._kept: dict[Hashable, Kept[Any]] = {}
+        self._kept: dict[Hashable, CachedValue[Any]] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -133,7 +133,9 @@ class Feeds:
         Raises:
             PolicydError: If it cannot be read, and was not a while ago.
         """
-        kept = self._kept.pop(key, None) or Kept(clock=self._clock, fresh_seconds=fresh_seconds)
+        kept = self._kept.pop(key, None) or CachedValue(
+            clock=self._clock, fresh_seconds=fresh_seconds
+        )
         self._kept[key] = kept  # the one that was asked for last comes last
         kept.asked_at = now = self._clock.monotonic()
         while (first := next(iter(self._kept))) != key and (

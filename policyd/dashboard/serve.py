@@ -7,7 +7,7 @@ as one without a page.
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -47,7 +47,7 @@ class LaterApp:
                     self._app = self._page.app
         await self._app(scope, receive, send)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """End all sessions and what is sent to browsers."""
         if self._page is not None:
             await self._page.close()
@@ -57,29 +57,6 @@ def _import() -> None:
     """Import what makes pages: this takes a tenth of a second, and others go on meanwhile."""
     import policyd.dashboard.app  # noqa: PLC0415 - at the first request
     import policyd.dashboard.registry  # noqa: F401, PLC0415
-
-
-@asynccontextmanager
-async def serving(
-    app: LaterApp, listening: Listening, *, host: str, port: int, option: str
-) -> AsyncIterator[int]:
-    """Serve the page while the block runs; give the port.
-
-    Args:
-        app: The page.
-        listening: The bounds of its connections, and their TLS.
-        host: The address.
-        port: The port; 0 for a free one.
-        option: The option that the user gave the port by.
-
-    Raises:
-        ConfigurationError: If the port is taken.
-    """
-    async with served(app, listening, host=host, port=port, option=option) as given:
-        try:
-            yield given
-        finally:
-            await app.close()  # before the server waits for the end of what is sent
 
 
 @asynccontextmanager
@@ -116,7 +93,11 @@ async def with_sign_in(  # noqa: PLR0913 - all that differs between installation
         tokens = None if connection is None else TokenSignIn(own, connection, SystemClock())
         return Dashboard(own, VIEWS, SigningIn(tokens=tokens, proxy=proxy), address=address)
 
-    async with serving(LaterApp(make), listening, host=host, port=port, option="--port") as given:
+    app = LaterApp(make)
+    async with (
+        served(app, listening, host=host, port=port, option="--port") as given,
+        aclosing(app),  # before the server waits for the end of what is sent
+    ):
         yield given
 
 
@@ -152,9 +133,9 @@ async def on_loopback(
     def make() -> "Dashboard":
         from policyd.dashboard.app import Dashboard, SigningIn  # noqa: PLC0415
         from policyd.dashboard.registry import VIEWS  # noqa: PLC0415
-        from policyd.dashboard.signing_in import Links  # noqa: PLC0415
+        from policyd.dashboard.signing_in import OneTimeLinks  # noqa: PLC0415
 
-        links = Links(own, clock, first=first, age=clock.monotonic() - began)
+        links = OneTimeLinks(own, clock, first=first, age=clock.monotonic() - began)
         ways = SigningIn(links=links, new_link=lambda: print_link(link(links.new())))
         return Dashboard(own, VIEWS, ways, namespace=namespace)
 
@@ -162,6 +143,6 @@ async def on_loopback(
     began = clock.monotonic()
     listening = Listening(bounds=BOUNDS)
     app = LaterApp(make)
-    async with serving(app, listening, host=HOST, port=port, option=option) as given:
+    async with served(app, listening, host=HOST, port=port, option=option) as given, aclosing(app):
         base = f"http://{HOST}:{given}"
         yield link(first)

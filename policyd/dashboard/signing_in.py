@@ -12,8 +12,14 @@ from starlette.requests import Request
 
 from policyd.api.meta import Wire
 from policyd.clock import Clock
-from policyd.dashboard.access import MOST_OF_ONE, SESSION_SECONDS, Identity, Rights, Session
-from policyd.dashboard.guarded_client import GuardedClient
+from policyd.dashboard.access import (
+    MOST_OF_ONE,
+    SESSION_SECONDS,
+    GuardedClient,
+    Identity,
+    Rights,
+    Session,
+)
 from policyd.errors import PolicydError
 from policyd.kube.auth import bearer
 from policyd.kube.client import Client
@@ -142,7 +148,7 @@ def _plain(connection: ApiConnection) -> ssl.SSLContext | None:
     return None if connection.tls is None else without_certificate(connection.tls)
 
 
-class Links:
+class OneTimeLinks:
     """One-time links, for the reader of this process's terminal."""
 
     def __init__(self, own: Client, clock: Clock, *, first: str = "", age: float = 0.0) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from policyd.dashboard.access import AskedRight, Session
+from policyd.dashboard.access import ResourceAttributes, Session
 from policyd.dashboard.feeds import Feeds
 from policyd.errors import PolicydError
 from policyd.kube.client import Client
@@ -93,7 +93,7 @@ class PageView(Generic[T]):
     read: Callable[[PageRequest], Awaitable[T]]
     build: Build[T]
     live: tuple[str, ...] = ()
-    rights: Mapping[str, Callable[[str], AskedRight]] = field(default_factory=dict)
+    rights: Mapping[str, Callable[[str], ResourceAttributes]] = field(default_factory=dict)
     shared: bool = True
     in_menu: bool = True
     submit: Callable[[PageRequest, Mapping[str, str]], Awaitable[T]] | None = None

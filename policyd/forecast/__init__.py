@@ -6,6 +6,7 @@ forecasts. Imports `alloc` and `simulate`. Start with `starts`, which has the st
 
 1. `run_times` and `arrivals`: what is remembered, in bounded memory; `memory` stores it.
 2. `batches`: jobs that run alike.
-3. `exact` simulates with the allocation core, beginning with `present`; `coarse` with quotas alone.
+3. `exact` simulates with the allocation core, from the queues as they are; `coarse` with quotas
+   alone.
 4. `correction`: how much wider, or later, earlier forecasts should have been.
 """

@@ -143,7 +143,7 @@ class Batches:
             yield
 
 
-class ComingBatches:
+class ForecastBatches:
     """The batches of jobs that come later, in one draw."""
 
     def __init__(self, drawn: DrawnNumbers) -> None:

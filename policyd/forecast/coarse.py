@@ -56,7 +56,7 @@ class Kind(NamedTuple):
     stopped: bool
 
 
-class Coming(NamedTuple):
+class ForecastWorkload(NamedTuple):
     """A workload that comes later, or is pending already.
 
     Attributes:
@@ -86,7 +86,7 @@ class StartProbe(NamedTuple):
     rank: Rank
 
 
-Waiting = dict[int, deque[Coming]]
+Waiting = dict[int, deque[ForecastWorkload]]
 """Workloads that wait, by kind, each kind in the order of time."""
 
 
@@ -213,7 +213,7 @@ class CoarseRun:
         self,
         queues: CoarseQueues,
         running: Iterable[tuple[int, float]],
-        pending: Iterable[Coming],
+        pending: Iterable[ForecastWorkload],
         *,
         now: float,
         probes: Iterable[StartProbe] = (),
@@ -246,7 +246,9 @@ class CoarseRun:
         for each in sorted(pending, key=lambda coming: coming.at):
             self._queue(each)
 
-    def starts(self, arrivals: Iterator[Coming], *, until: float) -> Iterator[tuple[float, Coming]]:
+    def starts(
+        self, arrivals: Iterator[ForecastWorkload], *, until: float
+    ) -> Iterator[tuple[float, ForecastWorkload]]:
         """Yield each start with its time, as it comes.
 
         Args:
@@ -285,7 +287,7 @@ class CoarseRun:
             self._inadmissible = {i for i in self._inadmissible if kinds[i].root not in touched}
         return touched
 
-    def _queue(self, coming: Coming) -> None:
+    def _queue(self, coming: ForecastWorkload) -> None:
         kind = self._kinds[coming.kind]
         waiting = self._waiting.setdefault(kind.root, {})
         if coming.kind in waiting:
@@ -297,7 +299,7 @@ class CoarseRun:
         for cell, amount in self._kinds[kind].needs:
             self._free[cell] -= amount
 
-    def _fill(self, root: str) -> Iterator[Coming]:
+    def _fill(self, root: str) -> Iterator[ForecastWorkload]:
         """Start what fits now, in order; yield it."""
         waiting, probes = self._waiting.get(root), self._probes.get(root, [])
         if waiting or probes:
@@ -315,7 +317,7 @@ class CoarseRun:
             self.probed[probe.key] = self.now
             probes.remove(probe)
 
-    def _by_rank(self, waiting: Waiting, probes: list[StartProbe]) -> Iterator[Coming]:
+    def _by_rank(self, waiting: Waiting, probes: list[StartProbe]) -> Iterator[ForecastWorkload]:
         """Start what fits in a queue that shares nothing: always the first that does."""
         kinds, free = self._kinds, self._free
         while True:
@@ -335,7 +337,7 @@ class CoarseRun:
                 return
             yield self._start(waiting, best[2])
 
-    def _rounds(self, waiting: Waiting, probes: list[StartProbe]) -> Iterator[Coming]:
+    def _rounds(self, waiting: Waiting, probes: list[StartProbe]) -> Iterator[ForecastWorkload]:
         """Start what fits in queues that share: the first of each has its turn, again and again."""
         # What does not fit now does not fit later in these rounds.
         untried = [each for each in probes if self._fits(self._kinds[each.kind])]
@@ -435,7 +437,7 @@ class CoarseRun:
         free, borrowed = self._free, self._borrowed
         return any(free[own] - amount < borrowed[own] for own, _, amount in kind.own)
 
-    def _start(self, waiting: Waiting, index: int) -> Coming:
+    def _start(self, waiting: Waiting, index: int) -> ForecastWorkload:
         """Start the first workload of a kind."""
         queued = waiting[index]
         coming = queued.popleft()
@@ -459,7 +461,7 @@ PATIENCE, PATIENCE_SECONDS = 1.25, 6 * 3_600.0
 
 
 def first_starts(
-    run: CoarseRun, arrivals: Iterator[Coming], *, wanted: Sequence[str], until: float
+    run: CoarseRun, arrivals: Iterator[ForecastWorkload], *, wanted: Sequence[str], until: float
 ) -> Generator[None, None, Mapping[str, float]]:
     """Return when each wanted workload, and each probe, starts; some do not by then.
 

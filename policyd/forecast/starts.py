@@ -24,8 +24,14 @@ from policyd.alloc.state import CoreState
 from policyd.alloc.value import Value
 from policyd.alloc.workload import QueuedWorkload
 from policyd.forecast.arrivals import ArrivalHistory, PastArrival
-from policyd.forecast.batches import Batches, ComingBatches, RecentRuns
-from policyd.forecast.coarse import CoarseQueues, CoarseRun, Coming, StartProbe, first_starts
+from policyd.forecast.batches import Batches, ForecastBatches, RecentRuns
+from policyd.forecast.coarse import (
+    CoarseQueues,
+    CoarseRun,
+    ForecastWorkload,
+    StartProbe,
+    first_starts,
+)
 from policyd.forecast.correction import GRACE_SECONDS, Correction, Interval, Shift
 from policyd.forecast.exact import ExactStarts, exact_starts
 from policyd.forecast.run_times import JobTraits, RunTimeCurve, RunTimeHistory
@@ -431,7 +437,7 @@ class _Draws:
                 continue
             left -= (len(self.present.jobs) + 1) * self._count
             self._probed[key] = waits = []
-            coming = Coming(now, probe.kind, inf, key)
+            coming = ForecastWorkload(now, probe.kind, inf, key)
             for draw in range(self._count if left >= 0 else 0):
                 starts = yield from self._coarse(draw, [key], (), (coming,))
                 waits.append(starts.get(key, inf) - now)
@@ -470,11 +476,11 @@ class _Draws:
         draw: int,
         wanted: Sequence[str],
         probes: Sequence[str] = (),
-        submitted: Sequence[Coming] = (),
+        submitted: Sequence[ForecastWorkload] = (),
     ) -> Generator[None, None, Mapping[str, float]]:
         running = [(kind, begun + self._lasts[key][draw]) for kind, begun, key in self._held]
         pending = [
-            Coming(job.workload.queued_at, kind, self._lasts[key][draw], key)
+            ForecastWorkload(job.workload.queued_at, kind, self._lasts[key][draw], key)
             for key, job in self.pending.items()
             if (kind := self.kinds[key]) is not None
         ]
@@ -489,15 +495,15 @@ class _Draws:
         found = yield from first_starts(run, self._coming(draw), wanted=can, until=self._until)
         return found
 
-    def _coming(self, draw: int) -> Iterator[Coming]:
+    def _coming(self, draw: int) -> Iterator[ForecastWorkload]:
         for at, past, lasts in self._arriving(draw):
             kind = self._like[id(past)][0]
             if kind is not None:
-                yield Coming(at, kind, lasts, "")
+                yield ForecastWorkload(at, kind, lasts, "")
 
     def _arriving(self, draw: int) -> Iterator[tuple[float, PastArrival, float]]:
         """Yield what comes in a draw: when, like what, and how long it runs."""
-        coming, like = ComingBatches(DrawnNumbers(f"arrivals {draw}")), self._like
+        coming, like = ForecastBatches(DrawnNumbers(f"arrivals {draw}")), self._like
         part = spread("arrivals", self._settings.draws)[draw]
         for at, past in self._of.arrivals.replay(part, now=self.present.now):
             if id(past) not in like:

@@ -16,7 +16,7 @@ from policyd.api.kueue.names import PREBUILT_WORKLOAD, QUEUE_NAME
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Condition, Json, ObjectMeta, OwnerReference, Wire
 from policyd.errors import PolicydError
-from policyd.jobs.gangs.gang import Coming
+from policyd.jobs.gangs.gang import CreationOrder
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
@@ -159,7 +159,7 @@ class JobKind(Generic[J]):
     annotation_paths: Callable[[J], Sequence[str]] | None = None
     clear: Callable[[Draft], None] | None = None
     fixed_while_started: bool = False
-    comes: Callable[[J], Coming] = lambda _job: ""
+    comes: Callable[[J], CreationOrder] = lambda _job: ""
     number: Callable[[Draft, J], None] = lambda _draft, _job: None
     takes_prebuilt: bool = True
     limit: Callable[[J], int | None] = lambda _job: None

@@ -18,7 +18,7 @@ class DifferentMetadataError(PolicydError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copied:
+class CopiedMetadata:
     """The metadata that a workload copies from its job."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class CopiedKeys:
     annotations: tuple[str, ...] = ()
     gates: bool = True
 
-    def of(self, *jobs: ObjectMeta) -> Copied:
+    def of(self, *jobs: ObjectMeta) -> CopiedMetadata:
         """Return the metadata that a workload copies from its job, or from the pods that are one.
 
         Keys that are always copied are the first pod's; the administrator's keys must not differ.
@@ -50,7 +50,7 @@ class CopiedKeys:
         annotations = dict(self._always(jobs[0].annotations))
         annotations |= _common("annotation", self.annotations, [job.annotations for job in jobs])
         labels = _common("label", self.labels, [job.labels for job in jobs])
-        return Copied(labels=labels, annotations=annotations)
+        return CopiedMetadata(labels=labels, annotations=annotations)
 
     def _always(self, annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         wanted = {EXPECTED_RUN_TIME, *((ADMISSION_GATED_BY,) if self.gates else ())}
@@ -60,7 +60,7 @@ class CopiedKeys:
 
 
 NO_KEYS: Final = CopiedKeys()
-NOTHING_COPIED: Final = Copied()
+NOTHING_COPIED: Final = CopiedMetadata()
 
 
 def _common(

@@ -34,7 +34,7 @@ from policyd.api.pods import PodTemplate, Toleration
 from policyd.errors import PolicydError
 from policyd.jobs.base import J, JobKind
 from policyd.jobs.gangs.hand_over import mark
-from policyd.jobs.gangs.schedulers import Marks
+from policyd.jobs.gangs.schedulers import GangMetadata
 from policyd.jobs.topology import asks_for_topology
 from policyd.jobs.workload import is_elastic, slice_name
 from policyd.patch.draft import Draft
@@ -68,7 +68,7 @@ class PodInjection:
     tolerations: list[Toleration] = field(default_factory=list)
     gates: list[str] = field(default_factory=list)
     renews: bool = False
-    marks: Marks = field(default_factory=Marks)
+    marks: GangMetadata = field(default_factory=GangMetadata)
     """The labels that name their gang to another scheduler."""
 
 

@@ -26,7 +26,7 @@ from policyd.api.kueue.names import (
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import ObjectMeta, OwnerReference, Wire
 from policyd.jobs.base import JobObject, controller_of
-from policyd.jobs.gangs.gang import Coming
+from policyd.jobs.gangs.gang import CreationOrder
 from policyd.jobs.pods import SUSPENDING_PARENT, QueuedPod, group_name, is_gated
 from policyd.jobs.rules.surroundings import JobContext
 from policyd.jobs.workload import (
@@ -134,7 +134,7 @@ class ParentKind(Generic[P]):
     )
     bare: bool = False
     fixed: bool = False
-    comes: Callable[[P], Coming] = lambda _parent: ""
+    comes: Callable[[P], CreationOrder] = lambda _parent: ""
     relabels: bool = False
 
     @property
@@ -216,7 +216,7 @@ def owner_notes(kind: ParentKind[P], parent: P) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat(Generic[P]):
+class PodParent(Generic[P]):
     """Where a pod belongs.
 
     Attributes:
@@ -235,7 +235,7 @@ class Seat(Generic[P]):
     in_labels: bool = False
 
 
-def take_seat(draft: Draft, pod: QueuedPod, seat: Seat[P]) -> None:
+def take_parent(draft: Draft, pod: QueuedPod, seat: PodParent[P]) -> None:
     """Make a pod one of its group, or let one that is keep to the queue of its parent."""
     seated = bool(group_name(pod.metadata))
     for name in SUBMISSION:

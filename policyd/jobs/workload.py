@@ -25,7 +25,7 @@ from policyd.api.kueue.names import (
 from policyd.api.meta import Json, ObjectMeta, OwnerReference, Wire, condition_true
 from policyd.api.pods import PodTemplate
 from policyd.jobs.base import queue_name
-from policyd.jobs.copied import NOTHING_COPIED, Copied
+from policyd.jobs.copied import NOTHING_COPIED, CopiedMetadata
 
 LONGEST_NAME = 253
 LONGEST_LABEL = 63
@@ -94,7 +94,7 @@ def new_spec(job: ObjectMeta, *, pod_sets: tuple[PodSet, ...], priority: Priorit
 
 
 def body_of(
-    workload: Workload, templates: Sequence[Json], copied: Copied = NOTHING_COPIED
+    workload: Workload, templates: Sequence[Json], copied: CopiedMetadata = NOTHING_COPIED
 ) -> dict[str, Json]:
     """Return the body to create a workload, or to replace its spec.
 

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 from policyd.clock import Clock, SystemClock
 from policyd.errors import ConfigurationError
 from policyd.kube.auth import FetchedHeader, Header, TokenFile, basic, bearer
-from policyd.kube.kubeconfig import Chosen, content, read_file, read_kubeconfig
+from policyd.kube.kubeconfig import SelectedContext, content, read_file, read_kubeconfig
 from policyd.kube.plugins import ask_plugin, ask_provider
 from policyd.kube.proxies import proxy_for
 from policyd.kube.tls import client_context, load_certificate
@@ -102,7 +102,9 @@ def _in_cluster(environ: Mapping[str, str], account: Path, clock: Clock) -> ApiC
     )
 
 
-def _from_context(chosen: Chosen, environ: Mapping[str, str], clock: Clock) -> ApiConnection:
+def _from_context(
+    chosen: SelectedContext, environ: Mapping[str, str], clock: Clock
+) -> ApiConnection:
     cluster = chosen.cluster
     server = cluster.server.rstrip("/")
     if urlsplit(server).scheme not in {"http", "https"}:
@@ -122,7 +124,7 @@ def _from_context(chosen: Chosen, environ: Mapping[str, str], clock: Clock) -> A
     )
 
 
-def _tls(chosen: Chosen) -> ssl.SSLContext:
+def _tls(chosen: SelectedContext) -> ssl.SSLContext:
     cluster, user = chosen.cluster, chosen.user
     context = client_context(
         content(
@@ -150,7 +152,7 @@ def _tls(chosen: Chosen) -> ssl.SSLContext:
     return context
 
 
-def _credentials(chosen: Chosen, tls: ssl.SSLContext | None, clock: Clock) -> Credentials:
+def _credentials(chosen: SelectedContext, tls: ssl.SSLContext | None, clock: Clock) -> Credentials:
     user = chosen.user
     if user.token_file:
         return TokenFile(chosen.user_folder / user.token_file, clock=clock)
@@ -168,7 +170,7 @@ def _credentials(chosen: Chosen, tls: ssl.SSLContext | None, clock: Clock) -> Cr
     return fetched
 
 
-def _impersonation(chosen: Chosen) -> Iterator[tuple[str, str]]:
+def _impersonation(chosen: SelectedContext) -> Iterator[tuple[str, str]]:
     user = chosen.user
     if not user.as_user and (user.as_uid or user.as_groups or user.as_user_extra):
         raise ConfigurationError(
@@ -185,7 +187,7 @@ def _impersonation(chosen: Chosen) -> Iterator[tuple[str, str]]:
         yield from ((name, value) for value in values)
 
 
-def _proxy(chosen: Chosen, environ: Mapping[str, str]) -> str | None:
+def _proxy(chosen: SelectedContext, environ: Mapping[str, str]) -> str | None:
     proxy = chosen.cluster.proxy_url or proxy_for(chosen.cluster.server, environ)
     if proxy and urlsplit(proxy).scheme not in {"http", "https"}:
         raise ConfigurationError(

@@ -92,7 +92,7 @@ class _File(_Section, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class SelectedContext:
     """One context, with the cluster and user that it names, and the folders of their files."""
 
     files: tuple[Path, ...]
@@ -115,7 +115,7 @@ class Kubeconfig:
         """The files' names, for messages."""
         return "`" + ":".join(str(path) for path, _ in self.files) + "`"
 
-    def choose(self, context: str = "") -> Chosen:
+    def choose(self, context: str = "") -> SelectedContext:
         """Choose a context, by default the current one.
 
         Raises:
@@ -132,7 +132,7 @@ class Kubeconfig:
         cluster_path, cluster = self._find("cluster", chosen.cluster, clusters)
         users = self._merged(lambda file: file.users)
         user_path, user = self._find("user", chosen.user, users) if chosen.user else (Path(), None)
-        return Chosen(
+        return SelectedContext(
             files=tuple(path for path, _ in self.files),
             context=context,
             namespace=chosen.namespace or "default",

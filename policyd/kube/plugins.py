@@ -14,7 +14,7 @@ import msgspec
 from policyd.clock import Clock
 from policyd.errors import ConfigurationError
 from policyd.kube.auth import READ_AGAIN_SECONDS, moment
-from policyd.kube.kubeconfig import Chosen, content
+from policyd.kube.kubeconfig import SelectedContext, content
 from policyd.kube.tls import load_certificate
 
 
@@ -28,7 +28,7 @@ class _Credential(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def ask_plugin(
-    chosen: Chosen, tls: ssl.SSLContext | None
+    chosen: SelectedContext, tls: ssl.SSLContext | None
 ) -> Callable[[], tuple[str, float | None]]:
     """Return how to ask the context's credential plugin for a header and its expiry.
 
@@ -53,7 +53,7 @@ def ask_plugin(
     return fetch
 
 
-def _run(chosen: Chosen, command: str) -> _Credential:
+def _run(chosen: SelectedContext, command: str) -> _Credential:
     exec_provider = import_module("kubernetes.config.exec_provider")
     node = import_module("kubernetes.config.kube_config").ConfigNode
     try:
@@ -73,13 +73,13 @@ def _run(chosen: Chosen, command: str) -> _Credential:
         raise _failure(chosen, f"credential plugin `{command}` failed") from error
 
 
-def _failure(chosen: Chosen, message: str) -> ConfigurationError:
+def _failure(chosen: SelectedContext, message: str) -> ConfigurationError:
     install = (chosen.user.exec or {}).get("installHint")
     hint = str(install).strip() if install else f"run it as context `{chosen.context}` would"
     return ConfigurationError(message, hint=hint)
 
 
-def _cluster_for_plugin(chosen: Chosen) -> dict[str, Any]:
+def _cluster_for_plugin(chosen: SelectedContext) -> dict[str, Any]:
     """Return the cluster as a plugin wants it: with the authority itself, not its file's name."""
     cluster = {key: value for key, value in msgspec.to_builtins(chosen.cluster).items() if value}
     authority = content(
@@ -93,7 +93,7 @@ def _cluster_for_plugin(chosen: Chosen) -> dict[str, Any]:
     return cluster
 
 
-def ask_provider(chosen: Chosen, clock: Clock) -> Callable[[], tuple[str, float | None]]:
+def ask_provider(chosen: SelectedContext, clock: Clock) -> Callable[[], tuple[str, float | None]]:
     """Return how to ask the official client for the token of an `auth-provider` (OIDC).
 
     It refreshes an expired token, and writes the new one into the kubeconfig, as kubectl does.
@@ -117,7 +117,7 @@ def ask_provider(chosen: Chosen, clock: Clock) -> Callable[[], tuple[str, float 
     return fetch
 
 
-def _provider_failure(chosen: Chosen) -> ConfigurationError:
+def _provider_failure(chosen: SelectedContext) -> ConfigurationError:
     name = (chosen.user.auth_provider or {}).get("name", "")
     return ConfigurationError(
         f"auth-provider `{name}` of context `{chosen.context}` gave no token",

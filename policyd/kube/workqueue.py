@@ -23,7 +23,7 @@ RANKED, ADDED, SWEPT = range(3)
 """The lanes. A key is in one of them at a time, the most urgent."""
 
 
-class Ranked(Generic[K]):
+class RankedKeys(Generic[K]):
     """Keys by rank, the lowest first; in the order in which they came where ranks are equal."""
 
     def __init__(self) -> None:
@@ -79,9 +79,9 @@ class WorkQueue(Generic[K]):
         self._new_backoff: Callable[[], Backoff] = lambda: Backoff(
             first_wait_seconds, longest_wait_seconds, jitter=self._pace.jitter
         )
-        self._lanes: tuple[Ranked[K], ...] = (Ranked(), Ranked(), Ranked())
+        self._lanes: tuple[RankedKeys[K], ...] = (RankedKeys(), RankedKeys(), RankedKeys())
         self._lane = ADDED
-        self._later: Ranked[K] = Ranked()  # by the moment at which they are due
+        self._later: RankedKeys[K] = RankedKeys()  # by the moment at which they are due
         self._working: set[K] = set()
         self._again: dict[K, tuple[int, float]] = {}
         self._backoffs: dict[K, Backoff] = {}

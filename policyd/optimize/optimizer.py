@@ -24,8 +24,8 @@ from policyd.optimize.local_order import local_shares
 from policyd.optimize.moves import claim_of, consolidate, hold_places, places_held
 from policyd.optimize.opt_ins import NO_OPT_INS, UNPROTECTED, wants
 from policyd.optimize.reservation import (
+    ChangedTrees,
     EarliestStarts,
-    Gathering,
     Reservations,
     next_due,
     stale_gangs,
@@ -43,7 +43,7 @@ class Optimizer(Extension):
     def __init__(self, state: CoreState) -> None:
         self.opted: dict[str, QueueState] = {}
         self.moving: dict[str, Move] = {}
-        self._gathering = Gathering()
+        self._gathering = ChangedTrees()
         self._starts = EarliestStarts(state)
         self._state = state
 

@@ -197,7 +197,7 @@ class Reservations:
                 found.claims[move.key] = {cells[names]: n for names, n in usage if names in cells}
 
 
-class Gathering:
+class ChangedTrees:
     """Trees in which something changed that may help inadmissible workloads.
 
     After a preemption these are tried again some time after the first change: quota that becomes

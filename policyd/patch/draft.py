@@ -2,8 +2,8 @@
 
 The object that was given is never touched. Each change is recorded as the smallest RFC 6902
 operation that says it, and a change inside something the draft itself added is folded into the
-operation that added it. Applying the operations to the object gives the draft's object. `Copying`
-is the copy on write beneath it.
+operation that added it. Applying the operations to the object gives the draft's object.
+`CopyOnWrite` is the copy beneath it.
 """
 
 import msgspec
@@ -12,7 +12,7 @@ from policyd.api.meta import Json
 from policyd.patch.operations import APPEND, Operation, PatchError, Path, Verb, pointer, same_json
 
 
-class Copying:
+class CopyOnWrite:
     """A tree whose containers are copied the first time they are opened, and only then.
 
     A write opens the container to write to; every container on the path is then this tree's own.
@@ -56,7 +56,7 @@ class _Record(msgspec.Struct):
     value: Json
 
 
-class Draft(Copying):
+class Draft(CopyOnWrite):
     """A copy-on-write view of one object."""
 
     __slots__ = ("_records", "_written")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from policyd.api.meta import Json
-from policyd.patch.draft import Copying
+from policyd.patch.draft import CopyOnWrite
 from policyd.patch.operations import APPEND, Operation, PatchError, PatchTestError, same_json, steps
 
 MAX_OPERATIONS = 10_000
@@ -51,7 +51,7 @@ class _Document:
     __slots__ = ("copied_bytes", "tree")
 
     def __init__(self, obj: Json) -> None:
-        self.tree = Copying(obj)
+        self.tree = CopyOnWrite(obj)
         self.copied_bytes = 0
 
     def open_parent(self, operation: Operation, path: str) -> tuple[Json, str]:

@@ -14,7 +14,7 @@ from policyd.kube.client import Reader
 from policyd.kube.pages import pages
 from policyd.kube.resources import EVENTS, LOCAL_QUEUES, WORKLOADS
 from policyd.questions.core_events import CoreEvent
-from policyd.questions.unqueued_jobs import POD_GROUP, AskedJob, owners
+from policyd.questions.unqueued_jobs import POD_GROUP, JobQuery, owners
 
 SAME_SECONDS: Final = 5.0
 """Between the events of a Workload and of its job that say the same of one moment."""
@@ -71,7 +71,7 @@ class EventScope(NamedTuple):
     """
 
     namespace: str
-    job: AskedJob | None = None
+    job: JobQuery | None = None
     queue: str = ""
 
 
@@ -137,7 +137,7 @@ async def _chosen(
 
 
 async def _of_job(
-    reader: Reader, job: AskedJob, workloads: Iterable[KnownWorkload]
+    reader: Reader, job: JobQuery, workloads: Iterable[KnownWorkload]
 ) -> Set[tuple[str, str, str]]:
     if job.kind == POD_GROUP:
         job = job._replace(kind="Workload")

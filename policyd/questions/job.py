@@ -9,7 +9,7 @@ from policyd.kube.client import PartialObject, Reader
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.pages import pages
 from policyd.kube.resources import PODS, WORKLOADS
-from policyd.questions.unqueued_jobs import AskedJob
+from policyd.questions.unqueued_jobs import JobQuery
 from policyd.questions.why import why
 from policyd.snapshot.values import QueueSnapshot
 from policyd.workload.job_answer import JobAnswer, PodsOnNode
@@ -25,7 +25,7 @@ from policyd.workload.records import (
 
 
 async def job_answer(
-    reader: Reader, subject: AskedJob, snapshot: QueueSnapshot | None, *, now: float
+    reader: Reader, subject: JobQuery, snapshot: QueueSnapshot | None, *, now: float
 ) -> JobAnswer:
     """Return everything about a job that its user may know.
 

@@ -17,7 +17,7 @@ from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.pages import pages
 from policyd.kube.resources import NODES, PODS, RESOURCE_FLAVORS, TOPOLOGIES
 from policyd.node_rules import LabelRequirement, Term
-from policyd.simulate.stranding import AskedGang, AskedPods, RunningPods
+from policyd.simulate.stranding import PendingGang, PendingPods, RunningPods
 from policyd.snapshot.answers import called
 from policyd.snapshot.values import NONE, ClusterQueueUse, PodShape, QueueSnapshot
 from policyd.workload.conversion import tolerations
@@ -127,7 +127,7 @@ def _running(pod: QueuedPod, levels: set[str], now: float) -> RunningPods:
 
 def pending_gangs(
     snapshot: QueueSnapshot, flavors: Mapping[str, Mapping[str, str]]
-) -> Iterator[AskedGang]:
+) -> Iterator[PendingGang]:
     """Yield the workloads that queues try next, with the nodes that their flavors are of.
 
     Args:
@@ -140,15 +140,15 @@ def pending_gangs(
             if row.requests < len(queue.shapes):
                 shapes = queue.shapes[row.requests]
                 pods = tuple(_asked(each, queue, flavors) for each in shapes)
-                yield AskedGang(name=called(row), pods=pods)
+                yield PendingGang(name=called(row), pods=pods)
 
 
 def _asked(
     shape: PodShape, queue: ClusterQueueUse, flavors: Mapping[str, Mapping[str, str]]
-) -> AskedPods:
+) -> PendingPods:
     devices = [name for name, amount in shape.requests.items() if amount and "/" in name]
     named = {each.flavor for each in queue.quotas if each.resource in devices}
-    return AskedPods(
+    return PendingPods(
         count=shape.count,
         requests=shape.requests,
         node_selector=shape.node_selector,

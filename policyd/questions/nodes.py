@@ -14,8 +14,8 @@ from policyd.questions.node_listing import FoundNodes, find_nodes, pending_gangs
 from policyd.questions.snapshots import NoSnapshotsError, ask
 from policyd.simulate.defragmentation import Defragmentation
 from policyd.simulate.stranding import (
-    AskedGang,
     NodeLine,
+    PendingGang,
     RunningPods,
     node_lines,
     planned_moves,
@@ -63,7 +63,7 @@ class NodesAnswer(Value, frozen=True, rename="camel"):
     left_out: tuple[str, ...] = ()
 
 
-Showing = Callable[[Sequence[AskedGang]], Iterable[AskedGang]]
+Showing = Callable[[Sequence[PendingGang]], Iterable[PendingGang]]
 """Yields the gangs that moves are planned for, and may show which one is the next."""
 
 
@@ -105,7 +105,7 @@ async def nodes_answer(
 
 def found_answer(
     found: FoundNodes,
-    gangs: Sequence[AskedGang],
+    gangs: Sequence[PendingGang],
     left_out: tuple[str, ...],
     *,
     most: int,
@@ -142,7 +142,7 @@ def found_answer(
     )
 
 
-def _asks(gang: AskedGang, devices: Mapping[str, int]) -> bool:
+def _asks(gang: PendingGang, devices: Mapping[str, int]) -> bool:
     return any(each.requests.get(device) for each in gang.pods for device in devices)
 
 

@@ -34,7 +34,7 @@ MOST_COMPILED: Final = 256
 """Policies that are kept as they were compiled: most clusters have fewer."""
 
 
-class Asked(NamedTuple):
+class ObjectRequest(NamedTuple):
     """An object that policies are asked about.
 
     Attributes:
@@ -56,7 +56,7 @@ async def namespace_of(reader: Reader, name: str) -> Json | None:
         return None
 
 
-async def decided(of: ClusterPolicies, asked: Asked) -> SharedDecision:
+async def decided(of: ClusterPolicies, asked: ObjectRequest) -> SharedDecision:
     """Return what the policies of a cluster make of a new object; nothing is sent to the cluster.
 
     Raises:
@@ -65,7 +65,7 @@ async def decided(of: ClusterPolicies, asked: Asked) -> SharedDecision:
     return await asyncio.to_thread(_decide, of, asked)
 
 
-async def field_origins(of: ClusterPolicies | None, asked: Asked) -> ObjectOrigins | None:
+async def field_origins(of: ClusterPolicies | None, asked: ObjectRequest) -> ObjectOrigins | None:
     """Find the writers of fields of a stored object; None if it does not record its writer.
 
     Args:
@@ -82,7 +82,7 @@ async def field_origins(of: ClusterPolicies | None, asked: Asked) -> ObjectOrigi
     return await asyncio.to_thread(origins, asked.obj, sent, shared, own=FIELD_MANAGER)
 
 
-def _decide(of: ClusterPolicies, asked: Asked) -> SharedDecision:
+def _decide(of: ClusterPolicies, asked: ObjectRequest) -> SharedDecision:
     loaded = gather(map(_loaded, _texts(of)))
     known = [] if asked.namespace is None else [{**_NAMESPACE, **asked.namespace}]
     policies = offline_set(

@@ -36,7 +36,7 @@ _IN_PODS: Final = frozenset(kind.kind for kind in PARENTS)
 """Kinds that are not queued as a whole: their pods are."""
 
 
-class AskedJob(NamedTuple):
+class JobQuery(NamedTuple):
     """A job that is asked about."""
 
     kind: str
@@ -71,13 +71,13 @@ def kind_of(word: str) -> str:
     )
 
 
-async def owners(reader: Reader, subject: AskedJob) -> list[tuple[AskedJob, ObjectMeta]]:
+async def owners(reader: Reader, subject: JobQuery) -> list[tuple[JobQuery, ObjectMeta]]:
     """Return a job with its metadata, and those that it belongs to, the outermost last.
 
     Raises:
         JobNotFoundError: If there is no such job.
     """
-    found: list[tuple[AskedJob, ObjectMeta]] = []
+    found: list[tuple[JobQuery, ObjectMeta]] = []
     while len(found) < LONGEST_CHAIN:
         resource = _KINDS[subject.kind]
         try:
@@ -95,7 +95,7 @@ async def owners(reader: Reader, subject: AskedJob) -> list[tuple[AskedJob, Obje
         owner = controller_of(got.metadata)
         if owner is None or not _is_job(owner) or subject.kind == "Workload":
             break
-        subject = AskedJob(owner.kind, subject.namespace, owner.name)
+        subject = JobQuery(owner.kind, subject.namespace, owner.name)
     return found
 
 
@@ -117,7 +117,7 @@ class FoundJob(NamedTuple):
         workload: Its newest Workload, if it has one.
     """
 
-    subject: AskedJob
+    subject: JobQuery
     metadata: ObjectMeta
     queues: Mapping[str, LocalQueue]
     cluster_queue: bool | None = None
@@ -131,7 +131,7 @@ class FoundJob(NamedTuple):
         return queue_name(self.metadata)
 
 
-async def look_up(reader: Reader, subject: AskedJob, metadata: ObjectMeta) -> FoundJob:
+async def look_up(reader: Reader, subject: JobQuery, metadata: ObjectMeta) -> FoundJob:
     """Find out what the API server has of a job."""
     namespace = subject.namespace
     queues = await reader.page(LOCAL_QUEUES, into=LocalQueue, namespace=namespace)
@@ -152,7 +152,7 @@ async def look_up(reader: Reader, subject: AskedJob, metadata: ObjectMeta) -> Fo
 
 
 async def newest_workload(
-    reader: Reader, subject: AskedJob, metadata: ObjectMeta
+    reader: Reader, subject: JobQuery, metadata: ObjectMeta
 ) -> Workload | None:
     """Return the newest Workload of a job; None if it has none."""
     newest: Workload | None = None
@@ -270,7 +270,7 @@ def _outside(job: FoundJob) -> tuple[str, str] | None:
     return None
 
 
-def chain_text(found: list[tuple[AskedJob, ObjectMeta]]) -> Iterator[str]:
+def chain_text(found: list[tuple[JobQuery, ObjectMeta]]) -> Iterator[str]:
     """Yield how the outermost job of a chain comes to be answered for."""
     for (part, _), (whole, _) in pairwise(found):
         yield f"{part.kind} {part.name} belongs to {whole.kind} {whole.name}"

@@ -27,7 +27,7 @@ class StopAnswer(Value, frozen=True, rename="camel"):
     reason: str
 
 
-class StayAnswer(Value, frozen=True, rename="camel"):
+class SimulatedTimes(Value, frozen=True, rename="camel"):
     """What happens to a workload, in seconds from now on.
 
     Attributes:
@@ -65,11 +65,11 @@ class DifferenceAnswer(Value, frozen=True, rename="camel"):
     cluster_queue: str
     change: Change
     seconds: float | None
-    before: StayAnswer | None
-    after: StayAnswer | None
+    before: SimulatedTimes | None
+    after: SimulatedTimes | None
 
 
-class UnclearEnd(Value, frozen=True, rename="camel"):
+class UnknownEnd(Value, frozen=True, rename="camel"):
     """A workload whose end is unknown.
 
     Attributes:
@@ -97,11 +97,11 @@ class WhatIfAnswer(Value, frozen=True, rename="camel"):
     differences: tuple[DifferenceAnswer, ...]
     same: int
     unknown: int
-    unclear: tuple[UnclearEnd, ...]
+    unclear: tuple[UnknownEnd, ...]
     unordered: tuple[str, ...]
 
 
-def start_text(stay: StayAnswer | None) -> str:
+def start_text(stay: SimulatedTimes | None) -> str:
     """Say when a workload starts."""
     if stay is None:
         return "-"

@@ -6,7 +6,7 @@ from policyd.jobs.pods import group_name
 from policyd.kube.client import Reader
 from policyd.questions.unqueued_jobs import (
     POD_GROUP,
-    AskedJob,
+    JobQuery,
     chain_text,
     look_up,
     owners,
@@ -17,7 +17,7 @@ from policyd.snapshot.reading import FoundPending, find
 from policyd.snapshot.values import QueueSnapshot
 
 
-async def why(reader: Reader, subject: AskedJob, snapshot: QueueSnapshot | None) -> WhyAnswer:
+async def why(reader: Reader, subject: JobQuery, snapshot: QueueSnapshot | None) -> WhyAnswer:
     """Say why a job waits, by a snapshot and, where that has not got it, its objects.
 
     Args:
@@ -38,7 +38,7 @@ async def why(reader: Reader, subject: AskedJob, snapshot: QueueSnapshot | None)
     for part, metadata in chain:
         group = group_name(metadata) if part.kind == "Pod" else ""
         if snapshot is not None and group:
-            answer = why_in(snapshot, AskedJob(POD_GROUP, part.namespace, group))
+            answer = why_in(snapshot, JobQuery(POD_GROUP, part.namespace, group))
             if answer is not None:
                 return replace(answer, parts=(f"Pod {part.name} is of the pod group {group}",))
         if snapshot is not None and (answer := why_in(snapshot, part)) is not None:
@@ -47,7 +47,7 @@ async def why(reader: Reader, subject: AskedJob, snapshot: QueueSnapshot | None)
     return replace(why_found(await look_up(reader, last, metadata)), parts=parts)
 
 
-def why_in(snapshot: QueueSnapshot, subject: AskedJob) -> WhyAnswer | None:
+def why_in(snapshot: QueueSnapshot, subject: JobQuery) -> WhyAnswer | None:
     """Say why a job waits, by a snapshot alone; None if it is not in there."""
     kind, namespace, name = subject
     found = find(snapshot, namespace, "Workload" if kind == POD_GROUP else kind, name)

@@ -40,7 +40,7 @@ class Interruption(Value, frozen=True):
     reason: str
 
 
-class Stay(Value, frozen=True):
+class SimulatedWorkload(Value, frozen=True):
     """What happens to one workload in a course.
 
     Attributes:
@@ -67,7 +67,7 @@ class Stay(Value, frozen=True):
         return inf if self.known_until == inf else None
 
 
-class Course(Value, frozen=True):
+class SimulatedCourse(Value, frozen=True):
     """What happens to all workloads from a moment on.
 
     Attributes:
@@ -78,12 +78,12 @@ class Course(Value, frozen=True):
             queues that share quota or nodes with them.
     """
 
-    stays: Mapping[str, Stay]
+    stays: Mapping[str, SimulatedWorkload]
     doubts: tuple[str, ...] = ()
     unordered: tuple[str, ...] = ()
 
 
-class StayDifference(Value, frozen=True):
+class WorkloadDifference(Value, frozen=True):
     """A workload in both courses.
 
     Attributes:
@@ -96,12 +96,12 @@ class StayDifference(Value, frozen=True):
 
     key: str
     change: Change
-    before: Stay | None
-    after: Stay | None
+    before: SimulatedWorkload | None
+    after: SimulatedWorkload | None
     seconds: float | None = None
 
 
-def course(state: CoreState, arrivals: Iterable[Arrival], *, until: float = inf) -> Course:
+def course(state: CoreState, arrivals: Iterable[Arrival], *, until: float = inf) -> SimulatedCourse:
     """Return what happens, as far as it is certain.
 
     Args:
@@ -112,7 +112,7 @@ def course(state: CoreState, arrivals: Iterable[Arrival], *, until: float = inf)
     return _Recorder(state, list(arrivals)).record(until)
 
 
-def compare(before: Course, after: Course) -> tuple[StayDifference, ...]:
+def compare(before: SimulatedCourse, after: SimulatedCourse) -> tuple[WorkloadDifference, ...]:
     """Return the difference for each workload of two courses.
 
     Those that differ come first, by the time of their changed start, then by key; those that are
@@ -123,24 +123,26 @@ def compare(before: Course, after: Course) -> tuple[StayDifference, ...]:
     return tuple(sorted(found, key=_in_order))
 
 
-def _in_order(found: StayDifference) -> tuple[bool, float, str]:
+def _in_order(found: WorkloadDifference) -> tuple[bool, float, str]:
     start = None if found.after is None else found.after.start
     return found.change in {"Same", "Unknown"}, inf if start is None else start, found.key
 
 
-def _difference(key: str, before: Stay | None, after: Stay | None) -> StayDifference:
+def _difference(
+    key: str, before: SimulatedWorkload | None, after: SimulatedWorkload | None
+) -> WorkloadDifference:
     if before is None or after is None:
-        return StayDifference(key, "New" if before is None else "Gone", before, after)
+        return WorkloadDifference(key, "New" if before is None else "Gone", before, after)
     one, other = before.start, after.start
     moved = _moved(before, after)
     if moved != "Same":
         both = one is not None and other is not None and inf not in (one, other)
         seconds = other - one if both and one is not None and other is not None else None
-        return StayDifference(key, moved, before, after, seconds)
-    return StayDifference(key, _interrupted(before, after), before, after)
+        return WorkloadDifference(key, moved, before, after, seconds)
+    return WorkloadDifference(key, _interrupted(before, after), before, after)
 
 
-def _moved(before: Stay, after: Stay) -> Change:
+def _moved(before: SimulatedWorkload, after: SimulatedWorkload) -> Change:
     """Compare when two stays begin; an unknown start is later than all that is known."""
     if before.runs and after.runs:
         return "Same"
@@ -156,7 +158,7 @@ def _moved(before: Stay, after: Stay) -> Change:
     return "Earlier" if other < one else "Later"
 
 
-def _interrupted(before: Stay, after: Stay) -> Change:
+def _interrupted(before: SimulatedWorkload, after: SimulatedWorkload) -> Change:
     """Compare what stops a workload, as far as both stays are known."""
     until = min(before.known_until, after.known_until)
     one, other = (
@@ -184,7 +186,7 @@ class _Recorder:
         self._starts: dict[str, list[float]] = {each.workload.key: [] for each in arrivals}
         self._stops: dict[str, list[Interruption]] = {each.workload.key: [] for each in arrivals}
 
-    def record(self, until: float) -> Course:
+    def record(self, until: float) -> SimulatedCourse:
         """Run the simulation to its end."""
         for each in self._arrivals:
             if each.workload.admission is not None:
@@ -192,7 +194,7 @@ class _Recorder:
         for step in Simulation(self._state, self._arrivals).steps(until=until):
             self._note(step)
         stays = {each.workload.key: self._stay(each, until) for each in self._arrivals}
-        return Course(stays, tuple(sorted(self._causes)), self._unordered)
+        return SimulatedCourse(stays, tuple(sorted(self._causes)), self._unordered)
 
     def _note(self, step: SimulatedCycle) -> None:
         for action in step.plan.actions:
@@ -221,9 +223,9 @@ class _Recorder:
         if key in self._endless and self._doubtful.setdefault(self._group(queue), at) == at:
             self._causes.add(key)
 
-    def _stay(self, arrival: Arrival, until: float) -> Stay:
+    def _stay(self, arrival: Arrival, until: float) -> SimulatedWorkload:
         key, queue = arrival.workload.key, _queue_of(arrival)
-        return Stay(
+        return SimulatedWorkload(
             key=key,
             cluster_queue=queue,
             runs=arrival.workload.admission is not None,

@@ -58,7 +58,7 @@ class RunningPods(Value, frozen=True):
     tolerations: tuple[TaintToleration, ...] = ()
 
 
-class AskedPods(Value, frozen=True):
+class PendingPods(Value, frozen=True):
     """Pods that are asked for: how many, requests of one, and the nodes that they may be on."""
 
     count: int
@@ -67,11 +67,11 @@ class AskedPods(Value, frozen=True):
     affinity: tuple[Term, ...] = ()
 
 
-class AskedGang(Value, frozen=True):
+class PendingGang(Value, frozen=True):
     """A pending workload: its name, and its pods, which start together."""
 
     name: str
-    pods: tuple[AskedPods, ...]
+    pods: tuple[PendingPods, ...]
 
 
 class StrandedDevices(Value, frozen=True, rename="camel"):
@@ -120,7 +120,7 @@ class NodeLine(Value, frozen=True, rename="camel"):
 def node_lines(
     nodes: Iterable[TopologyNode],
     pods: Iterable[RunningPods],
-    gangs: Sequence[AskedGang],
+    gangs: Sequence[PendingGang],
     levels: Sequence[Sequence[str]] = (),
 ) -> Iterator[NodeLine]:
     """Yield nodes with their pods and stranded devices, by their place in the topology.
@@ -143,7 +143,7 @@ def node_lines(
 def planned_moves(
     nodes: Sequence[TopologyNode],
     pods: Sequence[RunningPods],
-    gangs: Iterable[AskedGang],
+    gangs: Iterable[PendingGang],
     *,
     stranding: Set[str] = frozenset(),
     most: int,
@@ -169,22 +169,22 @@ def planned_moves(
             yield replace(described(state, moves), workload=gang.name)
 
 
-def whole_node(nodes: Iterable[TopologyNode], resource: str) -> AskedGang | None:
+def whole_node(nodes: Iterable[TopologyNode], resource: str) -> PendingGang | None:
     """Return one pod that takes all devices of a node, as most nodes have; None if none has any."""
     sizes = [node.allocatable.get(resource, 0) for node in nodes]
     having = sorted(size for size in sizes if size)
     if not having:
         return None
     size = max(having, key=having.count)
-    return AskedGang(name=f"a pod with {size} {resource}", pods=(_whole(resource, size),))
+    return PendingGang(name=f"a pod with {size} {resource}", pods=(_whole(resource, size),))
 
 
-def _whole(resource: str, size: int) -> AskedPods:
-    return AskedPods(count=1, requests={resource: size})
+def _whole(resource: str, size: int) -> PendingPods:
+    return PendingPods(count=1, requests={resource: size})
 
 
 def _line(
-    node: TopologyNode, domain: str, pods: Sequence[RunningPods], asked: Sequence[AskedPods]
+    node: TopologyNode, domain: str, pods: Sequence[RunningPods], asked: Sequence[PendingPods]
 ) -> NodeLine:
     free = dict(node.allocatable)
     for each in pods:
@@ -206,7 +206,7 @@ def _stranded(
     node: TopologyNode,
     free: Mapping[str, int],
     pods: Sequence[RunningPods],
-    asked: Sequence[AskedPods],
+    asked: Sequence[PendingPods],
     devices: Iterable[str],
 ) -> Iterator[StrandedDevices]:
     for device in devices:
@@ -228,18 +228,18 @@ def _stranded(
             )
 
 
-def _usable(free: Mapping[str, int], shapes: Iterable[AskedPods], device: str) -> int:
+def _usable(free: Mapping[str, int], shapes: Iterable[PendingPods], device: str) -> int:
     """Return how many free devices the pods of one shape can use at most."""
     return max(_fitting(free, each) * each.requests[device] for each in shapes)
 
 
-def _fitting(free: Mapping[str, int], shape: AskedPods) -> int:
+def _fitting(free: Mapping[str, int], shape: PendingPods) -> int:
     """Return how many pods fit."""
     requests = {**shape.requests, **({PODS: 1} if PODS in free else {})}
     return max(0, min(free.get(name, 0) // n for name, n in requests.items() if n))
 
 
-def _missing_resources(free: Mapping[str, int], shape: AskedPods, used: int) -> tuple[str, ...]:
+def _missing_resources(free: Mapping[str, int], shape: PendingPods, used: int) -> tuple[str, ...]:
     """Return the resources that are too few for one more pod; none if some pods do fit."""
     if used:
         return ()
@@ -249,7 +249,7 @@ def _missing_resources(free: Mapping[str, int], shape: AskedPods, used: int) -> 
 def _in_the_way(
     free: Mapping[str, int],
     pods: Sequence[RunningPods],
-    shapes: Sequence[AskedPods],
+    shapes: Sequence[PendingPods],
     device: str,
 ) -> tuple[str, ...]:
     """Return the jobs without whose pods more devices could be used than these hold.
@@ -289,7 +289,7 @@ def _charge(free: dict[str, int], pods: RunningPods, sign: int) -> None:
             free[name] += sign * amount * pods.count
 
 
-def _may_be_on(asked: AskedPods, node: TopologyNode) -> bool:
+def _may_be_on(asked: PendingPods, node: TopologyNode) -> bool:
     selected = all(node.labels.get(key) == value for key, value in asked.node_selector.items())
     terms = asked.affinity
     return selected and (
@@ -387,7 +387,7 @@ def _holding(job: str, members: Sequence[RunningPods]) -> QueuedWorkload:
     )
 
 
-def _waiting(gang: AskedGang, key: str) -> QueuedWorkload:
+def _waiting(gang: PendingGang, key: str) -> QueuedWorkload:
     """Return a pending workload, before which all others may be moved."""
     sets = tuple(
         _queued(f"pods-{number}", each, _ANY_TAINT) for number, each in enumerate(gang.pods)
@@ -398,7 +398,7 @@ def _waiting(gang: AskedGang, key: str) -> QueuedWorkload:
 
 
 def _pod_set(name: str, each: RunningPods) -> QueuedPodSet:
-    pods = AskedPods(
+    pods = PendingPods(
         count=each.count,
         requests=each.requests,
         node_selector=each.node_selector,
@@ -407,7 +407,9 @@ def _pod_set(name: str, each: RunningPods) -> QueuedPodSet:
     return _queued(name, pods, each.tolerations)
 
 
-def _queued(name: str, asked: AskedPods, tolerations: tuple[TaintToleration, ...]) -> QueuedPodSet:
+def _queued(
+    name: str, asked: PendingPods, tolerations: tuple[TaintToleration, ...]
+) -> QueuedPodSet:
     requests = {resource: n for resource, n in asked.requests.items() if n}
     place = PlacementRequest(
         pod_set=name,

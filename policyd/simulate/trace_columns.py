@@ -74,7 +74,7 @@ class TableLayout:
 
 
 @dataclass(slots=True)
-class LeftOut:
+class SkippedTraceJobs:
     """How many jobs of a trace cannot be simulated, by the reason."""
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -112,7 +112,7 @@ def columns_of(text: str) -> dict[Field, str]:
 
 
 def read_jobs(
-    lines: Iterable[str], name: str, form: Format, layout: TableLayout, left_out: LeftOut
+    lines: Iterable[str], name: str, form: Format, layout: TableLayout, left_out: SkippedTraceJobs
 ) -> Iterator[TracedJob]:
     """Yield the jobs of a trace, in the order of its lines.
 
@@ -226,7 +226,7 @@ class _Reader:
     layout: TableLayout
     seen: dict[str, int] = field(default_factory=dict)
 
-    def job(self, number: int, row: Sequence[str], left_out: LeftOut) -> TracedJob | None:
+    def job(self, number: int, row: Sequence[str], left_out: SkippedTraceJobs) -> TracedJob | None:
         """Return the job of a row; None for a step of a job, and for one that is left out."""
         cells = _Row(self, number, row)
         if "." in cells.text("name") and "state" in {each.lower() for each in self.head}:

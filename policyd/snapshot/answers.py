@@ -18,11 +18,11 @@ from policyd.snapshot.values import (
     CohortUse,
     HeldAmount,
     HoldingRow,
-    Lacking,
     LocalQueueName,
     Origin,
     PendingRow,
     QueueSnapshot,
+    QuotaShortfall,
     QuotaUse,
     SnapshotReason,
 )
@@ -77,7 +77,7 @@ class WhyAnswer(Value, frozen=True, rename="camel"):
     since: str | None = None
     requests: Mapping[str, int] = {}
     reason: str = ""
-    missing: tuple[Lacking, ...] = ()
+    missing: tuple[QuotaShortfall, ...] = ()
     user: str = ""
     administrator: str = ""
     parts: tuple[str, ...] = ()
@@ -283,7 +283,7 @@ def _behind(ahead: FoundPending, reason: SnapshotReason) -> str:
     return f"behind {name}, which is pending: {pending}" if pending else f"behind {name}"
 
 
-def _shortfall(lacking: Lacking) -> MissingQuota | OverCapacity:
+def _shortfall(lacking: QuotaShortfall) -> MissingQuota | OverCapacity:
     if lacking.never:
         return OverCapacity(
             flavor=lacking.flavor,

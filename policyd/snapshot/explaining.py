@@ -8,7 +8,7 @@ from policyd.alloc.pending import Ticket
 from policyd.alloc.reasons import OverCapacity, Refusal
 from policyd.alloc.state import CoreState
 from policyd.optimize.opt_ins import NO_OPT_INS, wants
-from policyd.snapshot.values import Lacking, QuotaHolder, SnapshotReason
+from policyd.snapshot.values import QuotaHolder, QuotaShortfall, SnapshotReason
 from policyd.status.excluded_nodes import nodes_missed
 from policyd.status.messages import message_of
 from policyd.status.naming import Naming
@@ -90,12 +90,12 @@ def _first(found: Iterable[Remedy], naming: Naming) -> str:
     return next((remedy_text(each, naming, limit=MOST_NAMED) for each in found), "")
 
 
-def _lacking(explanation: PendingExplanation, naming: Naming) -> Iterable[Lacking]:
+def _lacking(explanation: PendingExplanation, naming: Naming) -> Iterable[QuotaShortfall]:
     held = {(each.missing.flavor, each.missing.resource): each for each in explanation.shortages}
     for shortfall in nearest_shortfalls(explanation.refusal):
         if isinstance(shortfall, OverCapacity):
             most = shortfall.capacity - shortfall.assumed
-            yield Lacking(
+            yield QuotaShortfall(
                 flavor=shortfall.flavor,
                 resource=shortfall.resource,
                 requested=shortfall.requested,
@@ -105,7 +105,7 @@ def _lacking(explanation: PendingExplanation, naming: Naming) -> Iterable[Lackin
             )
             continue
         shortage = held[shortfall.flavor, shortfall.resource]
-        yield Lacking(
+        yield QuotaShortfall(
             flavor=shortfall.flavor,
             resource=shortfall.resource,
             requested=shortfall.requested,

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from policyd.alloc.amount import UNLIMITED, add, subtract
 from policyd.cel.values import Timestamp
 from policyd.engine.model.queue_facts import FactStruct, QueueFacts, UnknownFacts
-from policyd.snapshot.picture import STEP
+from policyd.snapshot.taking import STEP
 from policyd.snapshot.values import (
     NONE,
     ClusterQueueUse,

@@ -147,7 +147,7 @@ class QuotaHolder(Value, frozen=True, rename="camel"):
     amount: int
 
 
-class Lacking(Value, frozen=True, rename="camel"):
+class QuotaShortfall(Value, frozen=True, rename="camel"):
     """Quota of which a workload has too little.
 
     Attributes:
@@ -182,7 +182,7 @@ class SnapshotReason(Value, frozen=True, rename="camel"):
 
     type: str
     message: str = ""
-    lacking: tuple[Lacking, ...] = ()
+    lacking: tuple[QuotaShortfall, ...] = ()
     user: str = ""
     administrator: str = ""
 

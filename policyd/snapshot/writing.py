@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policyd.snapshot.explaining import PendingExplanation, reason_for
-from policyd.snapshot.picture import STEP, Picture, QueuePicture, Steps
+from policyd.snapshot.taking import STEP, FullQueue, FullSnapshot, Steps
 from policyd.snapshot.values import (
     FORMAT,
     NONE,
@@ -27,7 +27,7 @@ _NO_ONE: Final = LocalQueueName("", "")
 
 
 def write(
-    picture: Picture,
+    full: FullSnapshot,
     naming: Naming,
     trees: Set[str] | None = None,
     other_teams: OtherTeams | None = None,
@@ -35,7 +35,7 @@ def write(
     """Write a snapshot as JSON, step by step.
 
     Args:
-        picture: The queues.
+        full: The queues.
         naming: How jobs are named to the reader.
         trees: The tops of the trees that the reader may see; None for all, and the nodes.
         other_teams: How the reader is to name jobs to others; as they are named to it, if None.
@@ -47,25 +47,25 @@ def write(
         The JSON.
     """
     queues: list[bytes] = []
-    for page in picture.queues:
+    for page in full.queues:
         if trees is None or page.tree in trees:
             yield from _write_queue(page, naming, queues)
     head = QueueSnapshot(
         format=FORMAT,
-        taken_at=picture.taken_at,
-        generation=picture.generation,
-        resource_version=picture.resource_version,
-        version=picture.version,
-        rules=picture.rules,
+        taken_at=full.taken_at,
+        generation=full.generation,
+        resource_version=full.resource_version,
+        version=full.version,
+        rules=full.rules,
         other_teams=other_teams or naming.others,
-        usage_order=picture.usage_order,
-        cohorts=tuple(use for tree, use in picture.cohorts if trees is None or tree in trees),
-        nodes=picture.nodes if trees is None else (),
+        usage_order=full.usage_order,
+        cohorts=tuple(use for tree, use in full.cohorts if trees is None or tree in trees),
+        nodes=full.nodes if trees is None else (),
     )
     return _filled(_ENCODER.encode(head), [queues])
 
 
-def _write_queue(page: QueuePicture, naming: Naming, queues: list[bytes]) -> Steps:
+def _write_queue(page: FullQueue, naming: Naming, queues: list[bytes]) -> Steps:
     tables = replace(
         page.use,
         local_queues=tuple(
@@ -99,7 +99,7 @@ def _write_queue(page: QueuePicture, naming: Naming, queues: list[bytes]) -> Ste
     queues.append(_filled(_ENCODER.encode(tables), [pending, holding]))
 
 
-def _past(page: QueuePicture, naming: Naming) -> Iterable[PastUsage]:
+def _past(page: FullQueue, naming: Naming) -> Iterable[PastUsage]:
     """Yield what the LocalQueues in the table used; nothing of those that are not named."""
     if not page.past:
         return
@@ -107,7 +107,7 @@ def _past(page: QueuePicture, naming: Naming) -> Iterable[PastUsage]:
         yield page.past.get(name, PastUsage()) if naming.names(name) else PastUsage()
 
 
-def _shapes(page: QueuePicture, naming: Naming) -> Iterable[tuple[PodShape, ...]]:
+def _shapes(page: FullQueue, naming: Naming) -> Iterable[tuple[PodShape, ...]]:
     """Yield single pods; node labels that other teams select are theirs to tell."""
     if naming.all_named:
         return page.shapes

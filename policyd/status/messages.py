@@ -13,7 +13,7 @@ from policyd.alloc.reasons import (
     OverCapacity,
     PodSetRefusal,
     Refusal,
-    Try,
+    TriedFlavor,
     Unplaced,
     Unsuitable,
     UnsuitableKind,
@@ -119,11 +119,11 @@ def _held_text(held: Held, naming: Naming) -> str:
     return f"it could delay {naming.one(held.workload)}, which has a reservation from {when} on"
 
 
-def _by_name(tries: Iterable[Try]) -> list[Try]:
+def _by_name(tries: Iterable[TriedFlavor]) -> list[TriedFlavor]:
     return sorted(tries, key=lambda tried: tried.flavor)
 
 
-def _try_text(tried: Try, naming: Naming) -> str:
+def _try_text(tried: TriedFlavor, naming: Naming) -> str:
     borrowing = [f"borrow={tried.level}"] if tried.level else []
     obstacles = (obstacle_text(each, naming) for each in tried.obstacles)
     parts = [_MODES[tried.mode], *borrowing, *obstacles]

@@ -141,7 +141,7 @@ class Cell:
 
 
 @dataclass(slots=True)
-class DeviceStay:
+class DevicePeriod:
     """A pod's time on a device.
 
     Attributes:
@@ -213,7 +213,7 @@ class DeviceUse:
         self.windows, self._threshold = windows, threshold
         self._remapped = frozenset(remapped)
         self.facts: dict[Device, DeviceFacts] = {}
-        self.stays: dict[tuple[Device, Pod], DeviceStay] = {}
+        self.stays: dict[tuple[Device, Pod], DevicePeriod] = {}
         self.gpus: dict[int, WindowGpus] = {}
         self.problems: Counter[str] = Counter()
         self._contradicting: Counter[Device] = Counter()
@@ -288,7 +288,7 @@ class DeviceUse:
         self._fold_memory(page)
         self._page = SeriesPage()
 
-    def present(self) -> Iterable[tuple[Device, Pod, DeviceStay]]:
+    def present(self) -> Iterable[tuple[Device, Pod, DevicePeriod]]:
         """Yield the pods that have a device at the end, in a fixed order."""
         last = self.windows.number - 1 - LATE_WINDOWS
         for (device, pod), stay in sorted(self.stays.items()):
@@ -339,7 +339,7 @@ class DeviceUse:
             if len(self.stays) >= MOST_STAYS:
                 self.problems[FORGOTTEN] += 1
                 return
-            stay = self.stays[device, pod] = DeviceStay(window, window, window)
+            stay = self.stays[device, pod] = DevicePeriod(window, window, window)
         if cell.most > self._threshold:
             stay.idle_from = window + 1
         elif window > stay.last + 1:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from policyd.alloc.value import Value
-from policyd.usage.devices import Device, DeviceStay, DeviceUse, Pod
+from policyd.usage.devices import Device, DevicePeriod, DeviceUse, Pod
 
 LEAST_SEEN = 0.5
 """Of the windows since a pod came, those that must have samples before it is called idle."""
@@ -96,7 +96,7 @@ class GpusAt(Value, frozen=True, rename="camel"):
 def pod_uses(use: DeviceUse) -> list[PodUse]:
     """Return the pods that have GPUs at the end, those with the most idle ones first."""
     sharers = Counter(device for device, _, _ in use.present())
-    devices: dict[Pod, list[tuple[Device, DeviceStay]]] = {}
+    devices: dict[Pod, list[tuple[Device, DevicePeriod]]] = {}
     for device, pod, stay in use.present():
         devices.setdefault(pod._replace(container=""), []).append((device, stay))
     found = [_pod_use(use, pod, own, sharers) for pod, own in devices.items()]
@@ -125,7 +125,7 @@ def gpus_over_time(use: DeviceUse) -> Iterator[GpusAt]:
 
 
 def _pod_use(
-    use: DeviceUse, pod: Pod, own: Sequence[tuple[Device, DeviceStay]], sharers: Counter[Device]
+    use: DeviceUse, pod: Pod, own: Sequence[tuple[Device, DevicePeriod]], sharers: Counter[Device]
 ) -> PodUse:
     devices = tuple(_device_use(use, device, stay, sharers[device]) for device, stay in own)
     devices = tuple(sorted(devices, key=lambda each: (each.since is None, each.since or 0.0)))
@@ -149,7 +149,7 @@ def _pod_use(
     )
 
 
-def _device_use(use: DeviceUse, device: Device, stay: DeviceStay, sharers: int) -> IdleDevice:
+def _device_use(use: DeviceUse, device: Device, stay: DevicePeriod, sharers: int) -> IdleDevice:
     facts, windows = use.facts[device], use.windows
     idle = stay.idle_from <= stay.last
     return IdleDevice(

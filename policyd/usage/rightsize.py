@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from policyd.alloc.value import Value
 from policyd.optimize.mig import MIG, Profile, profile_of
-from policyd.usage.devices import Device, DeviceStay, DeviceUse, Pod
+from policyd.usage.devices import Device, DevicePeriod, DeviceUse, Pod
 
 LEAST_SECONDS: Final = 3_600
 """For how long a pod must have been seen: before, it may still be reading its data."""
@@ -99,7 +99,7 @@ def suggestions(
         profiles: The profiles that exist; None if that is not known.
         needs: What is left to pods.
     """
-    pods: dict[Pod, list[tuple[Device, DeviceStay]]] = {}
+    pods: dict[Pod, list[tuple[Device, DevicePeriod]]] = {}
     for device, pod, stay in use.present():
         pods.setdefault(pod._replace(container=""), []).append((device, stay))
     found = [_of_pod(use, pod, own, profiles, needs) for pod, own in pods.items()]
@@ -109,7 +109,7 @@ def suggestions(
 def _of_pod(
     use: DeviceUse,
     pod: Pod,
-    own: Sequence[tuple[Device, DeviceStay]],
+    own: Sequence[tuple[Device, DevicePeriod]],
     profiles: Sequence[ProfileRoom] | None,
     needs: Margins,
 ) -> Suggestion:
@@ -153,7 +153,7 @@ def _unclear(found: Suggestion, seen: float) -> _Choice | None:
 def _suggested(
     use: DeviceUse,
     found: Suggestion,
-    own: Sequence[tuple[Device, DeviceStay]],
+    own: Sequence[tuple[Device, DevicePeriod]],
     profiles: Sequence[ProfileRoom] | None,
     needs: Margins,
 ) -> _Choice:

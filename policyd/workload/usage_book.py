@@ -12,7 +12,7 @@ does not include. They do not add devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taker:
+class PodUsage:
     """A pod that runs, or may.
 
     Attributes:
@@ -47,7 +47,7 @@ class AdmittedUsage:
 class _Group:
     """The pods of one workload."""
 
-    members: dict[str, Taker] = field(default_factory=dict)
+    members: dict[str, PodUsage] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     beyond: tuple[AdmittedUsage, tuple[str, ...]] | None = None
     """Pods beyond a share, as last worked out; None since a pod came or went."""
@@ -60,7 +60,7 @@ class UsageBook:
         self._groups: dict[str, _Group] = {}
         self._group_of: dict[str, str] = {}
 
-    def put(self, pod: str, taker: Taker, workload: str) -> None:
+    def put(self, pod: str, taker: PodUsage, workload: str) -> None:
         """Take in that a pod is of a workload, or of none for an empty name."""
         known = self._groups.get(self._group_of.get(pod, ""))
         if known is not None and self._group_of[pod] == workload and known.members[pod] == taker:

@@ -8,7 +8,7 @@ import yaml
 
 from policyd.jobs.integrations import EVERYTHING
 from policyd.registration.webhook_rules import derive_webhook_rules
-from tests.attacks.leavings import MANAGED, QUEUE, Try, tries
+from tests.attacks.leavings import MANAGED, QUEUE, Attempt, tries
 from tests.attacks.membership import CONFIGURED, decider, is_refused, is_sent, membership
 
 ALL = list(tries())
@@ -97,7 +97,7 @@ GATE = "kueue.x-k8s.io/admission"
 )
 def test_fields_of_queued_objects_may_change(old, new, subresource):
     """What decides nothing about the queue is nobody's business here."""
-    made = Try("", "", "Pod", "pods", old, new, subresource=subresource)
+    made = Attempt("", "", "Pod", "pods", old, new, subresource=subresource)
 
     assert not is_refused(made, decider(CONFIGURED["all that could queue"]))
 
@@ -108,7 +108,7 @@ def test_unheld_pods_may_leave_and_grow():
     old["metadata"]["labels"] = {"kueue.x-k8s.io/other": "x"}
     new = copy.deepcopy(old)
     new["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "9"
-    made = Try("", "", "Pod", "pods", old, new, subresource="resize")
+    made = Attempt("", "", "Pod", "pods", old, new, subresource="resize")
 
     assert not is_refused(made, decider(EVERYTHING))
     assert is_refused(made, decider(CONFIGURED["all that could queue"]))
@@ -125,7 +125,7 @@ def test_a_job_of_a_job_is_resumed_by_its_owner():
     old = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"suspend": True}}
     new = old | {"spec": {"suspend": False}}
 
-    assert not is_refused(Try("", "batch", "Job", "jobs", old, new), decider(EVERYTHING))
+    assert not is_refused(Attempt("", "batch", "Job", "jobs", old, new), decider(EVERYTHING))
 
 
 def test_the_charts_roles_give_users_nothing_that_admits():
@@ -156,4 +156,4 @@ def test_a_set_of_endless_groups_is_refused_without_writing_them_out():
     )
     group, kind, plural = "leaderworkerset.x-k8s.io", "LeaderWorkerSet", "leaderworkersets"
 
-    assert is_refused(Try("endless", group, kind, plural, old, new), decider(EVERYTHING))
+    assert is_refused(Attempt("endless", group, kind, plural, old, new), decider(EVERYTHING))

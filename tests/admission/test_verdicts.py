@@ -9,7 +9,7 @@ from policyd.admission.submissions import submission_of
 from policyd.admission.verdicts import (
     LONGEST,
     ordinal,
-    prospect_text,
+    result_text,
     verdict,
 )
 from policyd.alloc.queue import FlavorSpec
@@ -24,7 +24,7 @@ from policyd.jobs.kinds.train_job import TRAIN_JOB
 from policyd.jobs.rules.defaults import default_on_create
 from policyd.jobs.rules.surroundings import JobContext
 from policyd.patch.draft import Draft
-from policyd.snapshot.outlook import Outlook, TakenQuota, WouldStart, WouldWait
+from policyd.snapshot.dry_run import AdmissionDryRun, TakenQuota, WouldStart, WouldWait
 from policyd.snapshot.rules import ClusterQueueRule, LocalQueueRule, QueueRules
 from policyd.snapshot.values import FORMAT, ClusterQueueUse, QueueSnapshot
 from tests.alloc.builders import group, queue
@@ -209,15 +209,15 @@ def test_a_start_names_devices_the_lender_and_conditions():
     checked = WouldStart(quota, "research", victims=2, placed=False, checks=("budget",))
     plain = WouldStart(quota[:1], "", victims=0, placed=False, checks=())
 
-    assert prospect_text(placed, "team-a") == (
+    assert result_text(placed, "team-a") == (
         "would start now if its nodes have room: 8 nvidia.com/gpu of h100 from team-a, 4 of them"
         " borrowed from research"
     )
-    assert prospect_text(checked, "team-a") == (
+    assert result_text(checked, "team-a") == (
         "would get quota now once 2 workloads are preempted: 8 nvidia.com/gpu of h100 from team-a,"
         " 4 of them borrowed from research; then it has to pass budget"
     )
-    assert prospect_text(plain, "team-a") == ("would start now: 4 cpu of cpu-nodes from team-a")
+    assert result_text(plain, "team-a") == ("would start now: 4 cpu of cpu-nodes from team-a")
 
 
 @pytest.mark.parametrize(
@@ -234,10 +234,10 @@ def test_a_wait_names_the_place_and_what_is_missing(forecast, clause):
         flavor="h100", resource="nvidia.com/gpu", missing=16, requested=16, available=0
     )
 
-    assert prospect_text(WouldWait(2, (shortfall,)), "team-a", forecast) == (
+    assert result_text(WouldWait(2, (shortfall,)), "team-a", forecast) == (
         f"would wait: 3rd in team-a, 16 more nvidia.com/gpu needed{clause}"
     )
-    assert prospect_text(WouldWait(None, (shortfall,)), "team-a") == (
+    assert result_text(WouldWait(None, (shortfall,)), "team-a") == (
         "would wait: 16 more nvidia.com/gpu needed"
     )
 
@@ -251,10 +251,10 @@ def test_places_are_counted_as_people_do():
 
 def verdict_text(*local_queues, name="lq", **more):
     rules = QueueRules(local_queues=local_queues, **more)
-    outlook = Outlook(QueueSnapshot(format=FORMAT, taken_at=0.0), rules)
+    dry_run = AdmissionDryRun(QueueSnapshot(format=FORMAT, taken_at=0.0), rules)
     obj = job("j")
     obj["metadata"]["labels"] = {QUEUE: name}
-    return verdict(outlook, submitted(obj), namespace_labels={}, now=0.0)
+    return verdict(dry_run, submitted(obj), namespace_labels={}, now=0.0)
 
 
 def patch_of(spec):
@@ -296,7 +296,7 @@ def test_the_verdict_on_a_job_reads_the_object_it_is_made_from(bases, spec, expe
     snapshot = QueueSnapshot(
         format=FORMAT, taken_at=0.0, cluster_queues=(ClusterQueueUse(name="cq"),)
     )
-    of = Outlook(snapshot, rules)
+    of = AdmissionDryRun(snapshot, rules)
 
     assert verdict(of, submitted(train_job(**spec)), namespace_labels={}, now=0.0) == expected_text
 

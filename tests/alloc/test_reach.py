@@ -4,7 +4,7 @@ from hypothesis import given, settings
 
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.plan import Preempt
-from policyd.alloc.preemption.targets import Reach
+from policyd.alloc.preemption.targets import TargetFeasibility
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.settings import FairSharingRules, QueueingSettings
 from tests.alloc.builders import put, queue, state, workload
@@ -43,11 +43,11 @@ def arrival(choose, number):
 
 def searching(of):
     """Plan as if somebody could be preempted always."""
-    original, Reach.possible = Reach.possible, lambda *_: True
+    original, TargetFeasibility.possible = TargetFeasibility.possible, lambda *_: True
     try:
         return plan_cycle(of)
     finally:
-        Reach.possible = original
+        TargetFeasibility.possible = original
 
 
 @settings(deadline=None)

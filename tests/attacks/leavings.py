@@ -35,7 +35,7 @@ CONTAINERS = [{"name": "main", "resources": {"requests": {"nvidia.com/gpu": "1"}
 Object = dict[str, Any]
 
 
-class Try(NamedTuple):
+class Attempt(NamedTuple):
     """One change that would take an object out of its queue.
 
     Attributes:
@@ -59,7 +59,7 @@ class Try(NamedTuple):
     subresource: str = ""
 
 
-def tries() -> Iterator[Try]:
+def tries() -> Iterator[Attempt]:
     """Yield every change of the table, of what waits and of what is being deleted."""
     for made in (*_of_pods(), *_of_jobs(), *_of_parents()):
         yield made
@@ -70,7 +70,7 @@ def tries() -> Iterator[Try]:
         yield made._replace(name=name, old=old, new=new, only_required=False)
 
 
-def _of_pods() -> Iterator[Try]:
+def _of_pods() -> Iterator[Attempt]:
     waiting = _pod(gates=sorted(GATES))
     member = _pod(gates=[f"{P}admission"])
     member["metadata"]["annotations"] |= {GROUP: "g", TOTAL: "2", f"{P}role-hash": "a"}
@@ -86,13 +86,15 @@ def _of_pods() -> Iterator[Try]:
         "a pod that runs": running,
     }.items():
         for field, new in _pod_changes(pod):
-            yield Try(f"{what}: {field}", "", "Pod", "pods", pod, new)
+            yield Attempt(f"{what}: {field}", "", "Pod", "pods", pod, new)
         grown = copy.deepcopy(pod)
         grown["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = "64"
-        yield Try(f"{what}: resize", "", "Pod", "pods", pod, grown, subresource="resize")
+        yield Attempt(f"{what}: resize", "", "Pod", "pods", pod, grown, subresource="resize")
         whole = copy.deepcopy(pod)
         whole["spec"]["resources"] = {"requests": {"cpu": "64"}}
-        yield Try(f"{what}: resize as a whole", "", "Pod", "pods", pod, whole, subresource="resize")
+        yield Attempt(
+            f"{what}: resize as a whole", "", "Pod", "pods", pod, whole, subresource="resize"
+        )
 
 
 def _pod(*, gates: list[str], labels: dict[str, str] | None = None) -> Object:
@@ -128,7 +130,7 @@ def _pod_changes(pod: Object) -> Iterator[tuple[str, Object]]:
     yield "with an owner", _with(pod, ("metadata", "ownerReferences"), [OWNER])
 
 
-def _of_jobs() -> Iterator[Try]:
+def _of_jobs() -> Iterator[Attempt]:
     for kind in KINDS:
         old = _job(kind.group, kind.version, kind.kind)
         draft = Draft(old)
@@ -140,14 +142,14 @@ def _of_jobs() -> Iterator[Try]:
         both = copy.deepcopy(resumed.object)
         both["metadata"]["labels"] = {}
         named = kind.group, kind.kind, kind.plural
-        yield Try(f"{kind.kind}: suspend is false", *named, old, resumed.object)
-        yield Try(f"{kind.kind}: suspend is gone", *named, old, without)
-        yield Try(f"{kind.kind}: neither queue nor suspend", *named, old, both)
+        yield Attempt(f"{kind.kind}: suspend is false", *named, old, resumed.object)
+        yield Attempt(f"{kind.kind}: suspend is gone", *named, old, without)
+        yield Attempt(f"{kind.kind}: neither queue nor suspend", *named, old, both)
         yield from _of_all(named, old, only_required=True)
         yield from _unreadable(kind)
 
 
-def _unreadable(kind: Any) -> Iterator[Try]:
+def _unreadable(kind: Any) -> Iterator[Attempt]:
     """Yield changes that a schema without types lets pass, and that the queue cannot read."""
     if kind.kind not in SPECS:
         return
@@ -158,10 +160,10 @@ def _unreadable(kind: Any) -> Iterator[Try]:
     if kind.kind == "TrainJob":
         new["spec"]["trainer"]["numNodes"] = "many"
     named = kind.group, kind.kind, kind.plural
-    yield Try(f"{kind.kind}: what cannot be read", *named, old, new)
+    yield Attempt(f"{kind.kind}: what cannot be read", *named, old, new)
 
 
-def _of_parents() -> Iterator[Try]:
+def _of_parents() -> Iterator[Attempt]:
     for parent in PARENTS:
         old = _job(parent.group, parent.version, parent.kind)
         named = parent.group, parent.kind, parent.plural
@@ -170,19 +172,19 @@ def _of_parents() -> Iterator[Try]:
         template = parent.templates(_decoded(parent, old))[0]
         other = _with(old, (*template, "metadata", "annotations", SUSPENDER), "other")
         other["metadata"]["labels"] = {}
-        yield Try(f"{parent.kind}: no queue, and held by others", *named, old, other)
+        yield Attempt(f"{parent.kind}: no queue, and held by others", *named, old, other)
         owned = _with(old, ("metadata", "ownerReferences"), [OWNER])
         owned["metadata"]["labels"] = {}
-        yield Try(f"{parent.kind}: no queue, but an owner", *named, old, owned)
+        yield Attempt(f"{parent.kind}: no queue, but an owner", *named, old, owned)
 
 
-def _of_all(named: tuple[str, str, str], old: Object, *, only_required: bool) -> Iterator[Try]:
+def _of_all(named: tuple[str, str, str], old: Object, *, only_required: bool) -> Iterator[Attempt]:
     kind = named[1]
     for what, labels in (("no queue", {}), ("an empty queue", {QUEUE: ""})):
         new = _with(old, ("metadata", "labels"), labels)
-        yield Try(f"{kind}: {what}", *named, old, new, only_required=only_required)
+        yield Attempt(f"{kind}: {what}", *named, old, new, only_required=only_required)
     owned = _with(old, ("metadata", "ownerReferences"), [OWNER])
-    yield Try(f"{kind}: an owner", *named, old, owned)
+    yield Attempt(f"{kind}: an owner", *named, old, owned)
 
 
 def _job(group: str, version: str, kind: str) -> Object:
@@ -214,7 +216,7 @@ def _with(obj: Object, path: tuple[Any, ...], value: object) -> Object:
     return draft.object
 
 
-def review(made: Try, *, user: str = "alice", groups: tuple[str, ...] = ()) -> bytes:
+def review(made: Attempt, *, user: str = "alice", groups: tuple[str, ...] = ()) -> bytes:
     """Return the review that the API server would send of a change."""
     version = made.old["apiVersion"].rpartition("/")[2]
     request = {

@@ -8,7 +8,7 @@ from itertools import product
 
 from policyd.admission.decisions import Decide
 from policyd.admission.handler import AdmissionHandler
-from policyd.admission.jobs import Authors, JobAdmission
+from policyd.admission.jobs import JobAdmission, Requesters
 from policyd.api.admission import AdmissionRequest, parse_review
 from policyd.api.selectors import LabelSelector, Requirement
 from policyd.cel import Budget, Program, admission_environment, compile_expression
@@ -20,7 +20,7 @@ from policyd.registration.atoms import RuleAtom, atoms_of
 from policyd.registration.configurations import exempt_groups
 from policyd.registration.webhook_rules import DerivedWebhook, derive_webhook_rules
 from tests.attacks.figures import Figures
-from tests.attacks.leavings import POD_SET, QUEUE, Try, review, tries
+from tests.attacks.leavings import POD_SET, QUEUE, Attempt, review, tries
 from tests.controller.world import World, pod_spec, running
 
 ENVIRONMENT = admission_environment(params=False)
@@ -42,17 +42,17 @@ def decider(integrations: Integrations) -> Decide:
     return AdmissionHandler(
         phase="validate",
         policies=lambda _request, _out_of_time: ALLOWED,
-        jobs=JobAdmission(integrations=integrations, authors=Authors("policyd")),
+        jobs=JobAdmission(integrations=integrations, requesters=Requesters("policyd")),
         exempt=exempt_groups("policyd"),
     ).validate
 
 
-def is_refused(made: Try, decide: Decide, **author: object) -> bool:
+def is_refused(made: Attempt, decide: Decide, **author: object) -> bool:
     """Tell whether the webhooks refuse a change."""
     return not decide(parse_review(review(made, **author)), lambda: False).allowed  # type: ignore[arg-type]
 
 
-def is_sent(made: Try, sent: tuple[DerivedWebhook, ...]) -> bool:
+def is_sent(made: Attempt, sent: tuple[DerivedWebhook, ...]) -> bool:
     """Tell whether the API server sends a change to the webhooks at all, given what it sends."""
     request = parse_review(review(made))
     return any(
@@ -68,7 +68,7 @@ def _compiled(condition: str) -> Program:
     return compile_expression(condition, ENVIRONMENT, wants="bool")
 
 
-def _holds(condition: str, made: Try) -> bool:
+def _holds(condition: str, made: Attempt) -> bool:
     known = {"object": made.new, "oldObject": made.old, "request": {}}
     return bool(_compiled(condition).evaluate(known, Budget()))
 

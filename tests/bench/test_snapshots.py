@@ -9,8 +9,8 @@ import time
 import pytest
 
 from policyd.snapshot.facts import prepared
-from policyd.snapshot.picture import Picture, Pictures, QueueOfNamespace
 from policyd.snapshot.reading import read
+from policyd.snapshot.taking import FullSnapshot, QueueOfNamespace, SnapshotTaker
 from policyd.snapshot.values import StartRow
 from policyd.snapshot.writing import write
 from policyd.status.naming import Naming
@@ -85,13 +85,13 @@ def timed(work):
 @pytest.mark.parametrize("pending", [10_000, 100_000])
 def test_a_snapshot(pending, tmp_path):
     of = crowded(pending)
-    pictures = Pictures(of, forecast(of))
+    taker = SnapshotTaker(of, forecast(of))
     gc.collect()
     gc.freeze()  # as the controller does
     owned = [QueueOfNamespace(f"team-{n}", f"q{n}") for n in range(TEAMS)]
 
-    picture, taking, longest = timed(pictures.take(Picture(0.0, of.revision), owned))
-    body, writing, longest_write = timed(write(picture, Naming(namespace="team-1")))
+    full, taking, longest = timed(taker.take(FullSnapshot(0.0, of.revision), owned))
+    body, writing, longest_write = timed(write(full, Naming(namespace="team-1")))
     packed = gzip.compress(body, 1)
     file = tmp_path / "snapshot.json.gz"
     file.write_bytes(packed)

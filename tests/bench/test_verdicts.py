@@ -23,9 +23,9 @@ from policyd.engine.model.decision import ALLOWED
 from policyd.jobs.rules.defaults import default_on_create
 from policyd.patch.draft import Draft
 from policyd.snapshot.latest import LatestSnapshot
-from policyd.snapshot.picture import Picture, Pictures
 from policyd.snapshot.reading import read
 from policyd.snapshot.rules import ClusterQueueRule, LocalQueueRule, QueueRules
+from policyd.snapshot.taking import FullSnapshot, SnapshotTaker
 from policyd.snapshot.values import NewcomerRow, StartRow
 from policyd.snapshot.writing import write
 from policyd.status.naming import Naming
@@ -56,7 +56,7 @@ import gzip, sys, time
 def megabytes():
     return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
 
-from policyd.snapshot.outlook import Outlook
+from policyd.snapshot.dry_run import Outlook
 from policyd.snapshot.reading import read
 before = megabytes()
 with open(sys.argv[1], "rb") as file:
@@ -103,23 +103,25 @@ def rules_of(state):
     )
 
 
-def taken(state, pictures=None):
-    pictures = pictures or Pictures(state, Jobs(), most=MOST_LISTED)
+def taken(state, taker=None):
+    taker = taker or SnapshotTaker(state, Jobs(), most=MOST_LISTED)
     newcomers = dict.fromkeys(state.queues, NEWCOMERS)
-    picture = Picture(0.0, state.revision, version="1", rules=rules_of(state), newcomers=newcomers)
-    picture, taking, longest = timed(pictures.take(picture, ()))
-    body, writing, longest_write = timed(write(picture, Naming()))
+    full = FullSnapshot(
+        0.0, state.revision, version="1", rules=rules_of(state), newcomers=newcomers
+    )
+    full, taking, longest = timed(taker.take(full, ()))
+    body, writing, longest_write = timed(write(full, Naming()))
     return body, taking + writing, max(longest, longest_write)
 
 
 @pytest.mark.parametrize("pending", [10_000, 100_000])
 def test_a_snapshot_for_the_webhooks(pending, tmp_path):
     state = crowded(pending, 200, PREEMPTS)
-    pictures = Pictures(state, Jobs(), most=MOST_LISTED)
+    taker = SnapshotTaker(state, Jobs(), most=MOST_LISTED)
     gc.collect()
     gc.freeze()
-    taken(state, pictures)  # the order is kept from then on
-    body, work, longest = taken(state, pictures)
+    taken(state, taker)  # the order is kept from then on
+    body, work, longest = taken(state, taker)
     gc.unfreeze()
     packed = gzip.compress(body, 1)
     file = tmp_path / "snapshot.json.gz"

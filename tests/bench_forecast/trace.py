@@ -10,7 +10,7 @@ from pathlib import Path
 from policyd.alloc.queue import FlavorAmounts, FlavorGroup, QueueSpec, Quota
 from policyd.alloc.workload import PodSetFlavors, QueuedPodSet, QueuedWorkload, ReservedQuota
 from policyd.forecast.arrivals import ArrivalHistory, PastArrival
-from policyd.forecast.coarse import CoarseQueues, CoarseRun, Coming
+from policyd.forecast.coarse import CoarseQueues, CoarseRun, ForecastWorkload
 from policyd.forecast.correction import Correction
 from policyd.forecast.run_times import JobTraits, RunTimeHistory
 from policyd.forecast.starts import Forecaster, ForecastSettings, KnownJob, QueuesNow, size_class_of
@@ -85,7 +85,8 @@ def starts_of(jobs: list[TraceJob], spec: QueueSpec) -> dict[str, float]:
     """Return when each job starts on the cluster, by key."""
     queues = CoarseQueues([spec])
     coming = [
-        Coming(job.at, queues.kind_of(workload_of(job)), job.seconds, job.key) for job in jobs
+        ForecastWorkload(job.at, queues.kind_of(workload_of(job)), job.seconds, job.key)
+        for job in jobs
     ]
     run = CoarseRun(queues, [], [], now=0.0)
     return {each.key: at for at, each in run.starts(iter(coming), until=float("inf"))}

@@ -39,7 +39,7 @@ _OBJECTS = 4
 _TOO_COSTLY = ("error", "operation cancelled: actual cost limit exceeded")
 
 
-class Try(NamedTuple):
+class FuzzCase(NamedTuple):
     """An expression, and what to evaluate it with, one after the other.
 
     Without an environment it is evaluated in two ways.
@@ -55,8 +55,8 @@ def made_up(seed, number):
     choose = random.Random(f"{seed} {number}").choice
     if number % 8 == 0:
         several = tuple(nested.objects(choose) for _ in range(_OBJECTS))
-        return Try(nested.expression(choose), None, several)
-    return Try(expression(choose), TYPED if number % 2 else ENVIRONMENT, (VARIABLES,))
+        return FuzzCase(nested.expression(choose), None, several)
+    return FuzzCase(expression(choose), TYPED if number % 2 else ENVIRONMENT, (VARIABLES,))
 
 
 def difference(made):

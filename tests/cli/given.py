@@ -156,7 +156,7 @@ FACTS = (
 
 
 @dataclass(frozen=True)
-class Given:
+class CommandInput:
     """What a command is given: its arguments, the name of the file, and what may be in it."""
 
     arguments: Callable[[Path], list[str]]
@@ -186,40 +186,40 @@ def changes_tried(file: Path) -> list[str]:
 OBJECTS = [POD, JOB, QUEUES]
 POLICIES = [path.read_text() for path in sorted(LIBRARY.glob("*/*/policy.yaml"))[:12]]
 
-GIVEN: dict[str, Given] = {
-    "check": Given(on("check", "FILE"), POLICIES),
-    "apply": Given(on("apply", "-p", str(LIBRARY / "gpu"), "-f", "FILE"), OBJECTS),
-    "apply-policy": Given(
+GIVEN: dict[str, CommandInput] = {
+    "check": CommandInput(on("check", "FILE"), POLICIES),
+    "apply": CommandInput(on("apply", "-p", str(LIBRARY / "gpu"), "-f", "FILE"), OBJECTS),
+    "apply-policy": CommandInput(
         on("apply", "-p", "FILE", "-f", str(PROJECT / "docs/examples/pod.yaml")), POLICIES
     ),
-    "explain": Given(on("explain", "-p", str(POLICY), "-f", "FILE"), OBJECTS),
-    "report": Given(on("report", "-p", str(LIBRARY / "gpu"), "-f", "FILE"), OBJECTS),
-    "test": Given(lambda file: ["test", str(file)], [CASES.read_text()], file="cases.yaml"),
-    "replay": Given(on("replay", "FILE", "-p", str(POLICY)), [REVIEW]),
-    "cel": Given(on("cel", "eval", EXPRESSION, "-f", "FILE"), OBJECTS),
-    "cel-queues": Given(
+    "explain": CommandInput(on("explain", "-p", str(POLICY), "-f", "FILE"), OBJECTS),
+    "report": CommandInput(on("report", "-p", str(LIBRARY / "gpu"), "-f", "FILE"), OBJECTS),
+    "test": CommandInput(lambda file: ["test", str(file)], [CASES.read_text()], file="cases.yaml"),
+    "replay": CommandInput(on("replay", "FILE", "-p", str(POLICY)), [REVIEW]),
+    "cel": CommandInput(on("cel", "eval", EXPRESSION, "-f", "FILE"), OBJECTS),
+    "cel-queues": CommandInput(
         on("cel", "eval", FACTS, "--env", "policy", "--snapshot", "FILE"), [SNAPSHOT]
     ),
-    "simulate": Given(
+    "simulate": CommandInput(
         on("simulate", "FILE", "--explain", "--until", "1h"),
         [QUEUES + "---\n" + JOB + "---\n" + NODES],
     ),
-    "simulate-moves": Given(
+    "simulate-moves": CommandInput(
         on("simulate", "FILE", "--map", "--defragment", "1", "--until", "1h"),
         [QUEUES + "---\n" + JOB + "---\n" + NODES],
     ),
-    "devices": Given(on("devices", "FILE"), [NODES]),
-    "why": Given(on("why", "job/j", "-n", "team-a", "--snapshot", "FILE"), [SNAPSHOT]),
-    "queue": Given(on("queue", "-o", "wide", "--snapshot", "FILE"), [SNAPSHOT]),
-    "priority": Given(on("priority", "-o", "wide", "--snapshot", "FILE"), [SNAPSHOT]),
-    "nodes": Given(on("nodes", "-o", "wide", "--snapshot", "FILE"), [SNAPSHOT]),
-    "job": Given(on("job", "job/j", "-n", "team-a", "--snapshot", "FILE"), [SNAPSHOT]),
-    "quota": Given(on("quota", "-o", "wide", "--snapshot", "FILE"), [SNAPSHOT]),
-    "what-if": Given(
+    "devices": CommandInput(on("devices", "FILE"), [NODES]),
+    "why": CommandInput(on("why", "job/j", "-n", "team-a", "--snapshot", "FILE"), [SNAPSHOT]),
+    "queue": CommandInput(on("queue", "-o", "wide", "--snapshot", "FILE"), [SNAPSHOT]),
+    "priority": CommandInput(on("priority", "-o", "wide", "--snapshot", "FILE"), [SNAPSHOT]),
+    "nodes": CommandInput(on("nodes", "-o", "wide", "--snapshot", "FILE"), [SNAPSHOT]),
+    "job": CommandInput(on("job", "job/j", "-n", "team-a", "--snapshot", "FILE"), [SNAPSHOT]),
+    "quota": CommandInput(on("quota", "-o", "wide", "--snapshot", "FILE"), [SNAPSHOT]),
+    "what-if": CommandInput(
         on("what-if", "--dump", "FILE", "--delete", "cohort/all", "-a", "--until", "1h"),
         [QUEUES + "---\n" + JOB + "---\n" + NODES],
     ),
-    "what-if-changes": Given(changes_tried, [QUEUES + "---\n" + JOB]),
-    "convert": Given(on("convert", "FILE"), [QUEUES]),
-    "export": Given(on("export", "FILE"), POLICIES),
+    "what-if-changes": CommandInput(changes_tried, [QUEUES + "---\n" + JOB]),
+    "convert": CommandInput(on("convert", "FILE"), [QUEUES]),
+    "export": CommandInput(on("export", "FILE"), POLICIES),
 }

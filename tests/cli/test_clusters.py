@@ -9,8 +9,8 @@ import yaml
 from click.testing import CliRunner
 
 from policyd.cli import clusters, main
-from policyd.cli.request_options import key_of
-from policyd.cli.surroundings import read_case_surroundings, read_surroundings
+from policyd.cli.policies.request_options import key_of
+from policyd.cli.policies.surroundings import read_case_surroundings, read_surroundings
 from policyd.engine.compile.load import load_policies
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError, UnreachableError

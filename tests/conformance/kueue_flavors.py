@@ -14,7 +14,7 @@ from tests.conformance.kueue_objects import Cluster, run_table, settings_of
 MODES = {Mode.NO_FIT: "NoFit", Mode.FIT: "Fit"}
 """Kueue's words for modes; all others need preemption."""
 
-OUTLOOKS = {"NoCandidates": Mode.BLOCKED, "Preempt": Mode.PREEMPT, "Reclaim": Mode.RECLAIM}
+PREEMPTION_MODES = {"NoCandidates": Mode.BLOCKED, "Preempt": Mode.PREEMPT, "Reclaim": Mode.RECLAIM}
 ANYBODY = {"preemptionPossiblity": "Preempt"}
 """What Kueue's tables take preemption for, where they do not say it."""
 
@@ -88,8 +88,8 @@ class Assigner:
         name = "/".join(self.state.tree.names[cell])
         found = (self.case.input.get("simulationResult") or {}).get(name, ANYBODY)
         del amount
-        outlook = found.get("preemptionPossiblity", "NoCandidates")
-        return OUTLOOKS[outlook], found.get("borrowingAfterSimulation", 0)
+        possible = found.get("preemptionPossiblity", "NoCandidates")
+        return PREEMPTION_MODES[possible], found.get("borrowingAfterSimulation", 0)
 
 
 def admission_of(info):

@@ -49,7 +49,7 @@ MODES = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class CaseResult:
     """What came of a case: the decision, the object in the end, and what was not loaded."""
 
     decision: object
@@ -87,7 +87,7 @@ def ask(case, mode, *, given=None, extra=None):
     obj = msgspec.json.decode(request.object)
     result = apply_json_patch(obj, decision.operations) if decision.operations else obj
     errors = tuple(f for f in loaded.findings if f.severity == "error")
-    return Asked(decision, result, request, errors, loaded.policies)
+    return CaseResult(decision, result, request, errors, loaded.policies)
 
 
 def request_of(case, *, typed=False):

@@ -262,3 +262,14 @@ async def test_a_clock_that_is_put_back_and_forth_counts_no_time_twice(world):
     await world.pass_time(600)
 
     assert whole(world) * HOUR == pytest.approx(900, abs=20)
+
+
+async def test_a_process_that_leads_no_longer_holds_no_queue(world):
+    annotate(world, r.CLUSTER_QUEUES, "cq", **limit(0))
+    await world.start()
+    await world.pass_time(TICK_SECONDS)
+    assert world.controller.cache.budgets["cq"].held
+
+    world.controller.hours.drop()
+
+    assert world.controller.cache.budgets == {}

@@ -10,7 +10,7 @@ from policyd.jobs.kinds.registry import find_kind
 from policyd.jobs.rules.defaults import default_on_create
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
-from policyd.workload.usage_book import AdmittedUsage, Taker, UsageBook
+from policyd.workload.usage_book import AdmittedUsage, PodUsage, UsageBook
 from tests.controller.world import (
     GATE,
     GPU,
@@ -358,7 +358,7 @@ async def test_it_is_deleted_where_that_is_chosen_unless_it_has_a_node(placed):
 def test_the_oldest_pods_have_the_share():
     book, share = UsageBook(), AdmittedUsage(count=2, amounts={"gpu/x": 4})
     for name, since, amount in (("c", 3.0, 1), ("a", 1.0, 2), ("b", 2.0, 4)):
-        book.put(name, Taker(since=since, amounts={"gpu/x": amount}), "w")
+        book.put(name, PodUsage(since=since, amounts={"gpu/x": amount}), "w")
 
     assert book.beyond("w", share) == ("b",)
     assert book.beyond("w", AdmittedUsage(count=1, amounts={"gpu/x": 9})) == ("b", "c")
@@ -371,7 +371,7 @@ def test_the_oldest_pods_have_the_share():
 )
 def test_others_may_add_a_sidecar_but_not_a_machine(cpu, within):
     book, share = UsageBook(), AdmittedUsage(count=1, amounts={"cpu": 1_000})
-    book.put("a", Taker(since=0.0, amounts={"cpu": cpu}), "w")
+    book.put("a", PodUsage(since=0.0, amounts={"cpu": cpu}), "w")
 
     assert book.is_within("w", share) is within
 

@@ -17,8 +17,8 @@ from policyd.jobs.rules.defaults import default_on_create
 from policyd.jobs.rules.surroundings import NOWHERE
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
+from policyd.snapshot.dry_run import AdmissionDryRun
 from policyd.snapshot.newcomers import ASKED_SECONDS
-from policyd.snapshot.outlook import Outlook
 from policyd.snapshot.reading import read
 from policyd.usage.budgets import HOLD, HOURS, TIME_ZONE
 from tests.controller.test_job_kinds import RUNTIME, runtime, train
@@ -30,11 +30,11 @@ LABELS = {"team": "a"}
 TRAIN_JOBS = job_resource(TRAIN_JOB)
 
 
-async def outlook_of(world):
+async def dry_run_of(world):
     pace = world.clock.pace()
     body = await AdmissionSnapshots(world.controller.cache, pace=pace).unless("")
     snapshot = read(gzip.decompress(body), "test")
-    return Outlook(snapshot, snapshot.rules)
+    return AdmissionDryRun(snapshot, snapshot.rules)
 
 
 async def foreseen(world, body, group="batch", kind="Job"):
@@ -43,9 +43,9 @@ async def foreseen(world, body, group="batch", kind="Job"):
     submission = submission_of(draft.object, group, kind, NOWHERE, "ns")
     if submission is None:
         return None
-    outlook = await outlook_of(world)
+    dry_run = await dry_run_of(world)
     now = world.clock.now()
-    return verdict(outlook, submission, namespace_labels=LABELS, now=now)
+    return verdict(dry_run, submission, namespace_labels=LABELS, now=now)
 
 
 def job(gpus=8, queue="lq-cq", name="new", labels=(), **spec):
@@ -233,7 +233,7 @@ async def forecasting(furnish, *before, limit=900):
             body["spec"]["activeDeadlineSeconds"] = limit
         submit(world, body)
         await world.pass_time(2)
-    await outlook_of(world)  # the webhooks ask all the time
+    await dry_run_of(world)  # the webhooks ask all the time
     await world.pass_time(2 * REFRESH_SECONDS)
     return world
 

@@ -9,7 +9,7 @@ from policyd.dashboard.access import SESSION_SECONDS, Identity, Session
 from policyd.dashboard.app import Dashboard, SigningIn
 from policyd.dashboard.guard import Address
 from policyd.dashboard.registry import VIEWS
-from policyd.dashboard.signing_in import Links, TokenSignIn
+from policyd.dashboard.signing_in import OneTimeLinks, TokenSignIn
 from policyd.kube.connection import ApiConnection
 from policyd.kube.errors import UnavailableError
 from policyd.kube.pace import Pace
@@ -67,8 +67,8 @@ class FakeApi(FakeClient):
 
     def serve(self, state, *, scope="", queues=(), others="names", at=None, **changes):
         """Serve a snapshot of a state for a scope."""
-        picture = taken(state, queues=queues)
-        body = json.loads(body_for(picture, scope=scope, reader=scope, others=others))
+        full = taken(state, queues=queues)
+        body = json.loads(body_for(full, scope=scope, reader=scope, others=others))
         self.serve_body({**body, **changes, **({} if at is None else {"takenAt": at})}, scope)
 
     def serve_body(self, body, scope=""):
@@ -90,7 +90,7 @@ class Looking:
         self.api, self.clock, self.printed_links = FakeApi(), FakeClock(), []
         self.connections = []
         self.pace = Pace(clock=self.clock)
-        self.links = Links(self.api, self.clock)
+        self.links = OneTimeLinks(self.api, self.clock)
         connection = ApiConnection(server="http://127.0.0.1:1")
         tokens = TokenSignIn(self.api, connection, self.clock, opened=self.opened)
         self.page = Dashboard(

@@ -6,12 +6,12 @@ from policyd.snapshot.values import (
     CohortUse,
     HeldAmount,
     HoldingRow,
-    Lacking,
     LocalQueueName,
     Origin,
     PendingRow,
     QueueSnapshot,
     QuotaHolder,
+    QuotaShortfall,
     QuotaUse,
     SnapshotReason,
     StartRow,
@@ -25,7 +25,7 @@ KINDS = ("Job", "JobSet", "RayJob")
 
 def made_queue(name, *, pending=0, holding=0, nominal=64, used=40, **changes):
     """Return a queue in which so many wait, and so many hold quota."""
-    lacking = Lacking(
+    lacking = QuotaShortfall(
         flavor="h100",
         resource=GPU,
         requested=32,

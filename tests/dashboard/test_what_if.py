@@ -4,16 +4,16 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from policyd.dashboard.pages.what_if import AT_A_TIME, VIEW, Trials
+from policyd.dashboard.pages.what_if import AT_A_TIME, VIEW, WhatIfRuns
 from policyd.dashboard.views.what_if import (
     MOST_NAMES,
-    ReadTry,
     ReadVerdict,
-    TryForm,
+    WhatIfForm,
+    WhatIfRead,
     form_of,
     what_if_view,
 )
-from policyd.questions.what_if_answers import DifferenceAnswer, StayAnswer, WhatIfAnswer
+from policyd.questions.what_if_answers import DifferenceAnswer, SimulatedTimes, WhatIfAnswer
 from tests.dashboard.looking import Looking
 
 NOW = 1_800_000_000.0
@@ -29,7 +29,9 @@ def test_the_fields_of_the_form_are_bounded():
 
 def test_the_verdict_of_the_queue_is_apart_from_other_warnings():
     sent = {"kind": "Job", "metadata": {"generateName": "a-"}}
-    read = ReadTry(verdicts=(ReadVerdict(sent, "", ("queue: would wait: 1st", "unknown field")),))
+    read = WhatIfRead(
+        verdicts=(ReadVerdict(sent, "", ("queue: would wait: 1st", "unknown field")),)
+    )
 
     (row,) = what_if_view(read, {}, NOW).verdicts
 
@@ -39,7 +41,7 @@ def test_the_verdict_of_the_queue_is_apart_from_other_warnings():
 
 @pytest.mark.parametrize("metadata", [None, "x", [], {}])
 def test_a_manifest_of_any_shape_is_named(metadata):
-    read = ReadTry(verdicts=(ReadVerdict({"kind": "Job", "metadata": metadata}, "no", ()),))
+    read = WhatIfRead(verdicts=(ReadVerdict({"kind": "Job", "metadata": metadata}, "no", ()),))
 
     (row,) = what_if_view(read, {}, NOW).verdicts
 
@@ -47,7 +49,7 @@ def test_a_manifest_of_any_shape_is_named(metadata):
 
 
 def test_what_stays_the_same_is_counted_and_not_listed():
-    stay = StayAnswer("Starts", 60.0, (), (), None)
+    stay = SimulatedTimes("Starts", 60.0, (), (), None)
 
     def differs(name, change, before=stay):
         return DifferenceAnswer("ns", name, f"Job/{name}", "cq", change, 0.0, before, stay)
@@ -56,7 +58,7 @@ def test_what_stays_the_same_is_counted_and_not_listed():
         "", (differs("a", "Same"), differs("b", "Later"), differs("c", "New", None)), 1, 0, (), ()
     )
 
-    view = what_if_view(ReadTry(answer=answer), {}, NOW)
+    view = what_if_view(WhatIfRead(answer=answer), {}, NOW)
 
     assert [(each.job, each.link) for each in view.rows] == [
         ("Job/b", "/jobs/ns/Job/b"), ("Job/c", ""),
@@ -104,7 +106,7 @@ def test_the_form_can_be_linked_to(looking):
 
 @pytest.mark.anyio
 async def test_few_changes_are_tried_at_a_time():
-    trials, held = Trials(), anyio.Event()
+    trials, held = WhatIfRuns(), anyio.Event()
 
     class Request:
         scope, session = "ns", Looking().session()
@@ -125,5 +127,5 @@ async def test_few_changes_are_tried_at_a_time():
         answer = await trials.answer(Request(), {"deleted": "job/a"})
         group.cancel_scope.cancel()
 
-    assert answer == ReadTry(TryForm(deleted=("job/a",)), problem=answer.problem)
+    assert answer == WhatIfRead(WhatIfForm(deleted=("job/a",)), problem=answer.problem)
     assert "try again in a moment" in answer.problem

@@ -7,7 +7,7 @@ import pytest
 
 from policyd.engine.documents import reading
 from policyd.engine.documents.findings import Finding
-from policyd.engine.documents.reading import KeptItems, each_document, each_kept
+from policyd.engine.documents.reading import LazyItems, each_document, each_kept
 from tests.bench.stored import stored
 from tests.engine.test_plain_yaml import mutated
 
@@ -26,14 +26,14 @@ def listed(items, **more):
 def values(read):
     """The findings, and the values of documents."""
     for each in read:
-        if isinstance(each, KeptItems):
+        if isinstance(each, LazyItems):
             yield from (each.document(index).value for index in range(len(each.items.kinds)))
         else:
             yield each if isinstance(each, Finding) else each.value
 
 
 def kept(text):
-    return any(isinstance(each, KeptItems) for each in each_kept(text.encode(), "f.json"))
+    return any(isinstance(each, LazyItems) for each in each_kept(text.encode(), "f.json"))
 
 
 def differs(text):

@@ -4,7 +4,7 @@ import pytest
 
 from policyd.engine.compile.load import load_policies
 from policyd.engine.documents.reading import read_documents
-from policyd.engine.lint.doubts import lint, lint_document
+from policyd.engine.lint.policy_warnings import lint, lint_document
 
 POLICY = """\
 apiVersion: policyd.io/v1alpha1

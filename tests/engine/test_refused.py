@@ -4,7 +4,7 @@ import pytest
 
 from policyd.engine.compile.load import load_document
 from policyd.engine.documents.reading import Document
-from policyd.engine.lint.doubts import lint, lint_document
+from policyd.engine.lint.policy_warnings import lint, lint_document
 from tests.live.refused import REFUSED, TAKEN, validating
 
 

@@ -21,7 +21,7 @@ validations: [{expression: "object.spec.containers.all(c, c.?image.orValue('') !
 LABEL = "inject: {labels: {a: b}}"
 
 
-class Asked:
+class CountedDecisions:
     """Policies that remember, and what is decided on each request without that."""
 
     def __init__(self, *specs, phase="validate", most=3, **more):
@@ -50,7 +50,7 @@ def with_image(image, **metadata):
 
 
 def test_a_pod_that_is_the_same_to_the_policies_is_decided_on_once():
-    asked = Asked(IMAGES)
+    asked = CountedDecisions(IMAGES)
 
     first = asked(request(with_image("good", name="a-0", labels={"index": "0"})))
     second = asked(request(with_image("good", name="a-1", labels={"index": "1"})))
@@ -59,7 +59,7 @@ def test_a_pod_that_is_the_same_to_the_policies_is_decided_on_once():
 
 
 def test_a_pod_that_is_not_is_decided_on():
-    asked = Asked(IMAGES)
+    asked = CountedDecisions(IMAGES)
     asked(request(with_image("good")))
 
     assert not asked(request(with_image("better")))
@@ -67,7 +67,7 @@ def test_a_pod_that_is_not_is_decided_on():
 
 
 def test_a_refusal_is_not_remembered():
-    asked = Asked(IMAGES)
+    asked = CountedDecisions(IMAGES)
     asked(request(with_image("bad", name="a")))
 
     assert not asked(request(with_image("bad", name="b")))
@@ -75,21 +75,23 @@ def test_a_refusal_is_not_remembered():
 
 @pytest.mark.parametrize("enforcement", ["Warn", "Audit"])
 def test_nor_is_what_policies_only_say(enforcement):
-    asked = Asked(f"enforcement: {enforcement}\n{IMAGES}")
+    asked = CountedDecisions(f"enforcement: {enforcement}\n{IMAGES}")
     asked(request(with_image("bad")))
 
     assert not asked(request(with_image("bad")))
 
 
 def test_nor_is_a_failure():
-    asked = Asked("failurePolicy: Ignore\nvalidations: [{expression: object.spec.x.y == 1}]")
+    asked = CountedDecisions(
+        "failurePolicy: Ignore\nvalidations: [{expression: object.spec.x.y == 1}]"
+    )
     asked(request(pod()))
 
     assert not asked(request(pod()))
 
 
 def test_a_change_is_made_to_each_pod_again():
-    asked = Asked(LABEL, phase="mutate")
+    asked = CountedDecisions(LABEL, phase="mutate")
 
     assert not asked(request(pod(name="a", labels={"index": "0"})))
     assert asked(request(pod(name="b", labels={"index": "1"})))
@@ -115,7 +117,7 @@ def test_cached_decisions_hold_no_data_of_other_pods():
     ],
 )
 def test_only_new_pods_are_remembered(other):
-    asked = Asked(IMAGES)
+    asked = CountedDecisions(IMAGES)
     asked(request(pod()))
     asked(other)
 
@@ -123,7 +125,7 @@ def test_only_new_pods_are_remembered(other):
 
 
 def test_namespaces_do_not_share_what_is_remembered():
-    asked = Asked(IMAGES)
+    asked = CountedDecisions(IMAGES)
     asked(request(pod()))
     elsewhere = pod()
     elsewhere["metadata"]["namespace"] = "team-b"
@@ -133,7 +135,7 @@ def test_namespaces_do_not_share_what_is_remembered():
 
 def test_a_namespace_that_changes_is_decided_for_anew():
     labels = {"tier": "a"}
-    asked = Asked(
+    asked = CountedDecisions(
         "validations: [{expression: \"namespaceObject.metadata.labels.tier != 'b'\"}]",
         namespaces=lambda name: {"metadata": {"name": name, "labels": dict(labels)}},
     )
@@ -146,14 +148,14 @@ def test_a_namespace_that_changes_is_decided_for_anew():
 
 
 def test_in_a_namespace_that_is_not_known_nothing_is_remembered():
-    asked = Asked(IMAGES, namespaces=lambda _name: None)
+    asked = CountedDecisions(IMAGES, namespaces=lambda _name: None)
     asked(request(pod()))
 
     assert not asked(request(pod()))
 
 
 def test_users_are_distinguished_where_a_policy_looks_at_them():
-    asked = Asked("validations: [{expression: request.userInfo.username != 'b'}]")
+    asked = CountedDecisions("validations: [{expression: request.userInfo.username != 'b'}]")
     asked(request(pod(), user="a"))
 
     assert asked(request(pod(), user="a"))
@@ -161,7 +163,7 @@ def test_users_are_distinguished_where_a_policy_looks_at_them():
 
 
 def test_and_not_where_none_does():
-    asked = Asked(IMAGES)
+    asked = CountedDecisions(IMAGES)
     asked(request(pod(), user="a"))
 
     assert asked(request(pod(), user="b"))
@@ -216,14 +218,14 @@ def test_params_that_change_are_decided_by_anew():
 
 
 def test_without_params_that_must_be_there_nothing_is_remembered():
-    asked = Asked(PARAMS)
+    asked = CountedDecisions(PARAMS)
 
     assert not asked(request(pod()))
     assert not asked(request(pod()))
 
 
 def test_a_policy_of_which_nothing_is_known_has_nothing_remembered():
-    asked = Asked(IMAGES, "validations: [{expression: request != null}]")
+    asked = CountedDecisions(IMAGES, "validations: [{expression: request != null}]")
     asked(request(pod()))
 
     assert not asked(request(pod()))
@@ -234,7 +236,7 @@ def test_policies_apply_whatever_comes_of_looking_at_them(monkeypatch):
         raise RecursionError
 
     monkeypatch.setattr("policyd.engine.remember.remembering.footprint", fails)
-    asked = Asked(IMAGES)
+    asked = CountedDecisions(IMAGES)
     asked(request(pod()))
 
     assert not asked(request(pod()))
@@ -251,14 +253,14 @@ def test_policies_apply_whatever_comes_of_looking_at_them(monkeypatch):
     ],
 )
 def test_misshapen_objects_are_decided_on(misshapen):
-    asked = Asked(IMAGES)
+    asked = CountedDecisions(IMAGES)
 
     assert not asked(raw_request(misshapen))
     assert not asked(raw_request(misshapen))
 
 
 def test_null_is_not_absence():
-    asked = Asked("validations: [{expression: '!has(object.spec.os)'}]")
+    asked = CountedDecisions("validations: [{expression: '!has(object.spec.os)'}]")
     asked(request(pod()))
     nothing = pod()
     nothing["spec"]["os"] = None
@@ -267,7 +269,7 @@ def test_null_is_not_absence():
 
 
 def test_the_oldest_decisions_are_forgotten():
-    asked = Asked(IMAGES)
+    asked = CountedDecisions(IMAGES)
     for image in "abc":
         asked(request(with_image(image)))
     asked(request(with_image("a")))  # it is the latest again
@@ -278,14 +280,14 @@ def test_the_oldest_decisions_are_forgotten():
 
 
 def test_none_is_remembered_if_none_may_be():
-    asked = Asked(IMAGES, most=0)
+    asked = CountedDecisions(IMAGES, most=0)
     asked(request(pod()))
 
     assert not asked(request(pod()))
 
 
 def test_oversized_decisions_are_not_cached():
-    asked = Asked(IMAGES)
+    asked = CountedDecisions(IMAGES)
     large = request(with_image("x" * LONGEST_FOOTPRINT))
     asked(large)
 
@@ -388,7 +390,7 @@ CHANGING = [
 def test_cached_decisions_equal_new_ones(phase, data):
     specs = LOOKING if phase == "validate" else CHANGING
     chosen = data.draw(st.lists(st.sampled_from(specs), min_size=1, max_size=3, unique=True))
-    asked = Asked(*chosen, phase=phase)
+    asked = CountedDecisions(*chosen, phase=phase)
     first = data.draw(PODS)
     asked(request(first))
     for other in data.draw(st.lists(PODS, min_size=3, max_size=3)):
@@ -401,7 +403,7 @@ def test_cached_decisions_equal_new_ones(phase, data):
 
 
 def test_and_it_does_recall():
-    asked = Asked(*CHANGING, phase="mutate")
+    asked = CountedDecisions(*CHANGING, phase="mutate")
     same = json.loads(json.dumps(with_image("a", name="other")))
 
     assert not asked(request(with_image("a", name="one")))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policyd.alloc.plan import Admit
-from policyd.forecast.coarse import CoarseQueues, CoarseRun, Coming
+from policyd.forecast.coarse import CoarseQueues, CoarseRun, ForecastWorkload
 from policyd.simulate.draws import DrawnNumbers
 from policyd.simulate.scenario import Arrival, Simulation
 from tests.alloc.builders import cohort, group, queue, quota, state, workload
@@ -16,7 +16,7 @@ def starts(queues, *coming, running=(), until=1e9, cohorts=()):
     of = CoarseQueues(queues, cohorts)
     kinds = [of.kind_of(each) for _, each, _ in coming]
     arrivals = [
-        Coming(at, kind, runs, each.key)
+        ForecastWorkload(at, kind, runs, each.key)
         for (at, each, runs), kind in zip(coming, kinds, strict=True)
         if kind is not None
     ]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from policyd.alloc.queue import PreemptionPolicy
-from policyd.forecast.coarse import CoarseQueues, CoarseRun, Coming
+from policyd.forecast.coarse import CoarseQueues, CoarseRun, ForecastWorkload
 from policyd.forecast.correction import Interval
 from policyd.forecast.probes import MOST, plain_queues, probes_of
 from tests.alloc.builders import cohort, group, queue, quota, state, workload
@@ -22,7 +22,7 @@ def run(specs, drawn, *more, probes=()):
     """Return when each starts, and each probe; given as in the tests of coarse runs."""
     of = CoarseQueues(specs)
     coming = [
-        Coming(each.queued_at, of.kind_of(each), runs, each.key)
+        ForecastWorkload(each.queued_at, of.kind_of(each), runs, each.key)
         for each, runs in (*drawn, *more)
         if of.kind_of(each) is not None
     ]

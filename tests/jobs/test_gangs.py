@@ -16,7 +16,7 @@ from policyd.jobs.gangs.schedulers import (
     POD_GROUP,
     SCHEDULERS,
     VOLCANO_QUEUE,
-    Marks,
+    GangMetadata,
 )
 from policyd.patch.draft import Draft
 
@@ -137,7 +137,7 @@ def test_a_gang_of_two_roles(scheduler, specs):
 def test_the_required_labels_of_its_pods(scheduler, labels, annotations):
     marks = handed_over(scheduler, *two(), queue="research").marks
 
-    assert marks["worker"] == Marks(labels=labels, annotations=annotations)
+    assert marks["worker"] == GangMetadata(labels=labels, annotations=annotations)
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
@@ -417,7 +417,7 @@ def test_pods_that_exist_cannot_join_a_native_group():
 def test_a_template_says_which_group_its_pods_belong_to(section, own, expected):
     draft = Draft({"spec": {"template": {"metadata": {section: own}}}})
 
-    mark(draft, ("spec", "template"), Marks(**{section: {"group": "train"}}))
+    mark(draft, ("spec", "template"), GangMetadata(**{section: {"group": "train"}}))
 
     assert draft.object["spec"]["template"]["metadata"][section] == expected
 

@@ -7,7 +7,7 @@ import pytest
 from policyd.api.meta import rfc3339
 from policyd.kube import resources as r
 from policyd.questions.event_lines import EventScope, UnknownQueueError, queue_events
-from policyd.questions.unqueued_jobs import AskedJob, JobNotFoundError
+from policyd.questions.unqueued_jobs import JobNotFoundError, JobQuery
 from policyd.testing import FakeClient
 
 pytestmark = pytest.mark.anyio
@@ -87,7 +87,7 @@ async def test_events_of_queues_are_shown_in_the_order_of_time_and_of_their_jobs
 async def test_one_job_has_its_own_events_and_those_of_its_workloads(client, job, wanted):
     kind, name = job
 
-    assert await shown(client, job=AskedJob(kind, "ns", name)) == wanted
+    assert await shown(client, job=JobQuery(kind, "ns", name)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -159,4 +159,4 @@ async def test_a_queue_that_is_not_there_is_named_with_those_that_are(client):
 
 async def test_a_job_that_is_not_there_is_an_error(client):
     with pytest.raises(JobNotFoundError, match="Job ns/none not found"):
-        await shown(client, job=AskedJob("Job", "ns", "none"))
+        await shown(client, job=JobQuery("Job", "ns", "none"))

@@ -5,7 +5,7 @@ import pytest
 from policyd.cli.questions.why import snapshot_for
 from policyd.kube import resources as r
 from policyd.kube.errors import UnreachableError
-from policyd.questions.unqueued_jobs import AskedJob, JobNotFoundError, kind_of
+from policyd.questions.unqueued_jobs import JobNotFoundError, JobQuery, kind_of
 from policyd.questions.why import why
 from policyd.testing import FakeClient
 
@@ -59,7 +59,7 @@ def workload(client, name="w", *, active=True, owner="j", **conditions):
 
 
 async def asked(client, kind="Job", name="j"):
-    return await why(client, AskedJob(kind, "ns", name), await snapshot_for(client, "ns"))
+    return await why(client, JobQuery(kind, "ns", name), await snapshot_for(client, "ns"))
 
 
 @pytest.mark.parametrize(

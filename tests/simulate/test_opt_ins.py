@@ -4,10 +4,9 @@ import msgspec
 from hypothesis import given, settings
 
 from policyd.alloc.queue import QueueSpec
-from policyd.optimize.opt_ins import OptIns
 from tests.alloc.builders import held, usage
 from tests.alloc.choices import scenarios
-from tests.simulate.test_properties import made, scenario_of, steps, summarize_step
+from tests.simulate.test_properties import NEVER_AGAIN, made, scenario_of, steps, summarize_step
 
 
 def seconds(choose, least, most):
@@ -16,7 +15,8 @@ def seconds(choose, least, most):
 
 
 def opt_ins(choose):
-    return OptIns(
+    return msgspec.structs.replace(
+        NEVER_AGAIN,
         order=choose.one(("Priority", "DominantShare", "Proportion", "ShortestFirst")),
         packs=choose.one(({}, {"gpu": 1.0}, {"gpu": 1.0, "cpu": 2.0})),
         stale_seconds=seconds(choose, 0, 4),

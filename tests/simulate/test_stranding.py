@@ -5,8 +5,8 @@ import pytest
 from policyd.alloc.topology.values import TopologyNode
 from policyd.node_rules import LabelRequirement, NodeTaint
 from policyd.simulate.stranding import (
-    AskedGang,
-    AskedPods,
+    PendingGang,
+    PendingPods,
     RunningPods,
     node_lines,
     planned_moves,
@@ -29,8 +29,8 @@ def runs(job, on, gpus=1, cpu=1_000, count=1, **fields):
 
 
 def gang(name="new", gpus=8, cpu=1_000, count=1, **fields):
-    asked = AskedPods(count=count, requests={GPU: gpus, "cpu": cpu}, **fields)
-    return AskedGang(name=name, pods=(asked,))
+    asked = PendingPods(count=count, requests={GPU: gpus, "cpu": cpu}, **fields)
+    return PendingGang(name=name, pods=(asked,))
 
 
 def stranded(nodes, pods, *gangs):

@@ -6,7 +6,7 @@ import pytest
 from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode, TopologyPlacement
-from policyd.cli.formats.maps import Maps
+from policyd.cli.planning.simulate import TopologyMaps
 from policyd.simulate.topology_map import TopologyMap, scarce_resource
 from policyd.status.naming import Names
 
@@ -99,7 +99,7 @@ def test_the_maps_say_what_is_in_pieces_and_where():
     nodes = [node("n1"), node("n2"), node("n3", "r2")]
     for each in nodes:
         of.ledger.nodes.put(each)
-    maps = Maps(of, nodes, Names())
+    maps = TopologyMaps(of, nodes, Names())
     assert not any("in pieces" in line for line in maps.changed())
     of.ledger.nodes.hold("a/b", held((HOSTNAME,), n1=1))
 

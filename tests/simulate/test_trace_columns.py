@@ -3,7 +3,7 @@
 import pytest
 
 from policyd.simulate.trace_columns import (
-    LeftOut,
+    SkippedTraceJobs,
     TableLayout,
     columns_of,
     format_of,
@@ -30,7 +30,7 @@ SWF = """; Computer: a cluster
 
 
 def read(text, *, form=None, columns="", gpus_per_node=8):
-    left_out = LeftOut()
+    left_out = SkippedTraceJobs()
     lines = text.splitlines()
     layout = TableLayout(columns_of(columns), gpus_per_node)
     jobs = list(read_jobs(lines, "t", form or format_of(lines[0]), layout, left_out))
@@ -181,6 +181,6 @@ def test_an_error_names_line_and_column(text, columns, message):
     form = format_of(lines[0]) if lines else "csv"
 
     with pytest.raises(TraceError) as raised:
-        list(read_jobs(lines, "t", form, TableLayout(columns_of(columns)), LeftOut()))
+        list(read_jobs(lines, "t", form, TableLayout(columns_of(columns)), SkippedTraceJobs()))
 
     assert str(raised.value) == message

@@ -1,7 +1,7 @@
-"""Takes snapshots of states: picture, JSON and back, as a reader gets them."""
+"""Takes snapshots of states: values, JSON and back, as a reader gets them."""
 
-from policyd.snapshot.picture import Picture, Pictures, QueueOfNamespace
 from policyd.snapshot.reading import read
+from policyd.snapshot.taking import FullSnapshot, QueueOfNamespace, SnapshotTaker
 from policyd.snapshot.values import Origin, SnapshotReason
 from policyd.snapshot.writing import write
 from policyd.status.naming import Naming
@@ -42,16 +42,16 @@ def finished(work, between=lambda: None):
         between()
 
 
-def taken(of, *, pictures=None, queues=(), between=lambda: None):
-    """Take a picture; `queues` are pairs of a namespace and a ClusterQueue."""
-    pictures = pictures or Pictures(of, Jobs())
-    empty = Picture(NOW, of.revision, "7")
-    return finished(pictures.take(empty, [QueueOfNamespace(*each) for each in queues]), between)
+def taken(of, *, taker=None, queues=(), between=lambda: None):
+    """Take a full snapshot; `queues` are pairs of a namespace and a ClusterQueue."""
+    taker = taker or SnapshotTaker(of, Jobs())
+    empty = FullSnapshot(NOW, of.revision, "7")
+    return finished(taker.take(empty, [QueueOfNamespace(*each) for each in queues]), between)
 
 
-def body_for(picture, *, reader="", others="names", scope=""):
-    trees = picture.trees.get(scope, set()) if scope else None
-    return finished(write(picture, Naming(namespace=reader, others=others), trees))
+def body_for(full, *, reader="", others="names", scope=""):
+    trees = full.trees.get(scope, set()) if scope else None
+    return finished(write(full, Naming(namespace=reader, others=others), trees))
 
 
 def snapshot(of, *, queues=(), between=lambda: None, **reader):

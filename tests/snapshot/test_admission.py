@@ -2,8 +2,8 @@
 
 from hypothesis import given, settings
 
-from policyd.snapshot.picture import Picture, Pictures
 from policyd.snapshot.reading import read
+from policyd.snapshot.taking import FullSnapshot, SnapshotTaker
 from policyd.snapshot.values import NONE
 from policyd.snapshot.writing import write
 from policyd.status.naming import Naming
@@ -17,9 +17,9 @@ MOST = 2
 
 
 def counted(of):
-    pictures = Pictures(of, Jobs(), most=MOST)
-    picture = finished(pictures.take(Picture(NOW, of.revision, version="v"), ()))
-    return read(finished(write(picture, Naming())), "test")
+    taker = SnapshotTaker(of, Jobs(), most=MOST)
+    full = finished(taker.take(FullSnapshot(NOW, of.revision, version="v"), ()))
+    return read(finished(write(full, Naming())), "test")
 
 
 @settings(deadline=None)

@@ -18,10 +18,10 @@ from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.requests import namespace_lookup
 from policyd.engine.remember.remembering import Remembering
 from policyd.snapshot.facts import MOST_WAITING, facts_of
-from policyd.snapshot.latest_facts import LatestFacts
-from policyd.snapshot.picture import Picture, Pictures
+from policyd.snapshot.latest import LatestFacts
 from policyd.snapshot.reading import SnapshotError, read
 from policyd.snapshot.rules import LocalQueueRule, QueueRules
+from policyd.snapshot.taking import FullSnapshot, SnapshotTaker
 from policyd.snapshot.values import FORMAT, ClusterQueueUse, PendingLine, QueueSnapshot
 from policyd.snapshot.writing import write
 from policyd.status.naming import Naming
@@ -389,9 +389,9 @@ def test_a_decision_by_facts_is_never_remembered(read):
 def counted(of, **more):
     """The snapshot that webhooks get: all is counted, two rows of each queue, and the rules."""
     rules = QueueRules(local_queues=(LocalQueueRule("team-a", "empty", "a"),))
-    pictures = Pictures(of, Jobs(), most=2)
-    picture = finished(pictures.take(Picture(1_000.0, of.revision, version="v", rules=rules), ()))
-    return read(finished(write(picture, Naming(), **more)), "test")
+    taker = SnapshotTaker(of, Jobs(), most=2)
+    full = finished(taker.take(FullSnapshot(1_000.0, of.revision, version="v", rules=rules), ()))
+    return read(finished(write(full, Naming(), **more)), "test")
 
 
 def test_counts_give_the_same_totals_as_rows():

@@ -5,7 +5,7 @@ import pytest
 from policyd.snapshot.newcomers import OLD_SECONDS, Newcomers, stamps_of, start_of
 from policyd.snapshot.values import NewcomerRow, StartRow
 from tests.alloc.builders import put, queue, state, workload
-from tests.snapshot.test_outlook import at_rest
+from tests.snapshot.test_dry_run import at_rest
 
 NOW = 1_000.0
 GPU = "nvidia.com/gpu"

@@ -12,7 +12,7 @@ from policyd.snapshot.starting import (
     start_text,
 )
 from policyd.snapshot.values import StartRow
-from tests.snapshot.taking import NOW, Jobs, Pictures, body_for, snapshot, taken
+from tests.snapshot.taking import NOW, Jobs, SnapshotTaker, body_for, snapshot, taken
 from tests.snapshot.test_answers import LINE
 from tests.status.test_pending_reasons import settled
 
@@ -22,8 +22,8 @@ UNKNOWN = StartRow(0, 0, 0, "NoHistory")
 
 def with_starts(**starts):
     of = settled(*LINE)
-    picture = taken(of, pictures=Pictures(of, Jobs(**starts)))
-    return read(body_for(picture), "test")
+    full = taken(of, taker=SnapshotTaker(of, Jobs(**starts)))
+    return read(body_for(full), "test")
 
 
 def test_each_workload_has_its_own_forecast():

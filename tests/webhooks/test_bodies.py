@@ -20,7 +20,7 @@ from webhooks.bodies import (
 pytestmark = pytest.mark.anyio
 
 
-class Coming:
+class IncomingBody:
     """A body that comes in."""
 
     def __init__(self, room, *pieces):
@@ -55,7 +55,7 @@ def test_a_body_in_one_piece_is_not_copied():
 
 def test_given_values_are_returned():
     room = BodyBudget()
-    one, other = Coming(room, b"abc", b"d"), Coming(room, b"ef")
+    one, other = IncomingBody(room, b"abc", b"d"), IncomingBody(room, b"ef")
     assert room.taken == 6
 
     one.body.cut(1)
@@ -69,7 +69,7 @@ def test_given_values_are_returned():
 
 def test_without_room_the_one_that_has_been_at_it_for_the_longest_is_given_up():
     room = BodyBudget(light=100)
-    first, second, third = (Coming(room, b"x" * 30) for _ in range(3))
+    first, second, third = (IncomingBody(room, b"x" * 30) for _ in range(3))
     second.body.add(b"x" * 30)
 
     assert first.given_up == [NO_ROOM]
@@ -79,7 +79,7 @@ def test_without_room_the_one_that_has_been_at_it_for_the_longest_is_given_up():
 
 def test_one_that_takes_more_than_there_is_is_given_up_itself():
     room = BodyBudget(light=100)
-    one = Coming(room, b"x" * 60)
+    one = IncomingBody(room, b"x" * 60)
     one.body.add(b"x" * 60)
 
     assert one.given_up == [NO_ROOM]
@@ -88,17 +88,17 @@ def test_one_that_takes_more_than_there_is_is_given_up_itself():
 
 def test_a_complete_body_is_never_dropped():
     room = BodyBudget(light=100)
-    whole = Coming(room, b"x" * 90)
+    whole = IncomingBody(room, b"x" * 90)
     room.complete(whole.body)
 
-    other = Coming(room, b"x" * 20)
+    other = IncomingBody(room, b"x" * 20)
 
     assert (whole.given_up, other.given_up) == ([], [NO_ROOM])
 
 
 def test_no_more_than_so_many_come_in_at_a_time():
     room = BodyBudget()
-    all_of_them = [Coming(room, b"x") for _ in range(MOST_COMING_IN + 5)]
+    all_of_them = [IncomingBody(room, b"x") for _ in range(MOST_COMING_IN + 5)]
 
     assert [one.given_up for one in all_of_them[:5]] == [[NO_ROOM]] * 5
     assert not any(one.given_up for one in all_of_them[5:])
@@ -106,7 +106,7 @@ def test_no_more_than_so_many_come_in_at_a_time():
 
 async def test_a_large_body_has_room_for_all_of_it_or_waits():
     room = BodyBudget(heavy=100)
-    first, second, third = (Coming(room, b"x" * 10) for _ in range(3))
+    first, second, third = (IncomingBody(room, b"x" * 10) for _ in range(3))
 
     await room.reserve(first.body, 60)
     waiting = [asyncio.create_task(room.reserve(one.body, 60)) for one in (second, third)]
@@ -125,7 +125,7 @@ async def test_a_large_body_has_room_for_all_of_it_or_waits():
 
 async def test_large_bodies_have_their_turn_in_the_order_they_came():
     room = BodyBudget(heavy=100)
-    first, large, small = (Coming(room, b"x") for _ in range(3))
+    first, large, small = (IncomingBody(room, b"x") for _ in range(3))
     await room.reserve(first.body, 50)
     waiting = asyncio.create_task(room.reserve(large.body, 100))
     await asyncio.sleep(0)
@@ -141,7 +141,7 @@ async def test_large_bodies_have_their_turn_in_the_order_they_came():
 
 async def test_one_that_waits_no_more_lets_those_behind_it_have_their_turn():
     room = BodyBudget(heavy=100)
-    first, large, small = (Coming(room, b"x") for _ in range(3))
+    first, large, small = (IncomingBody(room, b"x") for _ in range(3))
     await room.reserve(first.body, 50)
     waiting = asyncio.create_task(room.reserve(large.body, 100))
     await asyncio.sleep(0)
@@ -156,7 +156,7 @@ async def test_one_that_waits_no_more_lets_those_behind_it_have_their_turn():
 
 async def test_too_many_do_not_wait():
     room = BodyBudget(heavy=100)
-    bodies = [Coming(room, b"x").body for _ in range(MOST_WAITING + 2)]
+    bodies = [IncomingBody(room, b"x").body for _ in range(MOST_WAITING + 2)]
     await room.reserve(bodies[0], 100)
     waiting = [asyncio.create_task(room.reserve(body, 100)) for body in bodies[1:-1]]
     await asyncio.sleep(0)
@@ -169,7 +169,7 @@ async def test_too_many_do_not_wait():
 
 async def test_one_that_does_not_come_in_while_others_wait_is_given_up():
     room = BodyBudget(heavy=200_000)
-    stuck, next_one = Coming(room, b"x"), Coming(room, b"x")
+    stuck, next_one = IncomingBody(room, b"x"), IncomingBody(room, b"x")
     await room.reserve(stuck.body, 200_000)
 
     async with asyncio.timeout(10):
@@ -180,7 +180,7 @@ async def test_one_that_does_not_come_in_while_others_wait_is_given_up():
 
 async def test_one_that_comes_in_slowly_is_left_alone_while_nobody_waits():
     room = BodyBudget(heavy=100)
-    one = Coming(room, b"x")
+    one = IncomingBody(room, b"x")
     await room.reserve(one.body, 100)
     await asyncio.sleep(0.3)
 

@@ -15,8 +15,8 @@ from tests.webhooks.reviews import POD, patch, patched, policy, queued, response
 from webhooks.app import create_app
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
-from webhooks.observe.lines import EACH
 from webhooks.observe.observing import Verdicts
+from webhooks.observe.review_log import EACH
 from webhooks.policies.in_force import PoliciesInForce
 
 JSON = {"content-type": "application/json"}

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 MAY = "authorizer.group('').resource('pods').namespace('ml').check('{}').allowed()"
 
 
-class Asked(FakeClient):
+class CountingClient(FakeClient):
     """An API server that lets everybody do some verbs, and notes what it is asked."""
 
     def __init__(self, *verbs):
@@ -84,7 +84,7 @@ class Case:
     ],
 )
 async def test_the_api_server_says_what_a_user_may_do(tmp_path, verbs, refusal):
-    client = Asked(*verbs)
+    client = CountingClient(*verbs)
 
     assert await Case(tmp_path, client, MAY.format("create")).refusal() == refusal
     assert client.specs == [
@@ -144,7 +144,7 @@ async def test_the_api_server_says_what_a_user_may_do(tmp_path, verbs, refusal):
     ],
 )
 async def test_questions_are_asked_in_the_api_servers_words(tmp_path, expression, spec):
-    client = Asked("get")
+    client = CountingClient("get")
 
     assert await Case(tmp_path, client, expression).refusal() == ""
     [asked] = client.specs
@@ -152,7 +152,7 @@ async def test_questions_are_asked_in_the_api_servers_words(tmp_path, expression
 
 
 async def test_combined_questions_are_sent_at_once(tmp_path):
-    client = Asked("b")
+    client = CountingClient("b")
     client.let.clear()
     case = Case(tmp_path, client, *(MAY.format(verb) for verb in "abc"))
 
@@ -165,7 +165,7 @@ async def test_combined_questions_are_sent_at_once(tmp_path):
 
 
 async def test_a_question_that_depends_on_an_answer_is_asked_in_its_turn(tmp_path):
-    client = Asked("get")
+    client = CountingClient("get")
     chain = " && ".join(MAY.format(verb) for verb in ("get", "list"))
 
     assert await Case(tmp_path, client, chain).refusal() == "asks: no 0"
@@ -173,7 +173,7 @@ async def test_a_question_that_depends_on_an_answer_is_asked_in_its_turn(tmp_pat
 
 
 async def test_many_reviews_ask_once_and_again_when_the_answer_is_old(tmp_path):
-    client = Asked("get")
+    client = CountingClient("get")
     case = Case(tmp_path, client, MAY.format("get"))
 
     assert set(await asyncio.gather(*(case.refusal() for _ in range(20)))) == {""}
@@ -189,7 +189,7 @@ async def test_many_reviews_ask_once_and_again_when_the_answer_is_old(tmp_path):
     [pytest.param("Fail", True, id="fail"), pytest.param("Ignore", False, id="ignore")],
 )
 async def test_without_an_answer_the_failure_policy_decides(tmp_path, failure_policy, refusal):
-    client = Asked("get")
+    client = CountingClient("get")
     client.fail(ForbiddenError("subjectaccessreviews is forbidden"))
     case = Case(tmp_path, client, "!" + MAY.format("get"), failurePolicy=failure_policy)
 
@@ -201,7 +201,7 @@ async def test_without_an_answer_the_failure_policy_decides(tmp_path, failure_po
 
 
 async def test_a_review_waits_no_longer_than_its_caller(tmp_path):
-    client = Asked("get")
+    client = CountingClient("get")
     client.let.clear()
     case = Case(tmp_path, client, MAY.format("get"))
 
@@ -215,7 +215,7 @@ async def test_a_review_waits_no_longer_than_its_caller(tmp_path):
 
 
 async def test_a_review_asks_no_more_than_it_may(tmp_path):
-    client = Asked()
+    client = CountingClient()
     for name in "bcd":  # one policy alone has no budget for as many
         asked = [{"expression": "!" + MAY.format(f"{name}{n}")} for n in range(25)]
         (tmp_path / f"{name}.yaml").write_text(json.dumps(policy(name, validations=asked)))
@@ -227,7 +227,7 @@ async def test_a_review_asks_no_more_than_it_may(tmp_path):
 
 
 async def test_unrequested_data_costs_no_call(tmp_path):
-    client = Asked()
+    client = CountingClient()
 
     assert await Case(tmp_path, client, "true").refusal() == ""
     assert client.specs == []
@@ -262,14 +262,14 @@ def posting(folder, client):
     ],
 )
 async def test_a_review_that_a_policy_posts_is_answered(tmp_path, field, message):
-    client = Asked("get")
+    client = CountingClient("get")
 
     assert await posting(tmp_path, client).ask(REVIEW, field) == message
     assert client.specs == [SPEC]
 
 
 async def test_a_posted_review_is_asked_again_after_a_moment(tmp_path):
-    client = Asked("get")
+    client = CountingClient("get")
     policies = posting(tmp_path, client)
 
     assert await policies.ask(REVIEW, ".status.allowed") == "true"
@@ -288,14 +288,14 @@ async def test_a_posted_review_is_asked_again_after_a_moment(tmp_path):
     ],
 )
 async def test_a_review_that_asks_nothing_is_not_sent(tmp_path, body, why):
-    client = Asked("get")
+    client = CountingClient("get")
 
     assert why in await posting(tmp_path, client).ask(body, ".kind")
     assert client.specs == []
 
 
 async def test_a_posted_review_that_is_refused_says_so(tmp_path):
-    client = Asked("get")
+    client = CountingClient("get")
     client.fail(ForbiddenError("subjectaccessreviews is forbidden"))
 
     answer = await posting(tmp_path, client).ask(REVIEW, ".kind")

@@ -71,7 +71,7 @@ def test_a_job_gets_no_message_where_nothing_is_known(verdict_of, known):
 @pytest.mark.parametrize(
     ("broken", "event"),
     [
-        ("policyd.snapshot.outlook.Outlook", "outlook_failed"),
+        ("policyd.snapshot.dry_run.AdmissionDryRun", "dry_run_failed"),
         ("policyd.admission.verdicts.verdict", "verdict_failed"),
     ],
 )

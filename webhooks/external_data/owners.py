@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from policyd.admission.jobs import Authors
+from policyd.admission.jobs import Requesters
 from policyd.api.admission import UserInfo
 from policyd.api.makers import group_kind_of
 from policyd.api.meta import Wire
@@ -85,7 +85,7 @@ class Owners:
         return ExternalAnswer(value=same, seconds=EXISTS_SECONDS if same else GONE_SECONDS)
 
 
-async def include_own_account(authors: Authors, writer: Writer) -> None:
+async def include_own_account(requesters: Requesters, writer: Writer) -> None:
     """Let the account start pending jobs that this process itself has at the API server.
 
     Outside of the cluster, that is the controller's as well. An API server that does not say
@@ -97,4 +97,4 @@ async def include_own_account(authors: Authors, writer: Writer) -> None:
         log.warning("own_account_unknown", reason=str(error))
         return
     if review.status.user_info.username:
-        authors.include(review.status.user_info.username)
+        requesters.include(review.status.user_info.username)

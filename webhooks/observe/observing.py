@@ -14,7 +14,7 @@ from policyd.kube.reports import Reports
 from policyd.registration.configurations import exempt_groups
 from webhooks.metrics import WebhookMetrics
 from webhooks.observe.admission_reports import ReportedCounts
-from webhooks.observe.lines import Lines
+from webhooks.observe.review_log import ReviewLog
 from webhooks.observe.shadowing import Shadows
 from webhooks.policies.in_force import PoliciesInForce
 from webhooks.shared import Start, WebhookServer
@@ -78,7 +78,7 @@ class Verdicts:
         self._allowed = metrics.reviews.labels(path, "allowed")
         self._denied = metrics.reviews.labels(path, "denied")
         self._failures = metrics.policy_failures
-        self._lines = Lines(clock)
+        self._lines = ReviewLog(clock)
         self._then = then
 
     def take(self, request: AdmissionRequest, decision: Decision) -> None:

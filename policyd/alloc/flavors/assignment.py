@@ -18,7 +18,7 @@ from policyd.alloc.reasons import (
     OverCapacity,
     PodSetRefusal,
     Refusal,
-    Try,
+    TriedFlavor,
     Unplaced,
     Unsuitable,
     least_severe,
@@ -396,7 +396,7 @@ class Assignment:
         found = []
         for group in self.groups:
             tries = tuple(
-                Try(flavor=a.option.name, mode=a.mode, level=a.level, obstacles=a.obstacles)
+                TriedFlavor(flavor=a.option.name, mode=a.mode, level=a.level, obstacles=a.obstacles)
                 for search in group.searches
                 for a in search.attempts
             )

@@ -1,9 +1,9 @@
 """Targets: the smallest, least important set of workloads to preempt so that another fits.
 
 `find_targets` answers for a workload with flavors chosen; `PreemptionOracle` for one flavor and
-resource too, while flavors are still being chosen. Both leave the tree as it was. `Reach` finds
-without a search that there are no targets, as most often: the workload of the lowest priority in a
-queue stands for all that hold its quota.
+resource too, while flavors are still being chosen. Both leave the tree as it was.
+`TargetFeasibility` finds without a search that there are no targets, as most often: the workload of
+the lowest priority in a queue stands for all that hold its quota.
 """
 
 from collections.abc import Callable, Collection
@@ -77,7 +77,7 @@ def _victims(search: Search) -> list[Victim]:
     return fair_victims(search, sharing.strategies)
 
 
-class Reach:
+class TargetFeasibility:
     """Tells whether workloads may have targets, while the state stays as it is."""
 
     def __init__(self, state: CoreState) -> None:

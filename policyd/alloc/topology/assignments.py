@@ -126,14 +126,14 @@ def _incomplete(
     return min(missing, key=tree.values.__getitem__, default=None)
 
 
-class KeptPlaces(NamedTuple):
+class KeptPods(NamedTuple):
     """Where the pods of each pod set stay, and the request of those that need more places."""
 
     assignments: dict[str, TopologyPlacement]
     more: PlacementRequest | None = None
 
 
-def kept_places(workers: PlacementRequest, leader: PlacementRequest | None) -> KeptPlaces | None:
+def kept_places(workers: PlacementRequest, leader: PlacementRequest | None) -> KeptPods | None:
     """Return the places that pod sets keep; None if they are to be placed from scratch.
 
     Of fewer pods, the first ones stay; for more, places are added. Only whole slices are kept.
@@ -149,7 +149,7 @@ def kept_places(workers: PlacementRequest, leader: PlacementRequest | None) -> K
         kept[leader.pod_set] = leader.held
     if workers.count > held.count:
         more = replace(workers, count=workers.count - held.count, held=None)
-        return KeptPlaces({workers.pod_set: held, **kept}, more)
+        return KeptPods({workers.pod_set: held, **kept}, more)
     if leader is not None and leader.held is None:
         return None
-    return KeptPlaces({workers.pod_set: truncated(held, workers.count), **kept})
+    return KeptPods({workers.pod_set: truncated(held, workers.count), **kept})

@@ -15,7 +15,7 @@ class Fit(NamedTuple):
     domains: list[int]
 
 
-class Short(NamedTuple):
+class Partial(NamedTuple):
     """Nothing holds everything: how much of it would fit where it was looked at last."""
 
     level: int
@@ -30,7 +30,7 @@ class DomainShare(NamedTuple):
     leaders: int
 
 
-def choose(room: DomainRoom) -> Fit | Short:
+def choose(room: DomainRoom) -> Fit | Partial:
     """Find the lowest level, from the one that was asked for upwards, that holds everything.
 
     Required pods are in one domain of their level. Preferred ones are in one domain of it, or else
@@ -39,14 +39,14 @@ def choose(room: DomainRoom) -> Fit | Short:
     """
     goal, level = room.goal, room.goal.level
     if room.leaders is None and room.score is None and room.most() < goal.slices:
-        return Short(0 if goal.mode == "Preferred" else level, room.most())
+        return Partial(0 if goal.mode == "Preferred" else level, room.most())
     while True:
         domains = room.leading_order(room.tree.at[level])
         single = _single(room, domains)
         if single is not None:
             return Fit(level, [single])
         if goal.mode == "Required":
-            return Short(level, room.slices[domains[0]])
+            return Partial(level, room.slices[domains[0]])
         if level == 0 or goal.mode == "Unconstrained":
             return _several(room, level, domains)
         level -= 1
@@ -149,7 +149,7 @@ def _first_with(room: DomainRoom, domains: list[int], units: int) -> int:
     return bisect_left(domains, units, key=room.slices.__getitem__)
 
 
-def _several(room: DomainRoom, level: int, domains: list[int]) -> Fit | Short:
+def _several(room: DomainRoom, level: int, domains: list[int]) -> Fit | Partial:
     goal, units = room.goal, (room.slices, room.slices_beside)
     left, leaders = goal.slices, goal.leaders
     domains = _leader_first(room, domains, left, leaders=leaders, units=units)
@@ -160,7 +160,7 @@ def _several(room: DomainRoom, level: int, domains: list[int]) -> Fit | Short:
         leaders -= 1
         left -= room.slices_beside[domain]
     if leaders:
-        return Short(level, goal.leaders - leaders)
+        return Partial(level, goal.leaders - leaders)
     rest = room.plain_order(in_order(room, domains[len(chosen) :])) if goal.leaders else domains
     for place in range(_first_with(room, rest, 1), len(rest)):
         if left <= 0:
@@ -171,7 +171,7 @@ def _several(room: DomainRoom, level: int, domains: list[int]) -> Fit | Short:
         if room.slices[domain]:
             chosen.append(domain)
             left -= room.slices[domain]
-    return Short(level, goal.slices - left) if left > 0 else Fit(level, chosen)
+    return Partial(level, goal.slices - left) if left > 0 else Fit(level, chosen)
 
 
 def _last_or_first(room: DomainRoom, domains: list[int], left: int, *, leaders: int) -> int:

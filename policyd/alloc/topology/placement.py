@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.alloc.topology.assignments import (
-    KeptPlaces,
+    KeptPods,
     assignment_of,
     kept_places,
     merged,
@@ -19,7 +19,7 @@ from policyd.alloc.topology.assignments import (
 )
 from policyd.alloc.topology.balanced import balance
 from policyd.alloc.topology.feasibility import Feasibility, PlacementCircumstances
-from policyd.alloc.topology.fitting import DomainShare, Short, choose, distribute, holds, is_whole
+from policyd.alloc.topology.fitting import DomainShare, Partial, choose, distribute, holds, is_whole
 from policyd.alloc.topology.goal import goal_of
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import (
@@ -155,13 +155,13 @@ class _Search:
                 outcomes[member.pod_set] = self._repaired(PodSetGroup(flavor, member), host)
         return outcomes
 
-    def _kept(self, group: PodSetGroup) -> KeptPlaces | None:
+    def _kept(self, group: PodSetGroup) -> KeptPods | None:
         held = [member.held for member in group.members if member.held is not None]
         if any(self._nodes.stale_domain(group.flavor, each) for each in held):
             return None
         return kept_places(group.workers, group.leader)
 
-    def _grown(self, group: PodSetGroup, kept: KeptPlaces) -> Outcomes:
+    def _grown(self, group: PodSetGroup, kept: KeptPods) -> Outcomes:
         assert kept.more is not None, "only what grows has more to place"
         name, leader = group.workers.pod_set, group.leader
         if leader is not None and leader.pod_set in kept.assignments:
@@ -236,7 +236,7 @@ class _Search:
             if shares and is_whole(room, shares):
                 return shares
         found = choose(room)
-        if isinstance(found, Short):
+        if isinstance(found, Partial):
             return feasible.no_room(found.level, found.fitting)
         shares = distribute(room, found)
         return shares if is_whole(room, shares) else feasible.no_room(found.level, 0)

@@ -19,7 +19,7 @@ class FixedGate(NamedTuple):
 
 
 _CACHES = FixedGate(
-    on=True, reason="it makes Kueue faster and changes nothing; what is known is kept"
+    on=True, reason="it makes Kueue faster and changes no decision; policyd always caches"
 )
 _DEVICES = FixedGate(on=False, reason="devices of ResourceClaims are not counted")
 _CLUSTERS = FixedGate(on=False, reason="jobs are not sent to other clusters")

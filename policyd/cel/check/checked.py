@@ -34,7 +34,7 @@ Reference = VariableReference | TypeReference | FunctionReference
 
 
 @dataclass(slots=True)
-class Checked:
+class CheckedExpression:
     """A tree with the type of each node, and the references of its names.
 
     A name without a reference is a local variable, or unknown; `unknown` says which.

@@ -7,7 +7,7 @@ not only the first; a node that cannot be typed counts as dyn from there on.
 from typing import Final
 
 from policyd.cel import types
-from policyd.cel.check.checked import Checked, FunctionReference
+from policyd.cel.check.checked import CheckedExpression, FunctionReference
 from policyd.cel.check.literals import (
     check_list_literal,
     check_map_literal,
@@ -219,7 +219,7 @@ _CHECKS: Final[dict[type[ast.ExpressionNode], Check]] = {
 }
 
 
-def check(tree: ast.ExpressionNode, source: str, environment: Environment) -> Checked:
+def check(tree: ast.ExpressionNode, source: str, environment: Environment) -> CheckedExpression:
     """Check a tree.
 
     Raises:
@@ -231,9 +231,11 @@ def check(tree: ast.ExpressionNode, source: str, environment: Environment) -> Ch
     return checked
 
 
-def check_leniently(tree: ast.ExpressionNode, source: str, environment: Environment) -> Checked:
+def check_leniently(
+    tree: ast.ExpressionNode, source: str, environment: Environment
+) -> CheckedExpression:
     """Check a tree, and leave the decision about its issues to the caller."""
-    checker = Checker(source, environment, Checked(tree), checks=_CHECKS)
+    checker = Checker(source, environment, CheckedExpression(tree), checks=_CHECKS)
     checker.check(tree)
     checked = checker.finish()
     if environment.same_type_literals and not checked.issues:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from policyd.cel import types
-from policyd.cel.check.checked import Checked, TypeReference, VariableReference
+from policyd.cel.check.checked import CheckedExpression, TypeReference, VariableReference
 from policyd.cel.check.unify import Substitution
 from policyd.cel.environment import Environment
 from policyd.cel.errors import MAX_ISSUES, issue_at
@@ -60,7 +60,7 @@ class Checker:
         self,
         source: str,
         environment: Environment,
-        checked: Checked,
+        checked: CheckedExpression,
         *,
         checks: Mapping[type[ast.ExpressionNode], Check],
     ) -> None:
@@ -72,7 +72,7 @@ class Checker:
         self.found = Substitution()
         self.scopes: list[tuple[str, Type]] = []
 
-    def finish(self) -> Checked:
+    def finish(self) -> CheckedExpression:
         """Return the result, with all types resolved."""
         checked = self.checked
         resolve = self.found.resolve

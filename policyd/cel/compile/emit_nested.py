@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from policyd.cel import cost
-from policyd.cel.check.checked import Checked, VariableReference
+from policyd.cel.check.checked import CheckedExpression, VariableReference
 from policyd.cel.syntax import ast
 
 
@@ -105,7 +105,7 @@ _MOST_LINES: Final = 300
 _DEEPEST: Final = 12
 
 
-def write_nested(checked: Checked) -> str | None:
+def write_nested(checked: CheckedExpression) -> str | None:
     """Return the source of a fast function `cel` for usual values; None if there is none.
 
     It calls `R_whole` if it gives up.
@@ -125,7 +125,7 @@ class _UnsupportedError(Exception):
 class _Writer:
     """Writes the lines of one function."""
 
-    def __init__(self, checked: Checked) -> None:
+    def __init__(self, checked: CheckedExpression) -> None:
         self.checked = checked
         self.root = self.loop = NestedLoop(None, None, "")
         self.out = self.root.body

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from math import isfinite
 from typing import Any, NamedTuple
 
-from policyd.cel.check.checked import Checked
+from policyd.cel.check.checked import CheckedExpression
 from policyd.cel.compile.lines import Block, Generated, Probe, SourceLine
 from policyd.cel.environment import Environment
 from policyd.cel.syntax import ast
@@ -69,7 +69,7 @@ class Generator:
     def __init__(
         self,
         source: str,
-        checked: Checked,
+        checked: CheckedExpression,
         environment: Environment,
         emitters: dict[type[ast.ExpressionNode], Emit],
     ) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
 from typing import Any, Final
 
-from policyd.cel.check.checked import Checked, VariableReference
+from policyd.cel.check.checked import CheckedExpression, VariableReference
 from policyd.cel.check.checker import check, check_leniently
 from policyd.cel.compile.allowance import Allowance, current
 from policyd.cel.compile.emit_calls import emit_call
@@ -99,7 +99,7 @@ class Program:
 
     __slots__ = ("result_type", "run", "source", "variables_used")
 
-    def __init__(self, source: str, checked: Checked, run: Run) -> None:
+    def __init__(self, source: str, checked: CheckedExpression, run: Run) -> None:
         self.source = source
         self.result_type = checked.result
         self.variables_used = _variables_used(checked)
@@ -190,7 +190,7 @@ def compile_unchecked(source: str, environment: Environment) -> Program:
         return compile_checked(source, check_leniently(tree, source, environment), environment)
 
 
-def _check_result(checked: Checked, source: str, wants: str | Type) -> None:
+def _check_result(checked: CheckedExpression, source: str, wants: str | Type) -> None:
     if wants == "any":
         return
     wanted = [wants] if isinstance(wants, Type) else [WANTED[name] for name in wants.split("|")]
@@ -203,7 +203,7 @@ def _check_result(checked: Checked, source: str, wants: str | Type) -> None:
         raise CelCompileError([issue_at(source, checked.tree.position, message, hint)])
 
 
-def compile_checked(source: str, checked: Checked, environment: Environment) -> Program:
+def compile_checked(source: str, checked: CheckedExpression, environment: Environment) -> Program:
     """Compile a tree that was checked, or a part of one: `checked.tree` says which."""
     generated = Generator(source, checked, environment, _EMITTERS).generate()
     if len(generated.lines) > MAX_LINES:
@@ -246,7 +246,7 @@ def _define(source: str, file: str, names: Mapping[str, object]) -> FunctionType
     return function
 
 
-def _variables_used(checked: Checked) -> frozenset[str]:
+def _variables_used(checked: CheckedExpression) -> frozenset[str]:
     used = {
         (reference.name, reference.fields[:1] if reference.name == "variables" else ())
         for reference in checked.references.values()

@@ -7,7 +7,7 @@ from functools import reduce
 from operator import or_
 from typing import Any, Final
 
-from policyd.cel.check.checked import Checked
+from policyd.cel.check.checked import CheckedExpression
 from policyd.cel.environment import Environment
 from policyd.cel.estimate.estimates import Sized
 from policyd.cel.estimate.spans import ANY, NOTHING, ONE, Span
@@ -53,7 +53,7 @@ class Estimation:
 
     def __init__(
         self,
-        checked: Checked,
+        checked: CheckedExpression,
         environment: Environment,
         sizes: SizeOf,
         rules: Mapping[type[ast.ExpressionNode], Rule],

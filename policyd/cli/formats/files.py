@@ -14,7 +14,7 @@ from policyd.clock import SystemClock, cpu_limit
 from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import Loaded, gather, load_document, load_policies
 from policyd.engine.documents.findings import Finding
-from policyd.engine.documents.reading import Document, KeptItems, each_document, each_kept, is_blank
+from policyd.engine.documents.reading import Document, LazyItems, each_document, each_kept, is_blank
 from policyd.engine.model.bindings import check_bindings, check_exceptions
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.dialects import Dialect, Volatile
@@ -101,7 +101,7 @@ def read_many_objects(paths: Sequence[str]) -> tuple["ManyObjects", list[Finding
     Raises:
         click.UsageError: If all are blank.
     """
-    read: list[Document | KeptItems]
+    read: list[Document | LazyItems]
     read, findings = _read(paths, each_kept)
     return ManyObjects(read), findings
 
@@ -109,7 +109,7 @@ def read_many_objects(paths: Sequence[str]) -> tuple["ManyObjects", list[Finding
 class ManyObjects:
     """Documents, of which those of large files are kept as texts and decoded when they are used."""
 
-    def __init__(self, read: Sequence[Document | KeptItems]) -> None:
+    def __init__(self, read: Sequence[Document | LazyItems]) -> None:
         """Take them in their order."""
         self._read = read
         self._count = sum(

@@ -187,9 +187,9 @@ def _add_case(suite: Element, name: str, entry: ReportEntry) -> None:
     if errors:
         failure = SubElement(case, "failure", message=_text(errors[0].message), type=errors[0].rule)
         failure.text = _lines(errors)
-    doubts = [finding for finding in entry.findings if finding.severity != "error"]
-    if doubts:
-        SubElement(case, "system-out").text = _lines(doubts)
+    warnings = [finding for finding in entry.findings if finding.severity != "error"]
+    if warnings:
+        SubElement(case, "system-out").text = _lines(warnings)
 
 
 def _lines(findings: Iterable[Finding]) -> str:

@@ -22,7 +22,7 @@ from policyd.dialects.kyverno.suite_files import (
     Values,
     read_as,
 )
-from policyd.dialects.kyverno.suites import Given, run_suite
+from policyd.dialects.kyverno.suites import SuiteContent, run_suite
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document, read_documents
@@ -61,7 +61,7 @@ def run_kyverno_test(path: Path, keyword: str) -> Outcomes:
     return outcomes, tuple(findings), given.loaded
 
 
-def _read(suite: KyvernoTest, folder: Path, findings: list[Finding]) -> Given:
+def _read(suite: KyvernoTest, folder: Path, findings: list[Finding]) -> SuiteContent:
     """Read the files that a suite names; errors are added to the findings."""
 
     def documents(*names: str) -> list[Document]:
@@ -84,7 +84,7 @@ def _read(suite: KyvernoTest, folder: Path, findings: list[Finding]) -> Given:
     cluster = [each.value for each in found if not _declares(each)]
     cluster += (obj for each in declared for obj in each.resources)
     defined = objects(*(name for each in declared for name in each.crds))
-    return Given(
+    return SuiteContent(
         loaded=load([str(folder / name) for name in (*suite.policies, *suite.exceptions)]),
         resources=objects(*suite.resources),
         old=objects(*suite.old_resources),

@@ -96,7 +96,7 @@ def _folded(
     return [line.rstrip() for line in shown.get().splitlines()]
 
 
-class Rows:
+class StreamedTable:
     """A table of which each row is printed as it comes; its columns are as wide as is known before.
 
     The last column has the remaining width of the terminal; longer texts continue below.

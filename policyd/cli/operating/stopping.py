@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, Literal, Unpack
+from typing import Final, Literal, TypeVar, Unpack
 
 import click
 import msgspec
@@ -15,18 +15,24 @@ from policyd.api.kueue.queues import StopPolicy
 from policyd.api.meta import Condition, timestamp, with_condition
 from policyd.cli.clusters import connection_for
 from policyd.cli.formats.report import count
-from policyd.cli.operating.lookup import QUEUES, named, queue_or_job_kind
 from policyd.cli.options import CONTEXT, KUBECONFIG, TEXT_OR_JSON, ContextOptions, together
 from policyd.clock import SystemClock
-from policyd.errors import PolicydError
+from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.pods import group_name
-from policyd.kube.client import Client, PartialObject
-from policyd.kube.errors import ConflictError, ForbiddenError
+from policyd.kube.client import Client, PartialObject, Reader
+from policyd.kube.errors import ConflictError, ForbiddenError, NotFoundError
 from policyd.kube.http_client import HttpClient
-from policyd.kube.resources import WORKLOADS
+from policyd.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Resource
 from policyd.process import run
-from policyd.questions.unqueued_jobs import POD_GROUP, AskedJob, newest_workload, owners
+from policyd.questions.unqueued_jobs import (
+    POD_GROUP,
+    JobNotFoundError,
+    JobQuery,
+    kind_of,
+    newest_workload,
+    owners,
+)
 
 REASON: Final = "UserRequest"
 """The reason of the condition that has a user's words."""
@@ -64,7 +70,7 @@ class Changed(msgspec.Struct, frozen=True, rename="camel"):
     dry_run: bool = False
 
 
-class Wish(msgspec.Struct, frozen=True):
+class StopRequest(msgspec.Struct, frozen=True):
     """What is to be done with each object that is named.
 
     Attributes:
@@ -80,7 +86,7 @@ class Wish(msgspec.Struct, frozen=True):
     dry_run: bool = False
 
 
-async def change(client: Client, subject: AskedJob, wish: Wish) -> Changed:
+async def change(client: Client, subject: JobQuery, wish: StopRequest) -> Changed:
     """Stop or resume a queue, or the Workload of a job.
 
     Raises:
@@ -97,7 +103,7 @@ async def change(client: Client, subject: AskedJob, wish: Wish) -> Changed:
     return msgspec.structs.replace(changed, job=job)
 
 
-async def _change_queue(client: Client, subject: AskedJob, wish: Wish) -> Changed:
+async def _change_queue(client: Client, subject: JobQuery, wish: StopRequest) -> Changed:
     if wish.reason:
         raise NotStoppableError(
             f"a {subject.kind} has no field for a reason",
@@ -149,7 +155,7 @@ def _effect_on_queue(policy: StopPolicy, holding: int) -> str:
             return f"no workload is admitted; {held} {'is' if one else 'are'} evicted"
 
 
-async def _workload(client: Client, subject: AskedJob) -> Workload:
+async def _workload(client: Client, subject: JobQuery) -> Workload:
     """Return the Workload that is named, or that of a job, pod or group that is named."""
     namespace = subject.namespace
     if subject.kind in {"Workload", POD_GROUP}:
@@ -167,7 +173,7 @@ async def _workload(client: Client, subject: AskedJob) -> Workload:
     )
 
 
-async def _change_workload(client: Client, workload: Workload, wish: Wish) -> Changed:
+async def _change_workload(client: Client, workload: Workload, wish: StopRequest) -> Changed:
     name, namespace = workload.metadata.name, workload.metadata.namespace
     if is_finished(workload):
         raise NotStoppableError(f"Workload {namespace}/{name} has finished")
@@ -203,7 +209,7 @@ def _effect_on_workload(workload: Workload, *, stop: bool) -> str:
     return "it gets no quota until it is resumed"
 
 
-async def _give_reason(client: Client, workload: Workload, wish: Wish) -> None:
+async def _give_reason(client: Client, workload: Workload, wish: StopRequest) -> None:
     """Write why a Workload is deactivated, as the condition that Kueue has for it.
 
     The condition `Evicted` takes the words over.
@@ -289,7 +295,7 @@ def stop(*, drain: bool, reason: str, **given: Unpack[_Given]) -> None:
       policyd stop localqueue/train -n team-a --drain --dry-run
       policyd stop job/train -n team-a --reason "its data set is being replaced"
     """
-    _run_all(given, Wish(stop=True, drain=drain, reason=reason, dry_run=given["dry_run"]))
+    _run_all(given, StopRequest(stop=True, drain=drain, reason=reason, dry_run=given["dry_run"]))
 
 
 @click.command("resume")
@@ -308,10 +314,10 @@ def resume(**given: Unpack[_Given]) -> None:
       policyd resume clusterqueue/team-a
       policyd resume job/train -n team-a
     """
-    _run_all(given, Wish(stop=False, dry_run=given["dry_run"]))
+    _run_all(given, StopRequest(stop=False, dry_run=given["dry_run"]))
 
 
-def _run_all(given: _Given, wish: Wish) -> None:
+def _run_all(given: _Given, wish: StopRequest) -> None:
     run(partial(_run, given, list(map(_split, given["names"])), wish))
 
 
@@ -323,16 +329,18 @@ def _split(text: str) -> tuple[str, str]:
 
 
 async def _run(
-    given: _Given, named_by: list[tuple[str, str]], wish: Wish, _stop: asyncio.Event
+    given: _Given, named_by: list[tuple[str, str]], wish: StopRequest, _stop: asyncio.Event
 ) -> None:
     connection = connection_for(given)
     namespace = given["namespace"] or connection.namespace
     async with HttpClient(connection) as client:
-        subjects = [AskedJob(kind, namespace, name) for kind, name in named_by]
+        subjects = [JobQuery(kind, namespace, name) for kind, name in named_by]
         _show(given["output"], await change_all(client, subjects, wish))
 
 
-async def change_all(client: Client, subjects: Sequence[AskedJob], wish: Wish) -> list[Changed]:
+async def change_all(
+    client: Client, subjects: Sequence[JobQuery], wish: StopRequest
+) -> list[Changed]:
     """Stop or resume several queues and Workloads; none of them if one of them cannot be.
 
     Raises:
@@ -364,3 +372,69 @@ def sentence(changed: Changed) -> str:
         return f"{subject}: {changed.field} is {after} already"
     note = " (dry run)" if changed.dry_run else ""
     return f"{subject}: {changed.field} {before} -> {after}{note}: {changed.effect}"
+
+
+T = TypeVar("T")
+
+QUEUES: Mapping[str, Resource] = {"ClusterQueue": CLUSTER_QUEUES, "LocalQueue": LOCAL_QUEUES}
+_SHORT: Mapping[str, str] = {"cq": "clusterqueue", "lq": "localqueue"}
+_SHOWN: Final = 10
+"""Names that a hint lists."""
+
+
+class UnknownNameError(PolicydError):
+    """There is nothing of a name that a user has given."""
+
+
+def queue_or_job_kind(word: str) -> str:
+    """Return the kind that a word means: of a queue, or of a job that can be in one.
+
+    Raises:
+        JobNotFoundError: If it is no such kind.
+    """
+    asked, _, group = word.lower().partition(".")
+    asked = _SHORT.get(asked, asked)
+    for kind, resource in QUEUES.items():
+        if asked in {kind.lower(), resource.plural} and group in {"", resource.group}:
+            return kind
+    try:
+        return kind_of(word)
+    except JobNotFoundError as error:
+        near = did_you_mean(asked, map(str.lower, QUEUES))
+        raise JobNotFoundError(
+            f"`{word}` is not a kind of queue or job", hint=near or error.hint
+        ) from error
+
+
+async def named(
+    reader: Reader, resource: Resource, name: str, *, into: type[T], namespace: str = ""
+) -> T:
+    """Return an object.
+
+    Raises:
+        UnknownNameError: If there is none; the hint has what there is.
+        ApiError: If the API server refuses, or does not answer.
+    """
+    try:
+        return await reader.get(resource, name, into=into, namespace=namespace)
+    except NotFoundError as error:
+        where = f" in namespace {namespace}" if resource.namespaced else ""
+        raise UnknownNameError(
+            f"there is no {resource.kind} `{name}`{where}",
+            hint=await _what_there_is(reader, resource, name, namespace),
+        ) from error
+
+
+async def _what_there_is(
+    reader: Reader, resource: Resource, name: str, namespace: str
+) -> str | None:
+    try:
+        page = await reader.page(resource, into=PartialObject, namespace=namespace)
+    except (ForbiddenError, NotFoundError):
+        return None
+    names = sorted(each.metadata.name for each in page.items)
+    if not names:
+        return "there are none: `-n` names another namespace" if resource.namespaced else None
+    more = len(names) > _SHOWN or page.continue_
+    listed = ", ".join(names[:_SHOWN])
+    return did_you_mean(name, names) or f"there are {listed}{' and others' if more else ''}"

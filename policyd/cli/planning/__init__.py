@@ -1,4 +1,4 @@
-"""Traces, virtual clusters, sweeps and charts of `policyd simulate`.
+"""`policyd simulate`: scenarios, traces, virtual clusters, sweeps and charts.
 
 Imports `simulate`, and what is next to the folder. Start with `trace_command`, which has the steps
 of a simulation in order.

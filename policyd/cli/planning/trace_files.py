@@ -19,7 +19,13 @@ from policyd.cli.formats.scenario_jobs import SkippedJobs, job_workloads
 from policyd.cli.formats.scenarios import scenario_objects, scenario_workloads, seconds_of
 from policyd.controller.watch.workload_values import WorkloadContext, workload_value
 from policyd.engine.objects.workloads import value_at
-from policyd.simulate.trace_columns import Format, LeftOut, TableLayout, format_of, read_jobs
+from policyd.simulate.trace_columns import (
+    Format,
+    SkippedTraceJobs,
+    TableLayout,
+    format_of,
+    read_jobs,
+)
 from policyd.simulate.traces import TracedJob, TraceError
 from policyd.status.naming import Names
 
@@ -41,7 +47,7 @@ def read_trace(file: str, form: TraceFormat, layout: TableLayout, resource: str)
     Raises:
         TraceError: If it cannot be read, or has no job.
     """
-    left_out = LeftOut()
+    left_out = SkippedTraceJobs()
     name, content = ("", b"") if form == "kubernetes" else text_of(file)
     head = content[:4096].decode(errors="replace").lstrip("\ufeff \n").split("\n", 1)[0]
     if form == "kubernetes" or (form == "auto" and _is_dump(head)):
@@ -70,7 +76,7 @@ def _is_dump(head: str) -> bool:
     return head.startswith(("{", "---", "#", "apiVersion:", "kind:", "items:", "metadata:"))
 
 
-def _dumped(file: str, resource: str, left_out: LeftOut) -> Iterator[TracedJob]:
+def _dumped(file: str, resource: str, left_out: SkippedTraceJobs) -> Iterator[TracedJob]:
     """Yield the jobs and Workloads among objects, as they ran."""
     objects = scenario_objects(file)
     skipped = SkippedJobs(Names(others="names", reader=""))
@@ -93,7 +99,7 @@ def _past(
     workload: kueue.Workload,
     by_identity: Mapping[tuple[str, str, str], Mapping[str, Json]],
     resource: str,
-    left_out: LeftOut,
+    left_out: SkippedTraceJobs,
 ) -> TracedJob | None:
     """Return a workload as it ran; None if it is not known how long, or if it uses no GPU."""
     metadata = workload.metadata

@@ -7,17 +7,17 @@ from typing import Unpack
 import click
 
 from policyd.cli.formats.tables import table_lines
-from policyd.cli.questions.asking import ALL_NAMESPACES, SHARED, Asking, Question, show
+from policyd.cli.questions.question import ALL_NAMESPACES, SHARED, Question, QuestionOptions, show
 from policyd.clock import SystemClock
 from policyd.kube.client import Reader
 from policyd.questions.event_lines import EventLine, EventScope, queue_events
-from policyd.questions.unqueued_jobs import AskedJob, kind_of
+from policyd.questions.unqueued_jobs import JobQuery, kind_of
 from policyd.status.ages import age
 
 _HEAD = ("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
 
 
-class _Given(Asking):
+class _Given(QuestionOptions):
     """The arguments of the command."""
 
     job: str
@@ -57,7 +57,7 @@ def command(**given: Unpack[_Given]) -> None:
     kind = kind_of(word) if given["job"] else ""
 
     async def asked(reader: Reader, namespace: str) -> list[EventLine]:
-        job = AskedJob(kind, namespace, name) if kind else None
+        job = JobQuery(kind, namespace, name) if kind else None
         where = "" if given["everywhere"] else namespace
         return await queue_events(reader, EventScope(where, job, given["queue"]))
 

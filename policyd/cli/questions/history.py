@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from policyd.api.kueue import Workload
 from policyd.cli.formats.tables import table_lines
 from policyd.cli.formats.times import MOMENT
-from policyd.cli.questions.asking import SHARED, Asking, Question, show
+from policyd.cli.questions.question import SHARED, Question, QuestionOptions, show
 from policyd.clock import SystemClock
 from policyd.kube.client import Reader
 from policyd.kube.errors import ForbiddenError
@@ -33,7 +33,7 @@ _TABLE = (*_HEAD, "PREEMPTED BY")
 _WIDE = (*_TABLE, "OWNER", "PRIORITY", "ADMITTED", "FINISHED", "EVICTIONS", "WORKLOAD", "MESSAGE")
 
 
-class _Given(Asking):
+class _Given(QuestionOptions):
     """The arguments of the command."""
 
     everywhere: bool

@@ -6,7 +6,7 @@ from typing import Unpack
 
 import click
 
-from policyd.cli.questions.asking import SHARED, Asking, Question, show
+from policyd.cli.questions.question import SHARED, Question, QuestionOptions, show
 from policyd.cli.questions.why import (
     field_line,
     kind_and_name,
@@ -17,7 +17,7 @@ from policyd.cli.questions.why import (
 from policyd.clock import SystemClock
 from policyd.kube.client import Reader
 from policyd.questions.job import job_answer
-from policyd.questions.unqueued_jobs import AskedJob
+from policyd.questions.unqueued_jobs import JobQuery
 from policyd.snapshot.values import QueueSnapshot
 from policyd.status.ages import duration
 from policyd.status.quantities import amounts_text
@@ -32,7 +32,7 @@ MOST_NODES = 20
 @click.command("job")
 @click.argument("job", metavar="KIND/NAME")
 @SHARED
-def command(job: str, **given: Unpack[Asking]) -> None:
+def command(job: str, **given: Unpack[QuestionOptions]) -> None:
     r"""Show all details of a job: position, requests, flavors, nodes, times and conditions.
 
     KIND is a kind of job, such as job, jobset or rayjob, or pod, podgroup or workload, as for
@@ -54,7 +54,7 @@ def command(job: str, **given: Unpack[Asking]) -> None:
         given,
         Question(
             of_cluster=partial(_of_cluster, kind, name),
-            of_file=partial(_of_file, AskedJob(kind, given["namespace"] or "default", name)),
+            of_file=partial(_of_file, JobQuery(kind, given["namespace"] or "default", name)),
             lines=partial(job_lines, wide=given["output"] == "wide"),
             version=_version,
         ),
@@ -66,14 +66,14 @@ def _version(answer: JobAnswer) -> object:
     return answer.why, answer.pods, answer.conditions, answer.checks
 
 
-def _of_file(subject: AskedJob, snapshot: QueueSnapshot) -> JobAnswer:
+def _of_file(subject: JobQuery, snapshot: QueueSnapshot) -> JobAnswer:
     missing = "a snapshot has no times, conditions, pod sets and nodes of a job"
     return JobAnswer(why=why_of_file(subject, snapshot), left_out=(missing,))
 
 
 async def _of_cluster(kind: str, name: str, reader: Reader, namespace: str) -> JobAnswer:
     snapshot = await snapshot_for(reader, namespace)
-    subject = AskedJob(kind, namespace, name)
+    subject = JobQuery(kind, namespace, name)
     return await job_answer(reader, subject, snapshot, now=SystemClock().now())
 
 

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.tables import table_lines
-from policyd.cli.questions.asking import SHARED, Asking, Question, show
+from policyd.cli.questions.question import SHARED, Question, QuestionOptions, show
 from policyd.clock import SystemClock
 from policyd.kube.client import Reader
 from policyd.questions.nodes import NodesAnswer, devices_of, nodes_answer, nodes_of_snapshot
 from policyd.simulate.defragmentation import Defragmentation
-from policyd.simulate.stranding import AskedGang, NodeLine
+from policyd.simulate.stranding import NodeLine, PendingGang
 from policyd.status.quantities import amounts_text, format_amount
 from policyd.status.shortages import and_others
 
@@ -25,7 +25,7 @@ _HEAD = ("DOMAIN", "NODE", "STATE", "DEVICE", *_NUMBERS, "STRANDED BY", "JOBS")
 _WIDE = ("MISSING", "FREE CPU", "FREE MEMORY")
 
 
-class _Given(Asking):
+class _Given(QuestionOptions):
     """The arguments of the command."""
 
     stranded: bool
@@ -87,7 +87,7 @@ async def _of_cluster(given: _Given, reader: Reader, _namespace: str) -> NodesAn
     return replace(answer, nodes=nodes)
 
 
-def _progress(gangs: Sequence[AskedGang]) -> Iterator[AskedGang]:
+def _progress(gangs: Sequence[PendingGang]) -> Iterator[PendingGang]:
     return progress(gangs, "planning", len(gangs))
 
 

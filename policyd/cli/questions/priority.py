@@ -7,7 +7,13 @@ from typing import Unpack
 import click
 
 from policyd.cli.formats.tables import table_lines
-from policyd.cli.questions.asking import ALL_NAMESPACES, SHARED, Asking, of_snapshot, show
+from policyd.cli.questions.question import (
+    ALL_NAMESPACES,
+    SHARED,
+    QuestionOptions,
+    of_snapshot,
+    show,
+)
 from policyd.clock import SystemClock
 from policyd.snapshot.priorities import (
     PriorityAnswer,
@@ -28,7 +34,7 @@ _WITHOUT_LIMIT = "last"
 """In the place of the infinite share or usage of weight 0."""
 
 
-class _Given(Asking):
+class _Given(QuestionOptions):
     """The arguments of the command."""
 
     everywhere: bool

@@ -7,10 +7,10 @@ from typing import Unpack
 import click
 
 from policyd.cli.formats.tables import table_lines
-from policyd.cli.questions.asking import (
+from policyd.cli.questions.question import (
     ALL_NAMESPACES,
     SHARED,
-    Asking,
+    QuestionOptions,
     of_snapshot,
     show,
 )
@@ -25,7 +25,7 @@ _HEAD = ("QUEUE", "AHEAD", "NAMESPACE", "JOB", "PRIORITY", "REQUESTS", "WAITS", 
 _WIDE = (*_HEAD, "LOCAL QUEUE", "WORKLOAD", "OWNER", "MESSAGE")
 
 
-class _Given(Asking):
+class _Given(QuestionOptions):
     """The arguments of the command."""
 
     everywhere: bool

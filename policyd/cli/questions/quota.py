@@ -7,10 +7,10 @@ from typing import Unpack
 import click
 
 from policyd.cli.formats.tables import table_lines
-from policyd.cli.questions.asking import (
+from policyd.cli.questions.question import (
     ALL_NAMESPACES,
     SHARED,
-    Asking,
+    QuestionOptions,
     of_snapshot,
     show,
 )
@@ -24,7 +24,7 @@ _LIMITS = ("BORROWING LIMIT", "LENDING LIMIT")
 _WIDE = (*_HEAD, *_LIMITS, "STATE")
 
 
-class _Given(Asking):
+class _Given(QuestionOptions):
     """The arguments of the command."""
 
     everywhere: bool

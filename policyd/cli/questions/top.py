@@ -7,7 +7,13 @@ from typing import Unpack, get_args
 import click
 
 from policyd.cli.formats.tables import table_lines
-from policyd.cli.questions.asking import ALL_NAMESPACES, SHARED, Asking, of_snapshot, show
+from policyd.cli.questions.question import (
+    ALL_NAMESPACES,
+    SHARED,
+    QuestionOptions,
+    of_snapshot,
+    show,
+)
 from policyd.clock import SystemClock
 from policyd.snapshot.loads import Order, QueueLoad, ResourceLoad, queue_loads
 from policyd.snapshot.values import QueueSnapshot
@@ -17,7 +23,7 @@ from policyd.status.quantities import format_amount
 _HEAD = ("QUEUE", "RUNNING", "PENDING", "OLDEST")
 
 
-class _Given(Asking):
+class _Given(QuestionOptions):
     """The arguments of the command."""
 
     everywhere: bool

@@ -13,32 +13,40 @@ import msgspec
 from policyd.api.meta import Json, rfc3339
 from policyd.cli.clusters import connection_for
 from policyd.cli.configuring import CONFIG
-from policyd.cli.formats.changes import ChangedObjects, Objects, changed
+from policyd.cli.formats.changes import ChangedObjects, Objects, as_new, changed
+from policyd.cli.formats.current_workloads import UNDECLARED, CurrentWorkloads, last_known, present
 from policyd.cli.formats.files import once
-from policyd.cli.formats.present import UNDECLARED, Present, last_known, present
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.scenario_jobs import SkippedJobs
 from policyd.cli.formats.scenarios import scenario_objects, scenario_state, seconds_of
 from policyd.cli.formats.tables import show_table
 from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
-from policyd.cli.questions.listing import submitted_objects
 from policyd.cli.questions.pages import OUTPUT, Output, show_values
 from policyd.clock import SystemClock
+from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
+from policyd.kube.client import Client
 from policyd.kube.http_client import HttpClient
 from policyd.process import run
 from policyd.questions.queue_objects import queue_objects
+from policyd.questions.unqueued_jobs import JOBS
 from policyd.questions.what_if_answers import (
     DifferenceAnswer,
-    StayAnswer,
+    SimulatedTimes,
     StopAnswer,
-    UnclearEnd,
+    UnknownEnd,
     WhatIfAnswer,
     change_text,
     left_out,
     start_text,
 )
-from policyd.simulate.comparison import Course, Stay, StayDifference, compare, course
+from policyd.simulate.comparison import (
+    SimulatedCourse,
+    SimulatedWorkload,
+    WorkloadDifference,
+    compare,
+    course,
+)
 from policyd.simulate.scenario import Arrival
 from policyd.standard_input import FILE
 from policyd.status.ages import duration
@@ -47,7 +55,7 @@ from policyd.status.naming import Names
 _HEAD: Final = ("NAMESPACE", "JOB", "CLUSTERQUEUE", "STARTS", "WOULD START", "CHANGE")
 
 
-class NothingToTryError(PolicydError):
+class NoChangeError(PolicydError):
     """No change was given, or nothing of what was submitted can be queued."""
 
 
@@ -189,7 +197,7 @@ def _answer(
     for sentence in left_out.sentences:
         _warn(sentence)
     if submitted and not any(each.change == "New" for each in answer.differences):
-        raise NothingToTryError(
+        raise NoChangeError(
             "nothing of what is submitted can be queued",
             hint="name a LocalQueue by the label `kueue.x-k8s.io/queue-name`; pods cannot be tried",
         )
@@ -246,14 +254,14 @@ def what_if(
         same=changes["Same"],
         unknown=changes["Unknown"],
         unclear=tuple(
-            UnclearEnd(key, there.unclear.get(key) or here.unclear.get(key, ""))
+            UnknownEnd(key, there.unclear.get(key) or here.unclear.get(key, ""))
             for key in sorted({key for each in courses for key in each.doubts})
         ),
         unordered=tuple(sorted({name for each in courses for name in each.unordered})),
     )
 
 
-def _course(given: Objects, of: Present, horizon: Horizon) -> Course:
+def _course(given: Objects, of: CurrentWorkloads, horizon: Horizon) -> SimulatedCourse:
     def assumed(arrival: Arrival) -> Arrival:
         why = of.unclear.get(arrival.workload.key)
         if why != UNDECLARED or horizon.assumed is None or arrival.ran_seconds > horizon.assumed:
@@ -265,7 +273,7 @@ def _course(given: Objects, of: Present, horizon: Horizon) -> Course:
 
 
 def _difference_answer(
-    found: StayDifference, jobs: Mapping[str, str], now: float
+    found: WorkloadDifference, jobs: Mapping[str, str], now: float
 ) -> DifferenceAnswer:
     stay = found.after or found.before
     namespace, _, name = found.key.partition("/")
@@ -281,7 +289,9 @@ def _difference_answer(
     )
 
 
-def _stay_answer(stay: Stay | None, jobs: Mapping[str, str], now: float) -> StayAnswer | None:
+def _stay_answer(
+    stay: SimulatedWorkload | None, jobs: Mapping[str, str], now: float
+) -> SimulatedTimes | None:
     if stay is None:
         return None
     stops = (
@@ -291,7 +301,7 @@ def _stay_answer(stay: Stay | None, jobs: Mapping[str, str], now: float) -> Stay
     start = None if stay.runs else stay.start
     first = "Runs" if stay.runs else "Unknown" if start is None else "Starts"
     restarts = stay.starts if stay.runs else stay.starts[1:]
-    return StayAnswer(
+    return SimulatedTimes(
         start="Never" if start == inf else first,
         seconds=None if start is None or start == inf else start - now,
         stops=tuple(stops),
@@ -326,3 +336,32 @@ def _cells(each: DifferenceAnswer, *, wide: bool) -> Iterator[str]:
         known = [x.known_seconds for x in (each.before, each.after) if x is not None]
         least = min((seconds for seconds in known if seconds is not None), default=None)
         yield from (each.workload, "always" if least is None else duration(least))
+
+
+async def submitted_objects(
+    client: Client, objects: Iterable[dict[str, Json]], namespace: str
+) -> list[dict[str, Json]]:
+    """Return jobs as a cluster would store them: with the queue that its policies give them.
+
+    Args:
+        client: Asked for a dry run of their creation.
+        objects: Manifests; those that are no jobs are returned as they are.
+        namespace: Where those go that name none.
+
+    Raises:
+        ApiError: If the API server refuses one, or a policy does.
+    """
+    found = []
+    for each in objects:
+        resource = JOBS.get(str(each["kind"]))
+        if resource is None or each.get("apiVersion") != resource.api_version:
+            found.append(each)
+            continue
+        new = as_new(each)
+        within = value_at(new, ("metadata", "namespace"))
+        stored = await client.create(
+            resource, new, into=dict, namespace=str(within or namespace), dry_run=True
+        )
+        about = {"apiVersion": resource.api_version, "kind": resource.kind}
+        found.append({**stored, **about})
+    return found

@@ -6,10 +6,10 @@ from typing import Unpack
 
 import click
 
-from policyd.cli.questions.asking import (
+from policyd.cli.questions.question import (
     SHARED,
-    Asking,
     Question,
+    QuestionOptions,
     ask,
     show,
 )
@@ -17,11 +17,11 @@ from policyd.clock import SystemClock
 from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError
 from policyd.questions.snapshots import NoSnapshotsError
-from policyd.questions.unqueued_jobs import AskedJob, JobNotFoundError, kind_of
+from policyd.questions.unqueued_jobs import JobNotFoundError, JobQuery, kind_of
 from policyd.questions.why import why, why_in
 from policyd.snapshot.answers import WhyAnswer, summed
 from policyd.snapshot.starting import start_sentence
-from policyd.snapshot.values import Lacking, QueueSnapshot
+from policyd.snapshot.values import QueueSnapshot, QuotaShortfall
 from policyd.status.ages import age
 from policyd.status.quantities import amounts_text, format_amount
 from policyd.status.shortages import and_others
@@ -30,7 +30,7 @@ _FIELD = 14
 """Columns of the names of fields."""
 
 
-class _Given(Asking):
+class _Given(QuestionOptions):
     """The arguments of the command."""
 
     job: str
@@ -76,17 +76,17 @@ def command(**given: Unpack[_Given]) -> None:
         given,
         Question(
             of_cluster=partial(_of_cluster, kind, name),
-            of_file=partial(why_of_file, AskedJob(kind, given["namespace"] or "default", name)),
+            of_file=partial(why_of_file, JobQuery(kind, given["namespace"] or "default", name)),
             lines=partial(why_lines, wide=given["output"] == "wide"),
         ),
     )
 
 
 async def _of_cluster(kind: str, name: str, reader: Reader, namespace: str) -> WhyAnswer:
-    return await why(reader, AskedJob(kind, namespace, name), await snapshot_for(reader, namespace))
+    return await why(reader, JobQuery(kind, namespace, name), await snapshot_for(reader, namespace))
 
 
-def why_of_file(subject: AskedJob, snapshot: QueueSnapshot) -> WhyAnswer:
+def why_of_file(subject: JobQuery, snapshot: QueueSnapshot) -> WhyAnswer:
     """Explain why a job is pending, from a snapshot alone.
 
     Raises:
@@ -161,13 +161,13 @@ def _ahead(answer: WhyAnswer) -> str:
     return f"{answer.ahead}{mine}{behind}"
 
 
-def _missing(each: Lacking) -> str:
+def _missing(each: QuotaShortfall) -> str:
     amounts = (each.missing, each.requested, each.available)
     missing, requested, available = (format_amount(each.resource, n) for n in amounts)
     return f"{missing} {each.resource} of {each.flavor}: {requested} requested, {available} free"
 
 
-def _holders(each: Lacking) -> str:
+def _holders(each: QuotaShortfall) -> str:
     held = summed((holder.name, holder.amount) for holder in each.holders)
     named = ", ".join(f"{name} ({format_amount(each.resource, n)})" for name, n in held.items())
     return f"{named}{and_others(each.others)}"

@@ -22,10 +22,10 @@ from policyd.cli.usage.cluster import (
     profiles_of_cluster,
     stranded_now,
 )
-from policyd.cli.usage.gathering import Gathered
+from policyd.cli.usage.gathering import DeviceUseRead
 from policyd.cli.usage.hours import command as hours
 from policyd.cli.usage.notebooks import NotebookLine, StopResult, result_lines, stop_idle
-from policyd.cli.usage.options import PROMETHEUS, AskedPrometheus, ask_prometheus
+from policyd.cli.usage.options import PROMETHEUS, DeviceUseOptions, ask_prometheus
 from policyd.kube.http_client import HttpClient
 from policyd.program import FINDINGS
 from policyd.status.ages import duration
@@ -83,13 +83,13 @@ class FragmentationAnswer(Value, frozen=True, rename="camel"):
     notes: tuple[str, ...]
 
 
-class _IdleOptions(AskedPrometheus, ContextOptions):
+class _IdleOptions(DeviceUseOptions, ContextOptions):
     stop: bool
     dry_run: bool
     namespaces: tuple[str, ...]
 
 
-class _ClusterAsked(AskedPrometheus, ContextOptions):
+class _ClusterAsked(DeviceUseOptions, ContextOptions):
     no_cluster: bool
 
 
@@ -146,7 +146,7 @@ def idle(**given: Unpack[_IdleOptions]) -> None:
             raise click.UsageError(f"--{name.rstrip('s').replace('_', '-')} needs --stop")
     chart = ChartFile(given["chart"]) if given["chart"] else None
 
-    async def stopped(gathered: Gathered) -> list[StopResult]:
+    async def stopped(gathered: DeviceUseRead) -> list[StopResult]:
         if not given["stop"]:
             return []
         async with HttpClient(connection_for(given)) as client:
@@ -205,7 +205,7 @@ def rightsize(**given: Unpack[_RightsizeOptions]) -> None:
     """
     chart = ChartFile(given["chart"]) if given["chart"] else None
 
-    async def profiles(_gathered: Gathered) -> ClusterProfiles:
+    async def profiles(_gathered: DeviceUseRead) -> ClusterProfiles:
         if given["no_cluster"]:
             return ClusterProfiles(None, ("MIG profiles: the cluster was not asked",))
         async with HttpClient(connection_for(given)) as client:
@@ -252,7 +252,7 @@ def fragmentation(**given: Unpack[_ClusterAsked]) -> None:
     """
     chart = ChartFile(given["chart"]) if given["chart"] else None
 
-    async def stranded(_gathered: Gathered) -> StrandedNow | None:
+    async def stranded(_gathered: DeviceUseRead) -> StrandedNow | None:
         if given["no_cluster"]:
             return None
         async with HttpClient(connection_for(given)) as client:

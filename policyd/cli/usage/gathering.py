@@ -29,7 +29,7 @@ class NoSeriesError(PolicydError):
     """A Prometheus has no series of the exporter."""
 
 
-class Gathered(NamedTuple):
+class DeviceUseRead(NamedTuple):
     """The use of GPUs, and what is not known of it.
 
     Attributes:
@@ -90,7 +90,7 @@ def windows_until(end: float, seconds: float, step: int | None) -> Windows:
     return Windows(end - count * chosen, chosen, count)
 
 
-async def gather(prometheus: Prometheus, asked: UseQuery, *, now: float) -> Gathered:
+async def gather(prometheus: Prometheus, asked: UseQuery, *, now: float) -> DeviceUseRead:
     """Ask for the use of all GPUs.
 
     Args:
@@ -125,7 +125,7 @@ async def gather(prometheus: Prometheus, asked: UseQuery, *, now: float) -> Gath
         " pods"
         for device in sorted(use.contradicting)
     )
-    return Gathered(use, tuple(dict.fromkeys(notes)))
+    return DeviceUseRead(use, tuple(dict.fromkeys(notes)))
 
 
 async def _remapped(prometheus: Prometheus, windows: Windows, asked: UseQuery) -> list[str]:

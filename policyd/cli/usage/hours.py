@@ -1,6 +1,5 @@
 """`policyd usage hours`: GPU-hours of a month, what they cost, and budgets."""
 
-import base64
 import csv
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +30,8 @@ from policyd.kube.client import Reader
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.http_client import HttpClient
 from policyd.kube.pages import pages
-from policyd.kube.resources import CLUSTER_QUEUES, CONFIG_MAPS, LOCAL_QUEUES
+from policyd.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES
+from policyd.kube.stored_bytes import read_bytes
 from policyd.process import run
 from policyd.standard_input import FILE
 from policyd.usage.budgets import (
@@ -104,10 +104,6 @@ class _Given(ContextOptions):
     record: str
     output: Output
     chart: str
-
-
-class _Stored(msgspec.Struct, rename="camel"):
-    binary_data: dict[str, str] = {}
 
 
 @click.command("hours")
@@ -246,19 +242,16 @@ def _take(
 
 async def _record(reader: Reader, places: Sequence[str]) -> HoursRecord:
     for place in places:
-        namespace, _, name = place.partition("/")
         try:
-            found = await reader.get(CONFIG_MAPS, name, namespace=namespace, into=_Stored)
-        except NotFoundError:
-            continue
+            body = await read_bytes(reader, place, KEY)
+            if body is not None:
+                return unpack(body).record
+        except (ValueError, HoursDamagedError) as error:
+            raise RecordNotFoundError(f"ConfigMap {place} cannot be read: {error}") from error
         except ForbiddenError as error:
+            namespace, _, name = place.partition("/")
             hint = f"an administrator has to grant `get` on ConfigMap {name} in {namespace}"
             raise ForbiddenError(str(error), hint=hint) from error
-        if KEY in found.binary_data:
-            try:
-                return unpack(base64.b64decode(found.binary_data[KEY], validate=True)).record
-            except (ValueError, HoursDamagedError) as error:
-                raise RecordNotFoundError(f"ConfigMap {place} cannot be read: {error}") from error
     raise RecordNotFoundError(
         f"no ConfigMap {' or '.join(places)} has a record of hours",
         hint="name it with --record; a controller stores its first when a workload gets quota",

@@ -9,7 +9,7 @@ import click
 from policyd.cli.formats.times import MOMENT
 from policyd.cli.options import together
 from policyd.cli.questions.pages import Output
-from policyd.cli.usage.gathering import Gathered, UseQuery, check_matchers, gather
+from policyd.cli.usage.gathering import DeviceUseRead, UseQuery, check_matchers, gather
 from policyd.cli.usage.prometheus import PrometheusOptions, open_prometheus
 from policyd.clock import SystemClock
 from policyd.errors import ConfigurationError
@@ -33,7 +33,7 @@ OUTPUT = click.option(
 )
 
 
-class AskedPrometheus(TypedDict):
+class DeviceUseOptions(TypedDict):
     """The options of a command that asks a Prometheus."""
 
     prometheus: str
@@ -112,11 +112,11 @@ PROMETHEUS = together(
 
 
 def ask_prometheus(
-    given: AskedPrometheus,
+    given: DeviceUseOptions,
     *,
     memory: bool = False,
-    also: Callable[[Gathered], Coroutine[Any, Any, T]],
-) -> tuple[Gathered, T]:
+    also: Callable[[DeviceUseRead], Coroutine[Any, Any, T]],
+) -> tuple[DeviceUseRead, T]:
     """Return the use of GPUs that the options ask for, and what is made of it.
 
     Args:
@@ -141,7 +141,7 @@ def ask_prometheus(
         ca_file=_path(given["ca_file"]),
         seconds=given["timeout"],
     )
-    found: list[tuple[Gathered, T]] = []
+    found: list[tuple[DeviceUseRead, T]] = []
 
     async def main(_stop: object) -> None:
         async with open_prometheus(options) as prometheus:
@@ -152,7 +152,7 @@ def ask_prometheus(
     return found[0]
 
 
-def _length(given: AskedPrometheus, end: float) -> float:
+def _length(given: DeviceUseOptions, end: float) -> float:
     seconds = end - given["since"]
     step = given["step"] or LEAST_SECONDS
     if not step <= seconds <= MOST_DAYS * 86_400:

@@ -18,11 +18,11 @@ from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.mirrors import Mirrors
 from policyd.controller.writes import Writes
-from policyd.jobs.gangs.gang import Coming, gang_of
+from policyd.jobs.gangs.gang import CreationOrder, gang_of
 from policyd.jobs.gangs.hand_over import (
     GANG_QUEUE,
     GANG_SCHEDULER,
-    HandedOver,
+    ExternalGang,
     hand_over,
     possible_names,
 )
@@ -66,7 +66,7 @@ class Gangs:
         workload: Workload,
         given: Sequence[PodInjection],
         *,
-        comes: Coming = "",
+        comes: CreationOrder = "",
         pods: Mapping[str, ObjectMeta] | None = None,
     ) -> bool:
         """Create the PodGroups of a gang that is about to start, if its queue has a scheduler.
@@ -125,7 +125,7 @@ class Gangs:
         return next((f.spec.topology_name for f in found if f and f.spec.topology_name), "")
 
     def _announce(
-        self, about: tuple[Resource, ObjectMeta], queue: ClusterQueue, handed: HandedOver
+        self, about: tuple[Resource, ObjectMeta], queue: ClusterQueue, handed: ExternalGang
     ) -> None:
         scheduler = queue.metadata.annotations[GANG_SCHEDULER]
         if not handed.specs:
@@ -189,7 +189,7 @@ class Gangs:
             yield from ((known, name) for name in possible_names(workload, known))
 
 
-def coming_of(mirrors: Mirrors, pod: QueuedPod) -> Coming:
+def creation_order_of(mirrors: Mirrors, pod: QueuedPod) -> CreationOrder:
     """Return how the pods of a group are made, by the parent of one of them."""
     word = pod.metadata.annotations.get(SUSPENDING_PARENT)
     kind = next((kind for kind in PARENTS if kind.in_groups and kind.word == word), None)

@@ -20,7 +20,7 @@ from policyd.controller.watch.mirror import Mirror
 from policyd.controller.watch.priorities import PriorityClassMissingError, priority_of
 from policyd.controller.writes import Writes
 from policyd.jobs.base import JobObject, JobOutcome, queue_name
-from policyd.jobs.copied import NO_KEYS, Copied, CopiedKeys
+from policyd.jobs.copied import NO_KEYS, CopiedKeys, CopiedMetadata
 from policyd.jobs.lifecycle import ON_HOLD, gates_of, is_finished
 from policyd.jobs.pods import QueuedPod
 from policyd.jobs.slices import SLICE_REPLACED
@@ -88,7 +88,7 @@ class WorkloadSteps:
         self.events = JobEvents(writes)
         self.gangs = Gangs(cache, writes)
 
-    def copied(self, *jobs: ObjectMeta) -> Copied:
+    def copied(self, *jobs: ObjectMeta) -> CopiedMetadata:
         """Return the metadata that a workload copies from its job, or from the pods of one job.
 
         Raises:

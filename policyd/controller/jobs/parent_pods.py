@@ -15,7 +15,7 @@ from policyd.controller.watch.mirrors import job_resource
 from policyd.controller.writes import Writes
 from policyd.jobs.base import controller_of
 from policyd.jobs.kinds.registry import parent_of_owner
-from policyd.jobs.parents import Parent, ParentKind, Seat, take_seat
+from policyd.jobs.parents import Parent, ParentKind, PodParent, take_parent
 from policyd.jobs.pods import QueuedPod, group_name, is_gated, is_over, without_gates
 from policyd.kube.errors import NotFoundError
 from policyd.kube.resources import PODS
@@ -59,7 +59,7 @@ class ParentPods:
         )
         self._writes.record(PODS, pod.metadata, "HeldWithoutOwner", message, warning=True)
 
-    async def place(self, pod: QueuedPod, seat: Seat[Any]) -> None:
+    async def place(self, pod: QueuedPod, seat: PodParent[Any]) -> None:
         """Make a pod one of its group, if it can be in one.
 
         Raises:
@@ -77,7 +77,7 @@ class ParentPods:
             await self._ungate(pod)
             return
         draft = draft_of(pod)
-        take_seat(draft, pod, seat)
+        take_parent(draft, pod, seat)
         await self._patch(pod, draft)
 
     async def _read(self, kind: ParentKind[Any], name: str, *, namespace: str) -> Parent | None:

@@ -29,7 +29,7 @@ from policyd.jobs.parents import (
     Parent,
     ParentKind,
     ParentPodGroup,
-    Seat,
+    PodParent,
     group_name_of,
     group_workload,
     owner_notes,
@@ -255,7 +255,7 @@ class ParentReconciler:
                 await asyncio.sleep(0)
             name = self._name(parent, index)
             seated = self._cache.pods_of(ReconcileKey("PodGroup", parent.metadata.namespace, name))
-            seat = Seat(
+            seat = PodParent(
                 kind=self._kind,
                 parent=parent,
                 group=group,

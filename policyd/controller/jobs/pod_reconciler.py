@@ -10,7 +10,7 @@ from policyd.alloc.settings import Gates
 from policyd.api.kueue import ReclaimablePod, Workload
 from policyd.api.kueue.names import ADMISSION_GATE, IS_GROUP_WORKLOAD
 from policyd.api.meta import Json
-from policyd.controller.jobs.gangs import GANG_SECONDS, coming_of
+from policyd.controller.jobs.gangs import GANG_SECONDS, creation_order_of
 from policyd.controller.jobs.job_reconciler import FLAVOR_SECONDS, PREBUILT_SECONDS, flavors_by_name
 from policyd.controller.jobs.job_steps import WorkloadSteps
 from policyd.controller.jobs.membership import Membership
@@ -20,7 +20,7 @@ from policyd.controller.watch.keys import ReconcileKey, owner_keys
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.writes import Writes
 from policyd.jobs.base import controller_of
-from policyd.jobs.copied import Copied, DifferentMetadataError
+from policyd.jobs.copied import CopiedMetadata, DifferentMetadataError
 from policyd.jobs.gangs.gang import start_order
 from policyd.jobs.injection import FlavorMissingError, PodInjection, StartError, injections
 from policyd.jobs.lifecycle import is_finished, is_on_hold, next_step
@@ -258,7 +258,7 @@ class PodReconciler:
     def _is_complete(self, group: PodGroup) -> bool:
         """Tell whether all pods exist that are made before one of them has to run."""
         in_time = len(group.running_or_able_to()) >= group.total
-        return in_time or group.fast or coming_of(self._cache.mirrors, group.first) != ""
+        return in_time or group.fast or creation_order_of(self._cache.mirrors, group.first) != ""
 
     def _as_one(self, group: PodGroup) -> bool:
         """Tell whether no pod may start before all exist: as a gang, or as one waits."""
@@ -315,7 +315,7 @@ class PodReconciler:
         )
         return body_of(workload, templates, self._copied(group))
 
-    def _copied(self, group: PodGroup) -> Copied:
+    def _copied(self, group: PodGroup) -> CopiedMetadata:
         return self._steps.copied(*(pod.metadata for pod in group.pods))
 
     async def _start(self, group: PodGroup, workload: Workload) -> float | None:
@@ -323,7 +323,7 @@ class PodReconciler:
             flavors = flavors_by_name(self._cache.mirrors.flavors)
             given = injections(workload, flavors, self._gates)
             about, pods = (PODS, group.first.metadata), group.metadata_by_pod_set(workload)
-            comes = coming_of(self._cache.mirrors, group.first)
+            comes = creation_order_of(self._cache.mirrors, group.first)
             if not await self._steps.gangs.publish(about, workload, given, comes=comes, pods=pods):
                 return GANG_SECONDS
             names = (pod_set.name for pod_set in workload.spec.pod_sets)

@@ -221,7 +221,7 @@ COUNTED: Final = (
     Family(
         BUILD,
         "gauge",
-        "1 for what runs; what only Kueue has is empty",
+        "1; labels that only Kueue has are empty",
         ("git_version", "git_commit", "build_date", "go_version", "compiler", "platform"),
     ),
     Family(
@@ -332,8 +332,8 @@ MEASURED: Final = (
     _gauge("cluster_queue_resource_reservation", "Quota reserved", *_OF_COHORT),
     _gauge("cluster_queue_resource_usage", "Quota of those that may run", *_OF_COHORT),
     _gauge("cluster_queue_nominal_quota", "Its own quota", *_OF_COHORT),
-    _gauge("cluster_queue_borrowing_limit", "What it may borrow", *_OF_COHORT),
-    _gauge("cluster_queue_lending_limit", "What it may lend", *_OF_COHORT),
+    _gauge("cluster_queue_borrowing_limit", "The borrowing limit", *_OF_COHORT),
+    _gauge("cluster_queue_lending_limit", "The lending limit", *_OF_COHORT),
     _gauge(
         "cluster_queue_weighted_share",
         "Its share, with fair sharing",

@@ -12,14 +12,14 @@ import msgspec
 
 from policyd.api.meta import Json
 from policyd.controller.jobs.bases import read_basis
-from policyd.controller.queues.snapshots import in_steps
 from policyd.controller.watch.cache import Cache
 from policyd.controller.writes import Writes
 from policyd.jobs.base import Basis, JobKind, JobObject
 from policyd.jobs.kinds.registry import KINDS
 from policyd.kube.errors import ApiError
+from policyd.kube.steps import Steps
 from policyd.kube.unforeseen import log_unforeseen
-from policyd.snapshot.picture import STEP
+from policyd.snapshot.taking import STEP
 
 REFRESH_SECONDS: Final = 10.0
 """Between two reads."""
@@ -49,7 +49,7 @@ class Bases:
 
     async def refresh(self) -> None:
         """Read those that most jobs name."""
-        named = await in_steps(self._pace, self._named())
+        named = await Steps(self._pace).run(self._named())
         found: dict[str, Json] = {}
         for (kind, basis, namespace), _ in named.most_common(MOST):
             part = await self._read(self._kinds[kind], basis, namespace)

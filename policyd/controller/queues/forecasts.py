@@ -4,13 +4,11 @@ They are made in steps with long rests between them: a tenth of a core at most, 
 for longer than a step.
 """
 
-import base64
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from math import floor, log10
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NoReturn
 
-import msgspec
 import structlog
 from msgspec.structs import replace
 
@@ -26,8 +24,8 @@ from policyd.controller.writes import Writes
 from policyd.forecast.arrivals import ArrivalHistory
 from policyd.forecast.coarse import CoarseQueues
 from policyd.forecast.correction import Correction
+from policyd.forecast.exact import cohorts_of, emptied
 from policyd.forecast.memory import MemoryDamagedError, pack, remembered, restore, unpack
-from policyd.forecast.present import cohorts_of, emptied
 from policyd.forecast.probes import Request, plain_queues, probes_of, request_of
 from policyd.forecast.run_times import RunTimeHistory
 from policyd.forecast.starts import (
@@ -40,12 +38,13 @@ from policyd.forecast.starts import (
     StartForecast,
 )
 from policyd.kube.errors import ApiError
-from policyd.kube.resources import CONFIG_MAPS
+from policyd.kube.steps import Steps
+from policyd.kube.stored_bytes import read_bytes, write_bytes
 from policyd.kube.unforeseen import log_unforeseen
 from policyd.optimize.opt_ins import NO_OPT_INS, wants
 from policyd.optimize.optimizer import Optimizer
 from policyd.snapshot.newcomers import TreeStamp, stamps_of
-from policyd.snapshot.picture import STEP
+from policyd.snapshot.taking import STEP
 from policyd.snapshot.values import NewcomerRow, StartRow
 from policyd.status.pending_order import sort_in_steps
 
@@ -69,14 +68,7 @@ FIRST_SAVE_SECONDS, SAVE_SECONDS = 60.0, 900.0
 KEY: Final = "memory"
 """In the ConfigMap."""
 
-T = TypeVar("T")
 log = structlog.get_logger()
-
-
-class _Stored(msgspec.Struct, frozen=True, rename="camel"):
-    """The ConfigMap, as far as it is read."""
-
-    binary_data: dict[str, str] = {}
 
 
 class Forecasts:
@@ -97,7 +89,6 @@ class Forecasts:
     ) -> None:
         self._cache, self._writes, self._pace = cache, writes, writes.pace
         self._metrics, self._settings, self._leading = metrics, settings, leading
-        self._namespace, _, self._name = settings.memory.partition("/")
         now = self._pace.clock.now()
         self.forecaster = Forecaster(
             run_times=RunTimeHistory(),
@@ -107,7 +98,7 @@ class Forecasts:
         )
         self._learning = Learning(cache, self.forecaster, names=settings.names)
         self._since, self._saved = 0.0, 0
-        self._spent = 0.0
+        self._steps = Steps(self._pace, seconds=STEP_SECONDS, most=LOOKS, rests=RESTS)
         self._stamps: Mapping[str, TreeStamp] = {}
         self._lines: Counter[tuple[str, int]] = Counter()
 
@@ -118,7 +109,7 @@ class Forecasts:
         existing = list(self._cache.mirrors.workloads)
         self._cache.mirrors.workloads.listen(self._learning.changed)
         with log_unforeseen("forecast_error"):
-            await self._in_turns(self._catch_up(existing))
+            await self._steps.run(self._catch_up(existing))
         save_at = self._pace.clock.monotonic() + FIRST_SAVE_SECONDS
         while True:
             began = self._pace.clock.monotonic()
@@ -129,20 +120,20 @@ class Forecasts:
                 save_at = self._pace.clock.monotonic() + SAVE_SECONDS
             took = self._pace.clock.monotonic() - began
             known = self._cache.starts or self._cache.newcomers
-            little = known and self._spent < LITTLE_SECONDS
+            little = known and self._steps.spent < LITTLE_SECONDS
             every = SOON_SECONDS if little else REFRESH_SECONDS
             await self._pace.sleep(max(0.0, every - took))
 
     async def refresh(self) -> None:
         """Forecast the starts of all pending workloads."""
-        self._spent = 0.0
+        self._steps.spent = 0.0
         now = self._pace.clock.now()
         try:
-            await self._in_turns(self._learning.gather())
-            present = await self._in_turns(self._present(now))
-            forecasts = await self._in_turns(self.forecaster.steps(present))
+            await self._steps.run(self._learning.gather())
+            present = await self._steps.run(self._present(now))
+            forecasts = await self._steps.run(self.forecaster.steps(present))
             newcomers = self._newcomers(present.probes, forecasts, now)
-            self._cache.starts = await self._in_turns(_rows(forecasts, now))
+            self._cache.starts = await self._steps.run(_rows(forecasts, now))
             self._cache.newcomers.put(newcomers, self._stamps, at=now)
         except Exception:
             # An unforeseen error in a forecast must not stop the queue.
@@ -151,8 +142,8 @@ class Forecasts:
             self._cache.newcomers.put({}, {}, at=now)
             return
         counts = Counter(row.how for row in self._cache.starts.values())
-        self._metrics.forecasts(counts, seconds=self._spent)
-        self.forecaster.settings = _fitted(self.forecaster.settings, self._spent)
+        self._metrics.forecasts(counts, seconds=self._steps.spent)
+        self.forecaster.settings = _fitted(self.forecaster.settings, self._steps.spent)
 
     def _catch_up(self, existing: Iterable[Workload]) -> Generator[None, None, None]:
         for workload in existing:
@@ -238,36 +229,15 @@ class Forecasts:
             return replace(job, workload=replace(job.workload, evicted=True))
         return job
 
-    async def _in_turns(self, work: Generator[None, None, T]) -> T:
-        """Do work, with rests that are so much longer than each part of it."""
-        clock = self._pace.clock
-        began, looks = clock.monotonic(), 0
-        while True:
-            try:
-                next(work)
-            except StopIteration as end:
-                self._spent += clock.monotonic() - began
-                result: T = end.value
-                return result
-            looks += 1
-            spent = clock.monotonic() - began
-            if spent >= STEP_SECONDS or looks >= LOOKS:
-                self._spent += spent
-                await self._pace.sleep(RESTS * spent)
-                began, looks = clock.monotonic(), 0
-
     async def _load(self) -> None:
         """Remember what was stored before, if anything was."""
         place = self._settings.memory
         if not place:
             return
         try:
-            stored = await self._writes.client.get(
-                CONFIG_MAPS, self._name, namespace=self._namespace, into=_Stored
-            )
-            if KEY not in stored.binary_data:
+            body = await read_bytes(self._writes.client, place, KEY)
+            if body is None:
                 return
-            body = base64.b64decode(stored.binary_data[KEY])
             memory = unpack(body, names=self._settings.names)
             restore(self.forecaster, memory)
         except (ApiError, ValueError, MemoryDamagedError) as error:
@@ -281,16 +251,10 @@ class Forecasts:
         place, count = self._settings.memory, self._learning.count
         if not place or count == self._saved or not self._leading():
             return
-        memory = await self._in_turns(remembered(self.forecaster, at=self._pace.clock.now()))
-        body = base64.b64encode(await self._in_turns(pack(memory))).decode()
+        memory = await self._steps.run(remembered(self.forecaster, at=self._pace.clock.now()))
+        body = await self._steps.run(pack(memory))
         try:
-            await self._writes.client.patch(
-                CONFIG_MAPS,
-                self._name,
-                {"binaryData": {KEY: body}},
-                namespace=self._namespace,
-                into=_Stored,
-            )
+            await write_bytes(self._writes.client, place, KEY, body)
         except ApiError as error:
             log.warning("forecast_memory_unwritten", memory=place, error=str(error))
         else:

@@ -4,14 +4,12 @@ It is stored in a ConfigMap every minute while quota is held. After a restart, w
 itself since when; of what is gone by then, the record says how much is not known.
 """
 
-import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC
 from hashlib import blake2b
 from math import inf
 from typing import Final, NoReturn
 
-import msgspec
 import structlog
 
 from policyd.alloc.quota import QuotaNode
@@ -19,8 +17,8 @@ from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
 from policyd.controller.watch.cache import Cache
 from policyd.controller.writes import Writes
 from policyd.kube.changes import Change, Deleted
-from policyd.kube.errors import ApiError, NotFoundError
-from policyd.kube.resources import CONFIG_MAPS
+from policyd.kube.errors import ApiError
+from policyd.kube.stored_bytes import read_bytes, write_bytes
 from policyd.kube.unforeseen import log_unforeseen
 from policyd.usage.budgets import BudgetError, BudgetUse, HoursBudget, budget_of, budget_uses
 from policyd.usage.months import Month, month_of
@@ -40,12 +38,6 @@ KEY: Final = "hours"
 """In the ConfigMap."""
 
 log = structlog.get_logger()
-
-
-class _Stored(msgspec.Struct, frozen=True, rename="camel"):
-    """The ConfigMap, as far as it is read."""
-
-    binary_data: dict[str, str] = {}
 
 
 class Hours:
@@ -96,25 +88,17 @@ class Hours:
             await self._pace.sleep(TICK_SECONDS if self._cache.budgets else IDLE_SECONDS)
 
     def drop(self) -> None:
-        """Drop the record: another process leads, and keeps it."""
+        """Drop the record and its budgets: another process leads, and keeps them."""
         self.record = None
+        self._put_budgets({})
 
     async def _load(self) -> tuple[HoursRecord, bool]:
         new = HoursRecord(int(self._cache.now))
         if not self._place:
             return new, True
-        namespace, _, name = self._place.partition("/")
         try:
-            stored = await self._writes.client.get(
-                CONFIG_MAPS, name, namespace=namespace, into=_Stored
-            )
-        except NotFoundError:
-            return new, True
-        if KEY not in stored.binary_data:
-            return new, True
-        try:
-            body = base64.b64decode(stored.binary_data[KEY], validate=True)
-            return unpack(body)
+            body = await read_bytes(self._writes.client, self._place, KEY)
+            return (new, True) if body is None else unpack(body)
         except (ValueError, HoursDamagedError) as error:
             log.warning("hours_damaged", place=self._place, error=str(error))
             return new, True
@@ -135,7 +119,9 @@ class Hours:
 
     def _judge(self, record: HoursRecord, now: float) -> None:
         budgets = {name: budget for name, budget in self._budgets() if budget is not None}
-        found = {each.queue: each for each in budget_uses(budgets, record, now=now)}
+        self._put_budgets({each.queue: each for each in budget_uses(budgets, record, now=now)})
+
+    def _put_budgets(self, found: Mapping[str, BudgetUse]) -> None:
         before, self._cache.budgets = self._cache.budgets, found
         for name in before.keys() | found.keys():
             if _held(before.get(name)) != _held(found.get(name)):
@@ -188,20 +174,11 @@ class Hours:
         if elapsed < self._rest or not (changed or (record.held and elapsed >= SAVE_SECONDS)):
             return
         record.advance(self._cache.now)
-        namespace, _, name = self._place.partition("/")
         body = pack(record)
         self._saved_at = self._pace.clock.monotonic()
         self._rest = max(LEAST_SECONDS, len(body) / BYTES_A_SECOND)
-        data = {KEY: base64.b64encode(body).decode()}
-        client = self._writes.client
         try:
-            try:
-                await client.patch(
-                    CONFIG_MAPS, name, {"binaryData": data}, namespace=namespace, into=_Stored
-                )
-            except NotFoundError:
-                made = {"metadata": {"name": name, "namespace": namespace}, "binaryData": data}
-                await client.create(CONFIG_MAPS, made, namespace=namespace, into=_Stored)
+            await write_bytes(self._writes.client, self._place, KEY, body)
         except ApiError as error:
             log.warning("hours_unwritten", place=self._place, error=str(error))
         else:

@@ -13,11 +13,11 @@ from policyd.api.kueue.visibility import (
     PendingWorkloadsSummary,
 )
 from policyd.api.meta import ObjectMeta
-from policyd.controller.queues.snapshots import in_steps
 from policyd.controller.reasons.shortage import naming_in
 from policyd.controller.watch.cache import Cache
 from policyd.errors import PolicydError
 from policyd.kube.pace import Pace
+from policyd.kube.steps import Steps
 from policyd.status.naming import Naming
 from policyd.status.pending_order import prepare
 from policyd.status.queues import QueuePosition, places
@@ -67,7 +67,7 @@ async def prepare_orders(cache: Cache, *, ready: Callable[[], bool], pace: Pace)
         if ready():
             for queue in [each.pending for each in cache.state.queues.values()]:
                 if len(queue) > AT_ONCE and queue.usage is None and queue.follower is None:
-                    await in_steps(pace, prepare(queue))
+                    await Steps(pace).run(prepare(queue))
         await pace.sleep(LOOK_SECONDS)
 
 

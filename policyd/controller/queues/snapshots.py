@@ -5,37 +5,43 @@ Without requests, nothing is done. Cycles and writes run between the steps of a 
 
 import asyncio
 import gzip
-from collections.abc import Generator
+from collections.abc import Iterator
+from contextlib import suppress
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
+from msgspec.structs import replace
+
+from policyd.alloc.queue import NO_EXTRAS, CohortQuotas, QueueSpec
+from policyd.api.kueue import ClusterQueue, LocalQueue
 from policyd.api.kueue.names import QUOTA_RESERVED
 from policyd.api.meta import find_condition
-from policyd.controller.queues.admission_rules import budget_rules, rules_of
+from policyd.api.quantity import QuantityError
 from policyd.controller.reasons.shortage import naming_in
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.preemptions import priority_parts
 from policyd.kube.changes import Change, Modified
 from policyd.kube.pace import Pace
-from policyd.snapshot.picture import Picture, Pictures, QueueOfNamespace
-from policyd.snapshot.rules import BudgetRule
+from policyd.kube.steps import Steps
+from policyd.optimize.opt_ins import NO_OPT_INS, wants
+from policyd.snapshot.rules import BudgetRule, ClusterQueueRule, LocalQueueRule, QueueRules
+from policyd.snapshot.taking import FullSnapshot, QueueOfNamespace, SnapshotTaker
 from policyd.snapshot.values import Origin, SnapshotReason, StartRow
 from policyd.snapshot.writing import write
 from policyd.status.naming import PLAIN
+from policyd.workload.conversion import check_names, cohort_spec
 from policyd.workload.records import job_of, owner_of
 
 FRESH_SECONDS: Final = 2.0
-"""For how long a picture is used."""
+"""For how long a full snapshot is used."""
 MOST_READERS: Final = 64
-"""Snapshots of one picture that are kept, each for readers of the same names and queues."""
+"""Snapshots that are written from one and kept, each for readers of the same names and queues."""
 MOST_LISTED: Final = 200
 """Pending workloads of each queue that the webhooks get rows of; of the others, counts."""
 APART_SECONDS: Final = 0.5
 """Between two snapshots for the webhooks, at least."""
 LEVEL: Final = 1
 """Of the compression: higher ones take longer than a network saves."""
-
-T = TypeVar("T")
 
 
 class Snapshots:
@@ -44,8 +50,8 @@ class Snapshots:
     def __init__(self, cache: Cache, *, pace: Pace) -> None:
         self._cache = cache
         self._pace = pace
-        self._pictures = Pictures(cache.state, _Jobs(cache))
-        self._picture: Picture | None = None
+        self._taker = SnapshotTaker(cache.state, _Jobs(cache))
+        self._full: FullSnapshot | None = None
         self._taken = 0.0
         self._written: dict[object, bytes] = {}
         self._turn = asyncio.Lock()
@@ -58,26 +64,26 @@ class Snapshots:
             reader: The namespace whose jobs are always named; "" for none.
         """
         async with self._turn:
-            if self._picture is None or self._pace.clock.monotonic() >= self._taken + FRESH_SECONDS:
+            if self._full is None or self._pace.clock.monotonic() >= self._taken + FRESH_SECONDS:
                 self._written.clear()
-                self._picture = None  # its room is free while the next is taken
-                self._picture = await self._take()
-            picture, naming = self._picture, naming_in(self._cache, reader)
-            trees = frozenset(picture.trees.get(scope, ())) if scope else None
+                self._full = None  # its room is free while the next is taken
+                self._full = await self._take()
+            full, naming = self._full, naming_in(self._cache, reader)
+            trees = frozenset(full.trees.get(scope, ())) if scope else None
             same = trees, naming.others, "" if naming.all_named else reader
             body = self._written.get(same)
             if body is None:
-                plain = await self._in_steps(write(picture, naming, trees))
+                plain = await Steps(self._pace).run(write(full, naming, trees))
                 body = await asyncio.to_thread(gzip.compress, plain, LEVEL)
                 if len(self._written) >= MOST_READERS:
                     self._written.clear()
                 self._written[same] = body
             return body
 
-    async def _take(self) -> Picture:
+    async def _take(self) -> FullSnapshot:
         mirrors = self._cache.mirrors
         version = mirrors.workloads.informer.version
-        picture = Picture(
+        full = FullSnapshot(
             self._pace.clock.now(), self._cache.state.revision, str(version) if version else ""
         )
         queues = [
@@ -85,21 +91,7 @@ class Snapshots:
             for each in mirrors.local_queues
         ]
         self._taken = self._pace.clock.monotonic()
-        return await self._in_steps(self._pictures.take(picture, queues))
-
-    async def _in_steps(self, work: Generator[None, None, T]) -> T:
-        return await in_steps(self._pace, work)
-
-
-async def in_steps(pace: Pace, work: Generator[None, None, T]) -> T:
-    """Do work step by step, and return its result; others have their turn between the steps."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        await pace.sleep(0)
+        return await Steps(self._pace).run(self._taker.take(full, queues))
 
 
 class AdmissionSnapshots:
@@ -111,7 +103,7 @@ class AdmissionSnapshots:
     def __init__(self, cache: Cache, *, pace: Pace) -> None:
         self._cache = cache
         self._pace = pace
-        self._pictures = Pictures(cache.state, _Jobs(cache), most=MOST_LISTED)
+        self._taker = SnapshotTaker(cache.state, _Jobs(cache), most=MOST_LISTED)
         self._instance = f"{int(pace.clock.now() * 1e6):x}"
         self._version = ""
         self._taken = -inf
@@ -160,16 +152,16 @@ class AdmissionSnapshots:
 
     async def _made(self, version: str) -> bytes:
         now, state = self._pace.clock.now(), self._cache.state
-        picture = Picture(
+        full = FullSnapshot(
             now,
             state.revision,
             version=version,
             rules=rules_of(self._cache),
             newcomers=self._cache.newcomers.current(state, now=now),
         )
-        taken = await in_steps(self._pace, self._pictures.take(picture, ()))
+        taken = await Steps(self._pace).run(self._taker.take(full, ()))
         work = write(taken, PLAIN, other_teams=self._cache.other_teams)
-        plain = await in_steps(self._pace, work)
+        plain = await Steps(self._pace).run(work)
         return await asyncio.to_thread(gzip.compress, plain, LEVEL)
 
 
@@ -213,3 +205,55 @@ class _Jobs:
         _, _, boost = priority_parts(workload, self._gates)
         named = "" if class_ is None else f"{class_.kind}/{class_.name}"
         return Origin(owner_of(workload), named, boost)
+
+
+def rules_of(cache: Cache) -> QueueRules:
+    """Return the rules of a cluster, as the controller has them now."""
+    mirrors, state = cache.mirrors, cache.state
+    specs = ((queue.spec, mirrors.cluster_queues.get(name)) for name, queue in state.queues.items())
+    defaults = [each for each in mirrors.priority_classes if each.global_default]
+    lowest = min(defaults, key=lambda each: (each.value, each.metadata.name), default=None)
+    limited = {each.metadata.namespace for each in mirrors.limit_ranges}
+    rules = cache.request_rules("")
+    return QueueRules(
+        settings=state.settings,
+        flavors=tuple(state.flavors.values()),
+        cohorts=tuple(_cohorts(cache)),
+        queues=tuple(_queue(spec, each) for spec, each in specs if spec and each),
+        local_queues=tuple(map(_local_queue, mirrors.local_queues)),
+        priorities={each.metadata.name: each.value for each in mirrors.priorities},
+        pod_priorities={each.metadata.name: each.value for each in mirrors.priority_classes},
+        default_priority="" if lowest is None else lowest.metadata.name,
+        limits={name: cache.request_rules(name).limits for name in sorted(limited)},
+        overheads=rules.overheads,
+        resources=rules.resources,
+        bases=cache.newcomers.bases,
+        budgets=budget_rules(cache),
+    )
+
+
+def budget_rules(cache: Cache) -> tuple[BudgetRule, ...]:
+    """Return the budgets that are used up, or nearly."""
+    used = (each for each in cache.budgets.values() if each.message)
+    return tuple(BudgetRule(each.queue, each.held, each.message) for each in used)
+
+
+def _cohorts(cache: Cache) -> Iterator[CohortQuotas]:
+    for cohort in cache.mirrors.cohorts:
+        with suppress(QuantityError):  # the core does without it, too
+            yield cohort_spec(cohort)
+
+
+def _queue(spec: QueueSpec, queue: ClusterQueue) -> ClusterQueueRule:
+    return ClusterQueueRule(
+        spec=replace(spec, opt_ins=NO_EXTRAS),
+        beyond=wants(spec) is not NO_OPT_INS,
+        namespaces=queue.spec.namespace_selector,
+        checks=check_names(queue),
+    )
+
+
+def _local_queue(queue: LocalQueue) -> LocalQueueRule:
+    metadata = queue.metadata
+    open_ = queue.spec.stop_policy == "None" and metadata.deletion_timestamp is None
+    return LocalQueueRule(metadata.namespace, metadata.name, queue.spec.cluster_queue, open_)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from policyd.dashboard.access import AskedRight
+from policyd.dashboard.access import ResourceAttributes
 from policyd.dashboard.feeds import Feeds
 from policyd.dashboard.view import PageRequest, PageView
 from policyd.dashboard.views.cluster import ClusterRead, cluster
@@ -14,7 +14,7 @@ from policyd.kube.client import Reader
 from policyd.process import give_memory_back
 from policyd.questions.node_listing import FoundNodes, find_nodes, pending_gangs
 from policyd.questions.nodes import nodes_of_snapshot
-from policyd.simulate.stranding import AskedGang, NodeLine, node_lines
+from policyd.simulate.stranding import NodeLine, PendingGang, node_lines
 from policyd.snapshot.values import QueueSnapshot
 
 NODES_SECONDS: Final = 10.0
@@ -25,8 +25,8 @@ _USUAL_LEVELS: Final = (
     ("topology.kubernetes.io/zone",),
 )
 """The labels by which hosts are grouped where no Topology names others."""
-_NODES: Final = AskedRight("list", "", "nodes")
-_PODS: Final = AskedRight("list", "", "pods")
+_NODES: Final = ResourceAttributes("list", "", "nodes")
+_PODS: Final = ResourceAttributes("list", "", "pods")
 
 
 async def _read(request: PageRequest) -> ClusterRead:
@@ -54,7 +54,7 @@ async def _lines(reader: Reader, feeds: Feeds, now: float) -> ClusterRead:
     """
     found = await find_nodes(reader, now=now)
     missing = found.left_out
-    gangs: list[AskedGang] = []
+    gangs: list[PendingGang] = []
     try:
         snapshot = (await feeds.snapshot("")).snapshot
         gangs = [*pending_gangs(snapshot, found.flavors)]
@@ -64,7 +64,7 @@ async def _lines(reader: Reader, feeds: Feeds, now: float) -> ClusterRead:
     return ClusterRead(lines, bool(gangs), missing)
 
 
-def _tried(found: FoundNodes, gangs: Sequence[AskedGang]) -> list[NodeLine]:
+def _tried(found: FoundNodes, gangs: Sequence[PendingGang]) -> list[NodeLine]:
     """Return the nodes with what is stranded on them; a large cluster takes a tenth of a second."""
     lines = [*node_lines(found.nodes, found.pods, gangs, found.levels or _USUAL_LEVELS)]
     give_memory_back()

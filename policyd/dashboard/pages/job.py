@@ -16,7 +16,7 @@ from policyd.questions.event_lines import events_about
 from policyd.questions.job import job_answer
 from policyd.questions.policies import cluster_policies
 from policyd.questions.snapshots import NoSnapshotsError
-from policyd.questions.unqueued_jobs import JOBS, POD_GROUP, AskedJob, JobNotFoundError, kind_of
+from policyd.questions.unqueued_jobs import JOBS, POD_GROUP, JobNotFoundError, JobQuery, kind_of
 from policyd.snapshot.values import QueueSnapshot
 from policyd.workload.timeline import TimelineEvent
 
@@ -41,11 +41,11 @@ async def _read(request: PageRequest) -> ReadJob:
 
 async def _job(request: PageRequest) -> ReadJob:
     path = request.path
-    subject = AskedJob(kind_of(path["kind"]), path["namespace"], path["name"])
+    subject = JobQuery(kind_of(path["kind"]), path["namespace"], path["name"])
     unknown = _Unknown([])
     snapshot = await _snapshot(request, subject.namespace, unknown)
     answer = await job_answer(request.client, subject, snapshot, now=request.now)
-    subject = AskedJob(answer.why.kind, subject.namespace, answer.why.name)
+    subject = JobQuery(answer.why.kind, subject.namespace, answer.why.name)
     events = await _events(request.client, subject, answer.why.workload, unknown)
     found = None
     if not request.live:
@@ -68,7 +68,7 @@ async def _snapshot(
 
 
 async def _events(
-    reader: Reader, subject: AskedJob, workload: str, unknown: _Unknown
+    reader: Reader, subject: JobQuery, workload: str, unknown: _Unknown
 ) -> tuple[TimelineEvent, ...]:
     asked = [] if subject.kind == POD_GROUP else [(subject.kind, subject.name)]
     asked += [("Workload", workload)] if workload else []
@@ -90,7 +90,7 @@ def _event(event: CoreEvent) -> TimelineEvent:
     )
 
 
-async def _origins(reader: Reader, subject: AskedJob, unknown: _Unknown) -> ObjectOrigins | None:
+async def _origins(reader: Reader, subject: JobQuery, unknown: _Unknown) -> ObjectOrigins | None:
     """Tell which policies set fields of a job, with the rights of who looks."""
     resource = JOBS.get(subject.kind)
     if resource is None:
@@ -109,14 +109,14 @@ async def _origins(reader: Reader, subject: AskedJob, unknown: _Unknown) -> Obje
         unknown.note("which policy set a field", error)
     # Imported only here: the engine takes memory that no other view needs.
     from policyd.questions.policy_decisions import (  # noqa: PLC0415
-        Asked,
+        ObjectRequest,
         field_origins,
         namespace_of,
     )
 
     about: dict[str, Any] = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
     namespace = await namespace_of(reader, subject.namespace)
-    return await field_origins(policies, Asked(about, namespace, _UNKNOWN_USER))
+    return await field_origins(policies, ObjectRequest(about, namespace, _UNKNOWN_USER))
 
 
 VIEW: Final = PageView(

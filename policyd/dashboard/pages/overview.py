@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import Final
 
-from policyd.dashboard.access import AskedRight
+from policyd.dashboard.access import ResourceAttributes
 from policyd.dashboard.view import PageRequest, PageView
 from policyd.dashboard.views.overview import (
     Change,
@@ -111,5 +111,5 @@ VIEW: Final = PageView(
     read=_read,
     build=overview,
     live=("figures", "attention", "tree", "changes"),
-    rights={"events": lambda scope: AskedRight("list", "", "events", scope)},
+    rights={"events": lambda scope: ResourceAttributes("list", "", "events", scope)},
 )

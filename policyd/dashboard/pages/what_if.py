@@ -7,21 +7,27 @@ from typing import Final
 from policyd.api.admission import UserInfo
 from policyd.api.meta import Json
 from policyd.dashboard.view import PageRequest, PageView
-from policyd.dashboard.views.what_if import ReadTry, ReadVerdict, TryForm, form_of, what_if_view
+from policyd.dashboard.views.what_if import (
+    ReadVerdict,
+    WhatIfForm,
+    WhatIfRead,
+    form_of,
+    what_if_view,
+)
 from policyd.errors import PolicydError
 from policyd.kube.client import Client
 from policyd.questions.policies import ClusterPolicies, cluster_policies
 from policyd.questions.queue_objects import queue_objects
-from policyd.questions.trying import (
+from policyd.questions.unqueued_jobs import JOBS
+from policyd.questions.what_if_changes import (
+    DryRunObject,
     QueueChange,
-    TriedChange,
-    TriedObject,
-    TryError,
+    WhatIfChange,
+    WhatIfError,
     changed_queues,
     manifests_in,
     tried,
 )
-from policyd.questions.unqueued_jobs import JOBS
 
 AT_A_TIME: Final = 2
 """Changes that are tried at the same time; each takes a core for as long as it is simulated."""
@@ -29,32 +35,32 @@ READING_SECONDS: Final = 20.0
 """For how long the objects of the cluster are read."""
 
 
-class Trials:
+class WhatIfRuns:
     """Tries changes, a few at a time."""
 
     def __init__(self) -> None:
         self._running = 0
 
-    async def answer(self, request: PageRequest, fields: Mapping[str, str]) -> ReadTry:
+    async def answer(self, request: PageRequest, fields: Mapping[str, str]) -> WhatIfRead:
         """Try what a form says; what cannot be tried is a sentence beside the form."""
         form = form_of(fields)
         if self._running >= AT_A_TIME:
-            return ReadTry(form, problem="others are trying changes: try again in a moment")
+            return WhatIfRead(form, problem="others are trying changes: try again in a moment")
         self._running += 1
         try:
             return await _answer(request, form)
         except PolicydError as error:
-            return ReadTry(form, problem=str(error), hint=error.hint or "")
+            return WhatIfRead(form, problem=str(error), hint=error.hint or "")
         finally:
             self._running -= 1
 
 
-async def _answer(request: PageRequest, form: TryForm) -> ReadTry:
+async def _answer(request: PageRequest, form: WhatIfForm) -> WhatIfRead:
     given = await manifests_in(form.text) if form.text.strip() else []
     if not given and not form.deleted and not form.lost_nodes:
-        raise TryError("there is nothing to try", hint="paste a manifest, or name what goes")
+        raise WhatIfError("there is nothing to try", hint="paste a manifest, or name what goes")
     namespace = request.scope or "default"
-    results: list[TriedObject] = []
+    results: list[DryRunObject] = []
     if form.mode != "apply":
         results = [await tried(request.client, each, namespace) for each in given]
     verdicts = await _verdicts(request, results)
@@ -68,7 +74,7 @@ async def _answer(request: PageRequest, form: TryForm) -> ReadTry:
             raise
         notes.append(f"the queues could not be compared: {error}")
     warnings = () if answer is None else answer.warnings
-    return ReadTry(
+    return WhatIfRead(
         form,
         verdicts=verdicts,
         answer=None if answer is None else answer.answer,
@@ -77,7 +83,7 @@ async def _answer(request: PageRequest, form: TryForm) -> ReadTry:
 
 
 def _change(
-    form: TryForm, given: Sequence[Json], results: Sequence[TriedObject], namespace: str
+    form: WhatIfForm, given: Sequence[Json], results: Sequence[DryRunObject], namespace: str
 ) -> QueueChange | None:
     """Return the change of the queues; None if nothing changes for them."""
     jobs = {resource.api_version + kind for kind, resource in JOBS.items()}
@@ -105,22 +111,22 @@ def _plain(stored: dict[str, Json]) -> Json:
     return {**stored, "metadata": metadata}
 
 
-async def _tried(client: Client, change: QueueChange, notes: list[str]) -> TriedChange:
+async def _tried(client: Client, change: QueueChange, notes: list[str]) -> WhatIfChange:
     try:
         async with asyncio.timeout(READING_SECONDS):
             objects = await queue_objects(client, notes.append)
     except TimeoutError:
-        raise TryError("the cluster's objects were not read in time") from None
+        raise WhatIfError("the cluster's objects were not read in time") from None
     return await changed_queues(objects, change)
 
 
 async def _verdicts(
-    request: PageRequest, results: Sequence[TriedObject]
+    request: PageRequest, results: Sequence[DryRunObject]
 ) -> tuple[ReadVerdict, ...]:
     """Return what becomes of objects, with what policies set in them."""
     # Imported only here: the engine takes memory that no other view needs.
     from policyd.questions.policy_decisions import (  # noqa: PLC0415
-        Asked,
+        ObjectRequest,
         field_origins,
         namespace_of,
     )
@@ -140,13 +146,13 @@ async def _verdicts(
         if each.stored is not None:
             within = str((each.stored.get("metadata") or {}).get("namespace") or "")
             namespace = await namespace_of(request.client, within) if within else None
-            origins = await field_origins(policies, Asked(each.stored, namespace, user))
+            origins = await field_origins(policies, ObjectRequest(each.stored, namespace, user))
         found.append(ReadVerdict(each.sent, each.refusal, each.warnings, origins))
     return tuple(found)
 
 
-async def _read(request: PageRequest) -> ReadTry:
-    return ReadTry(form_of(request.query))
+async def _read(request: PageRequest) -> WhatIfRead:
+    return WhatIfRead(form_of(request.query))
 
 
 VIEW: Final = PageView(
@@ -156,5 +162,5 @@ VIEW: Final = PageView(
     read=_read,
     build=what_if_view,
     shared=False,
-    submit=Trials().answer,
+    submit=WhatIfRuns().answer,
 )

@@ -39,7 +39,7 @@ class ClusterRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class DeviceCounts:
     """Devices of some hosts: how many, free, free in part-used hosts, and of no use to others."""
 
     total: int
@@ -75,7 +75,7 @@ class Rack:
     hosts: int
     off: int
     chosen: int
-    sums: Sums
+    sums: DeviceCounts
     open: bool
 
 
@@ -120,7 +120,7 @@ class Host:
     name: str
     rack: str
     state: str
-    sums: Sums
+    sums: DeviceCounts
     slots: tuple[Slot, ...]
     stranded_by: tuple[str, ...]
     missing: str
@@ -145,7 +145,7 @@ class Cluster:
     known: bool
     device: str
     devices: tuple[str, ...]
-    sums: Sums
+    sums: DeviceCounts
     nodes: int
     racks: tuple[Rack, ...]
     racks_left_out: int
@@ -233,14 +233,14 @@ def _shown(racks: Mapping[str, Sequence[NodeLine]], rack: str, with_job: set[str
     return [key for key, lines in racks.items() if any(each.name in with_job for each in lines)]
 
 
-def _sums(lines: Iterable[NodeLine], device: str) -> Sums:
+def _sums(lines: Iterable[NodeLine], device: str) -> DeviceCounts:
     total = free = fragments = stranded = 0
     for line in lines:
         total += line.allocatable.get(device, 0)
         free += max(0, line.free.get(device, 0))
         fragments += line.fragments.get(device, 0)
         stranded += sum(each.amount for each in line.stranded if each.resource == device)
-    return Sums(total=total, free=min(free, total), fragments=fragments, stranded=stranded)
+    return DeviceCounts(total=total, free=min(free, total), fragments=fragments, stranded=stranded)
 
 
 def _rack(
@@ -279,7 +279,7 @@ def _host(line: NodeLine, device: str, job: str) -> Host:
     )
 
 
-def _slots(line: NodeLine, device: str, job: str, sums: Sums) -> Iterator[Slot]:
+def _slots(line: NodeLine, device: str, job: str, sums: DeviceCounts) -> Iterator[Slot]:
     """Yield the devices of a host: those in use, stranded ones, and those that are free."""
     of_job = sum(each.requests.get(device, 0) for each in line.pods or () if each.job == job)
     chosen = min(of_job, sums.used)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from policyd.dashboard.views.wording import coarse, devices_apart, start
 from policyd.snapshot.answers import WhyAnswer, local_queue_of, origin_of, why_pending
 from policyd.snapshot.reading import FoundPending
-from policyd.snapshot.values import ClusterQueueUse, Lacking, PendingRow, QueueSnapshot
+from policyd.snapshot.values import ClusterQueueUse, PendingRow, QueueSnapshot, QuotaShortfall
 from policyd.status.naming import team_of
 from policyd.status.quantities import format_amount
 
@@ -38,7 +38,7 @@ class PendingFilters(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LackedQuota:
+class ShortfallView:
     """Quota that a workload lacks.
 
     Attributes:
@@ -90,7 +90,7 @@ class PendingJobLine:
     reason: str
     message: str
     behind: str
-    missing: tuple[LackedQuota, ...]
+    missing: tuple[ShortfallView, ...]
     user: str
     administrator: str
 
@@ -234,15 +234,15 @@ def _id(queue: ClusterQueueUse, found: FoundPending, workload: str) -> str:
     return f"w-{key.replace('/', '.')}"
 
 
-def _held(answer: WhyAnswer) -> Iterator[LackedQuota]:
+def _held(answer: WhyAnswer) -> Iterator[ShortfallView]:
     for each in answer.missing:
         holders = tuple(
             (holder.name, format_amount(each.resource, holder.amount)) for holder in each.holders
         )
-        yield LackedQuota(_shortfall_text(each), holders, each.others)
+        yield ShortfallView(_shortfall_text(each), holders, each.others)
 
 
-def _shortfall_text(lacking: Lacking) -> str:
+def _shortfall_text(lacking: QuotaShortfall) -> str:
     def text(amount: int) -> str:
         return format_amount(lacking.resource, amount)
 

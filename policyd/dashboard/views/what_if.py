@@ -24,7 +24,7 @@ _OF_QUEUE: Final = ("would start", "would wait", "would get quota", "can never s
 """Words of a warning that tells what the queue would do."""
 
 
-class TryForm(NamedTuple):
+class WhatIfForm(NamedTuple):
     """The fields of the form.
 
     Attributes:
@@ -60,7 +60,7 @@ class ReadVerdict(NamedTuple):
     origins: ObjectOrigins | None = None
 
 
-class ReadTry(NamedTuple):
+class WhatIfRead(NamedTuple):
     """What was tried.
 
     Attributes:
@@ -72,7 +72,7 @@ class ReadTry(NamedTuple):
         notes: What could not be considered.
     """
 
-    form: TryForm = TryForm()
+    form: WhatIfForm = WhatIfForm()
     verdicts: tuple[ReadVerdict, ...] = ()
     answer: WhatIfAnswer | None = None
     problem: str = ""
@@ -111,7 +111,7 @@ class DifferenceRow:
 class WhatIfView:
     """What the view shows."""
 
-    form: TryForm
+    form: WhatIfForm
     deleted: str
     lost_nodes: str
     problem: str
@@ -124,9 +124,9 @@ class WhatIfView:
     left: tuple[str, ...]
 
 
-def form_of(fields: Mapping[str, str]) -> TryForm:
+def form_of(fields: Mapping[str, str]) -> WhatIfForm:
     """Return the fields of the form, bounded."""
-    return TryForm(
+    return WhatIfForm(
         text=fields.get("text", "").replace("\r\n", "\n"),
         mode="apply" if fields.get("mode") == "apply" else "submit",
         deleted=_names(fields.get("deleted", "")),
@@ -140,7 +140,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(each[:LONGEST_NAME] for each in text.replace(",", " ").split()[:MOST_NAMES])
 
 
-def what_if_view(read: ReadTry, query: Mapping[str, str], now: float) -> WhatIfView:
+def what_if_view(read: WhatIfRead, query: Mapping[str, str], now: float) -> WhatIfView:
     """Return what the view shows."""
     del query, now
     answer = read.answer

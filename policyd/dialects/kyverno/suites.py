@@ -41,7 +41,7 @@ from policyd.patch.json_patch import apply_json_patch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class SuiteContent:
     """The content of a suite's files.
 
     Attributes:
@@ -69,7 +69,7 @@ class Given:
     kinds: CustomKinds = field(default_factory=dict)
 
 
-def run_suite(suite: KyvernoTest, given: Given) -> Iterator[CaseOutcome]:
+def run_suite(suite: KyvernoTest, given: SuiteContent) -> Iterator[CaseOutcome]:
     """Run the rows of a suite, once for each of their resources."""
     for row in suite.results:
         named = [*map(_spec, row.resources), *row.resource_specs]
@@ -81,7 +81,9 @@ def run_suite(suite: KyvernoTest, given: Given) -> Iterator[CaseOutcome]:
             yield CaseOutcome(case, ("the row names no resource: nothing would be tested",))
 
 
-def _expanded(spec: ResourceSpec, row: ExpectedResult, given: Given) -> Iterable[ResourceSpec]:
+def _expanded(
+    spec: ResourceSpec, row: ExpectedResult, given: SuiteContent
+) -> Iterable[ResourceSpec]:
     """Return the names that a pattern matches; itself if it matches none, which then fails."""
     if not set("*?") & set(spec.name):
         return (spec,)
@@ -98,7 +100,7 @@ def _spec(text: str) -> ResourceSpec:
     return ResourceSpec(name=name, namespace=namespace)
 
 
-def _run(row: ExpectedResult, spec: ResourceSpec, given: Given) -> CaseOutcome:
+def _run(row: ExpectedResult, spec: ResourceSpec, given: SuiteContent) -> CaseOutcome:
     name = f"{row.policy}{f' {row.rule}' if row.rule else ''}: {spec.name} is to {row.result}"
     obj = next((o for o in given.resources if _is(o, spec, row.kind)), None)
     case = Case(name=name, object=obj or {}, expect=Expectation())
@@ -140,7 +142,7 @@ def _ask(
     policies: Sequence[CompiledPolicy],
     obj: Json,
     row: ExpectedResult,
-    given: Given,
+    given: SuiteContent,
     subresource: str,
 ) -> Decision:
     """Send the request of a row; by default, an update changes nothing."""
@@ -198,7 +200,9 @@ def words_of(decision: Decision) -> tuple[Word, ...]:
     return tuple(words) or ("pass" if decision.matched else "skip",)
 
 
-def _problems(row: ExpectedResult, obj: Json, decision: Decision, given: Given) -> Iterator[str]:
+def _problems(
+    row: ExpectedResult, obj: Json, decision: Decision, given: SuiteContent
+) -> Iterator[str]:
     unlike = list(_patch_problems(row, obj, decision, given))
     words = words_of(decision)
     if words == ("pass",) and unlike:
@@ -213,7 +217,7 @@ def _problems(row: ExpectedResult, obj: Json, decision: Decision, given: Given) 
 
 
 def _patch_problems(
-    row: ExpectedResult, obj: Json, decision: Decision, given: Given
+    row: ExpectedResult, obj: Json, decision: Decision, given: SuiteContent
 ) -> Iterable[str]:
     wanted = given.patched.get(row.patched_resources)
     result = without_empty(apply_json_patch(obj, decision.operations))

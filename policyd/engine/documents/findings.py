@@ -28,8 +28,8 @@ RULES: Final[Mapping[str, str]] = {
 """The names of rules that findings carry for CI; other findings carry a policy's name."""
 
 
-class Doubt(NamedTuple):
-    """A doubt about a policy: a message, a hint, and one of RULES."""
+class LintWarning(NamedTuple):
+    """A warning about a policy: a message, a hint, and one of RULES."""
 
     message: str
     hint: str | None = None

@@ -196,7 +196,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptItems:
+class LazyItems:
     """The items of a List of one text, which are decoded each time they are asked for."""
 
     items: PlainItems
@@ -234,7 +234,7 @@ def read_documents(
     return documents, findings
 
 
-def each_kept(text: bytes, source: str) -> Iterator[Document | KeptItems | Finding]:
+def each_kept(text: bytes, source: str) -> Iterator[Document | LazyItems | Finding]:
     """Yield every document as `each_document` does, but the items of a large List together.
 
     A List is taken together if it is JSON as programs write it.
@@ -243,7 +243,7 @@ def each_kept(text: bytes, source: str) -> Iterator[Document | KeptItems | Findi
     if items is None:
         yield from each_document(text, source)
     else:
-        yield KeptItems(items, source, text)
+        yield LazyItems(items, source, text)
 
 
 def each_document(

@@ -37,7 +37,7 @@ _CRON_MINUTES: Final = re.compile(r"-\d{8,}$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
+class RolloutEnforcement:
     """The enforcement of a policy for one request, by one binding.
 
     Attributes:
@@ -60,7 +60,9 @@ class Staged:
         return f"{self.enforcement}{bound}: {by}, {self.workload} is at {self.place} of 100"
 
 
-def stage(policy: CompiledPolicy, facts: Facts) -> tuple[CompiledPolicy | None, tuple[Staged, ...]]:
+def stage(
+    policy: CompiledPolicy, facts: Facts
+) -> tuple[CompiledPolicy | None, tuple[RolloutEnforcement, ...]]:
     """Return a policy as it is enforced for a request, and why so; None if it is left out.
 
     Later steps need no knowledge of roll-outs.
@@ -120,13 +122,15 @@ def _without_suffix(owner: Json, labels: object) -> str:
     return name.removesuffix(f"-{template}") if kind == "ReplicaSet" and template else name
 
 
-def _staged(binding: CompiledBinding, facts: Facts, place: int, workload: str) -> Staged:
+def _staged(
+    binding: CompiledBinding, facts: Facts, place: int, workload: str
+) -> RolloutEnforcement:
     """Say which step of a binding picks a request; without one, its enforcement stands."""
     picks = (i for i, step in enumerate(binding.rollout) if _picks(step, facts, place))
     index = next(picks, None)
     actions = "+".join(binding.actions)
     enforcement = actions if index is None else binding.rollout[index].enforcement
-    return Staged(
+    return RolloutEnforcement(
         binding=binding.name, enforcement=enforcement, step=index, place=place, workload=workload
     )
 
@@ -146,7 +150,7 @@ def _picks(step: RolloutStep, facts: Facts, place: int) -> bool:
 
 
 def _applied(
-    bindings: tuple[CompiledBinding, ...], staged: tuple[Staged, ...]
+    bindings: tuple[CompiledBinding, ...], staged: tuple[RolloutEnforcement, ...]
 ) -> Iterator[CompiledBinding]:
     for binding, staged_at in zip(bindings, staged, strict=True):
         enforcement = (

@@ -10,7 +10,7 @@ from policyd.api.policy import Reason
 from policyd.cel import CelError
 from policyd.engine.evaluate.conditions import Invocation, failed_expression
 from policyd.engine.evaluate.patches import UndecodablePatchError
-from policyd.engine.evaluate.rollout import ROLLED_OUT, Staged
+from policyd.engine.evaluate.rollout import ROLLED_OUT, RolloutEnforcement
 from policyd.engine.model.compiled import (
     MUTATING,
     VALIDATING,
@@ -55,9 +55,9 @@ class VerdictBuilder:
         self._mutated: dict[str, None] = {}
         self.failed: set[str] = set()
         """The ids of policies that could not be evaluated."""
-        self._staged: dict[str, tuple[Staged, ...]] = {}
+        self._staged: dict[str, tuple[RolloutEnforcement, ...]] = {}
 
-    def stage(self, policy: CompiledPolicy, staged: tuple[Staged, ...]) -> None:
+    def stage(self, policy: CompiledPolicy, staged: tuple[RolloutEnforcement, ...]) -> None:
         """Note how strictly a policy is enforced that is being rolled out."""
         self._staged[policy.name] = staged
 

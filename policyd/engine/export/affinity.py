@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from policyd.api.inject import InjectedAffinity
 from policyd.engine.export.inject import ExportedField, spelled
-from policyd.engine.export.patch import PatchText, Plain, at, literal, quoted
+from policyd.engine.export.patch import CelText, PatchText, at, literal, quoted
 from policyd.engine.export.places import both
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -41,7 +41,7 @@ def affinity(injection: ExportedField, patch: PatchText, given: InjectedAffinity
 
 
 def _has_computed_values(term: Mapping[str, Any]) -> bool:
-    return any(isinstance(c.get("values"), Plain) for given in term.values() for c in given)
+    return any(isinstance(c.get("values"), CelText) for given in term.values() for c in given)
 
 
 def _conditions(term: Mapping[str, Any]) -> dict[str, Any]:

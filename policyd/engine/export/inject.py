@@ -13,7 +13,7 @@ from policyd.api.inject import Expression
 from policyd.api.kueue.names import PRIORITY_CLASS, QUEUE_NAME
 from policyd.cel.types import Type, is_dyn
 from policyd.engine.export.expressions import NotExportableError, Scope
-from policyd.engine.export.patch import PatchText, Plain, as_json, at, literal, quoted
+from policyd.engine.export.patch import CelText, PatchText, as_json, at, literal, quoted
 from policyd.engine.export.places import both
 from policyd.engine.inject.merging import TOPOLOGY
 from policyd.engine.inject.templates import VALUE_KINDS, set_fields
@@ -256,7 +256,7 @@ def spelled(injection: ExportedField, value: msgspec.Struct) -> Any:  # noqa: AN
 def _spelled(injection: ExportedField, value: Any, name: str) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, dict):
         if set(value) == {"expression"}:
-            return Plain(_computed(injection, Expression(value["expression"]), name))
+            return CelText(_computed(injection, Expression(value["expression"]), name))
         return {key: _spelled(injection, part, key) for key, part in value.items()}
     if isinstance(value, list):
         return [_spelled(injection, part, "") for part in value]

@@ -12,7 +12,7 @@ from policyd.patch.operations import APPEND, pointer
 Steps = tuple[str, ...]
 
 
-class Plain(str):
+class CelText(str):
     """A value that is written in CEL already, among those that are JSON."""
 
     __slots__ = ()
@@ -26,7 +26,7 @@ def as_json(value: msgspec.Struct) -> Any:  # noqa: ANN401 - plain JSON
 def literal(value: Json) -> str:
     """Write a value as CEL; elements may be of different types."""
     match value:
-        case Plain():
+        case CelText():
             return str(value)
         case str():
             return quoted(value)

@@ -175,7 +175,7 @@ def export_policy(
     findings = [_finding(document, policy, problem) for problem in reversed(once.values())]
     if findings:
         return Exported((), tuple(findings))
-    return Exported(tuple(made), tuple(_doubts(policy, document)))
+    return Exported(tuple(made), tuple(_warnings(policy, document)))
 
 
 def _objects(
@@ -301,7 +301,7 @@ def _finding(document: Document, policy: CompiledPolicy, problem: Problem) -> Fi
     )
 
 
-def _doubts(policy: CompiledPolicy, document: Document) -> Iterable[Finding]:
+def _warnings(policy: CompiledPolicy, document: Document) -> Iterable[Finding]:
     """Warn of features that are exported with a different effect."""
     if policy.policy.spec.priority and (policy.steps or policy.mutations):
         message = "`priority` is not exported: the API server's mutations run in any order"

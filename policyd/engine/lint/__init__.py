@@ -1,4 +1,4 @@
-"""Find doubtful parts of policies that compile.
+"""Find likely errors in policies that compile.
 
-Imports the other folders of the engine, and `cel`. Start with `doubts`.
+Imports the other folders of the engine, and `cel`. Start with `policy_warnings`.
 """

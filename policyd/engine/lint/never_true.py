@@ -11,7 +11,7 @@ from policyd.cel import Budget, CelCompileError, CelError, Environment, compile_
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
 from policyd.cel.syntax.unparse import unparse
-from policyd.engine.documents.findings import Doubt
+from policyd.engine.documents.findings import LintWarning
 from policyd.engine.model.compiled import CompiledPolicy, environments_of
 from policyd.errors import did_you_mean
 
@@ -32,12 +32,12 @@ _MOST: Final = 400
 """Combinations of operation and kind that are tried."""
 
 
-def never_true(policy: CompiledPolicy) -> Iterator[Doubt]:
+def never_true(policy: CompiledPolicy) -> Iterator[LintWarning]:
     """Yield why a policy concerns nothing at all."""
     constraints = policy.constraints
     if not constraints.resource_rules:
         hint = "add `resourceRules` to what it matches"
-        yield Doubt("no rule names a resource", hint, "never-true")
+        yield LintWarning("no rule names a resource", hint, "never-true")
     yield from _unknown_resources(constraints)
     for name, selector in (
         ("namespaceSelector", constraints.namespace_selector),
@@ -46,11 +46,11 @@ def never_true(policy: CompiledPolicy) -> Iterator[Doubt]:
         key = _contradicted(selector)
         if key:
             message = f"{name} matches nothing: `{key}` cannot meet all requirements"
-            yield Doubt(message, rule="never-true")
+            yield LintWarning(message, rule="never-true")
     yield from _conditions(policy)
 
 
-def _unknown_resources(constraints: MatchConstraints) -> Iterator[Doubt]:
+def _unknown_resources(constraints: MatchConstraints) -> Iterator[LintWarning]:
     """Yield names that no resource of Kubernetes' own groups has, such as the name of a kind."""
     plurals = {(each.group, each.kind.lower()): each.plural for each in resources()}
     known: dict[str, set[str]] = {}
@@ -71,7 +71,7 @@ def _unknown_resources(constraints: MatchConstraints) -> Iterator[Doubt]:
                 else did_you_mean(plural, among)
             )
             message = f"no rule can match `{name}`: there is no such resource"
-            yield Doubt(message, hint, "unknown")
+            yield LintWarning(message, hint, "unknown")
 
 
 def _contradicted(selector: LabelSelector) -> str:
@@ -84,7 +84,7 @@ def _contradicted(selector: LabelSelector) -> str:
     return ""
 
 
-def _conditions(policy: CompiledPolicy) -> Iterator[Doubt]:
+def _conditions(policy: CompiledPolicy) -> Iterator[LintWarning]:
     """Yield the conditions of which a part is false for all requests that the rules match."""
     environment = environments_of(policy).conditions
     requests = list(_requests(policy.constraints))
@@ -94,7 +94,9 @@ def _conditions(policy: CompiledPolicy) -> Iterator[Doubt]:
                 shown = unparse(part)
                 suffix = "" if shown == program.source.strip() else f", as `{shown}` is not"
                 hint = "name the operation or the kind in a rule" if _names(part) else None
-                yield Doubt(f"match condition `{name}` is never true{suffix}", hint, "never-true")
+                yield LintWarning(
+                    f"match condition `{name}` is never true{suffix}", hint, "never-true"
+                )
                 break
 
 

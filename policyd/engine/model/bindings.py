@@ -37,7 +37,7 @@ def check_bindings(
     known = {(policy.kind, policy.name): policy for policy in policies}
     bound = {(binding.policy_kind, binding.policy): binding for binding in bindings}
     findings = [
-        _doubt(
+        _warning(
             binding.place,
             f"binding `{binding.name}` is for `{name}`, which is not here",
             did_you_mean(name, [other for other_kind, other in known if other_kind == kind]),
@@ -49,14 +49,14 @@ def check_bindings(
         if needs_binding(policy) and not {(kind, name), (kind, policy.shadow_of)} & bound.keys():
             message = f"`{name}` has no effect without a binding"
             hint = f"add a {kind}Binding with `policyName: {name}`"
-            findings.append(_doubt(policy.place, message, hint))
+            findings.append(_warning(policy.place, message, hint))
         if policy.own and (kind, name) in bound and not needs_binding(policy):
             message = f"`{name}` would apply everywhere without its bindings"
-            findings.append(_doubt(policy.place, message, "set `requiresBinding: true`"))
+            findings.append(_warning(policy.place, message, "set `requiresBinding: true`"))
         if policy.shadow_of not in {"", name} and (kind, policy.shadow_of) not in known:
             message = f"`{name}` is a shadow of `{policy.shadow_of}`, which is not here"
             near = did_you_mean(policy.shadow_of, [n for k, n in known if k == kind and n != name])
-            findings.append(_doubt(policy.place, message, near))
+            findings.append(_warning(policy.place, message, near))
     return findings
 
 
@@ -66,7 +66,7 @@ def check_exceptions(
     """Report exceptions from policies that are not loaded: they may be elsewhere."""
     known = {(kind, policy.name) for policy in policies for kind in (policy.kind, "")}
     return [
-        _doubt(
+        _warning(
             exception.place,
             f"exception `{exception.name}` is from `{name}`, which is not here",
             did_you_mean(name, [other for other_kind, other in known if other_kind == kind]),
@@ -88,7 +88,7 @@ def needs_binding(policy: CompiledPolicy) -> bool:
     )
 
 
-def _doubt(place: str, message: str, hint: str | None) -> Finding:
+def _warning(place: str, message: str, hint: str | None) -> Finding:
     return Finding(source=place, message=message, hint=hint, severity="warning")
 
 

@@ -202,13 +202,13 @@ _OWN = (
         method(
             "requests", POD, STRING, returns=QUANTITY, run=_failing(_total("requests")), size=_LOOK
         ),
-        "What a pod asks for of a resource, as a quantity.",
+        "The request of a pod for a resource, as a quantity.",
         looks_at=ASKED_FOR,
         reads=("resources",),
     ),
     _own(
         method("limits", POD, STRING, returns=QUANTITY, run=_failing(_total("limits")), size=_LOOK),
-        "What a pod may use of a resource, as a quantity.",
+        "The limit of a pod for a resource, as a quantity.",
         looks_at=ASKED_FOR,
         reads=("resources",),
     ),

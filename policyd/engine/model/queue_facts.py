@@ -26,7 +26,10 @@ _LINE: Final[_Facts] = {
 _QUOTAS: Final[_Facts] = {
     "nominal": (_AMOUNTS, "Nominal quota, by resource."),
     "used": (_AMOUNTS, "Quota in use, by resource."),
-    "available": (_AMOUNTS, "What could still be used, borrowing included; may be negative."),
+    "available": (
+        _AMOUNTS,
+        "The amount that could still be used, borrowing included; may be negative.",
+    ),
 }
 _SUMS: Final[_Facts] = {
     "nominal": (_AMOUNTS, "Nominal quota of all queues and cohorts in it, by resource."),
@@ -64,7 +67,7 @@ QUEUE_FACTS: Final[Mapping[str, _Facts]] = {
         "job": (STRING, "Kind and name of its job, as `Job/train`; absent if there is none."),
         "priority": (INT, "Its priority."),
         "since": (TIMESTAMP, "Since when it is pending."),
-        "requests": (_AMOUNTS, "What it requests, by resource."),
+        "requests": (_AMOUNTS, "Its requests, by resource."),
     },
     "policyd.Cohort": {
         "name": (STRING, "Its name."),

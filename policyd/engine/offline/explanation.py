@@ -25,7 +25,7 @@ from policyd.engine.evaluate.conditions import (
 )
 from policyd.engine.evaluate.mutation import mutate
 from policyd.engine.evaluate.policy_set import Phase, PolicySet, is_exempt
-from policyd.engine.evaluate.rollout import Staged, stage
+from policyd.engine.evaluate.rollout import RolloutEnforcement, stage
 from policyd.engine.evaluate.validation import match_for, validate
 from policyd.engine.evaluate.verdict import CATCHABLE, VerdictBuilder
 from policyd.engine.evaluate.why_not import why_not
@@ -97,7 +97,7 @@ class PolicyExplanation:
     why_not: str
     seen: tuple[ExplainedPolicy, ...]
     decision: Decision
-    staged: tuple[Staged, ...] = ()
+    staged: tuple[RolloutEnforcement, ...] = ()
 
     @property
     def matched(self) -> bool:

@@ -20,7 +20,7 @@ MIN_MEMBERS: Final = "policyd.io/min-members"
 START_ORDER: Final = "policyd.io/start-order"
 """Annotation of pods: those of a higher number start when all of the lower ones are ready."""
 
-Coming = Literal["", "RoleByRole", "PodByPod"]
+CreationOrder = Literal["", "RoleByRole", "PodByPod"]
 """How pods are made: all at once, or those of a role, or each, when those before are ready."""
 
 LONGEST_NAME: Final = 63
@@ -72,7 +72,7 @@ class Gang:
     roles: tuple[Role, ...]
     queue: str = ""
     topology: str = ""
-    comes: Coming = ""
+    comes: CreationOrder = ""
     made: bool = False
     wait_seconds: int | None = None
 
@@ -120,7 +120,7 @@ def gang_of(
     *,
     queue: str = "",
     topology: str = "",
-    comes: Coming = "",
+    comes: CreationOrder = "",
     pods: Mapping[str, ObjectMeta] | None = None,
 ) -> Gang:
     """Return the gang of an admitted workload, as many pods as it was admitted with.

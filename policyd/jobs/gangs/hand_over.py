@@ -6,13 +6,13 @@ from typing import Final
 
 from policyd.api.kueue import Workload
 from policyd.api.meta import Json
-from policyd.jobs.gangs.gang import Coming, Gang, Role, gang_of, short_name
+from policyd.jobs.gangs.gang import CreationOrder, Gang, Role, gang_of, short_name
 from policyd.jobs.gangs.schedulers import (
     MADE_OF_ONE,
     POD_GROUP,
     SCHEDULERS,
+    GangMetadata,
     GangScheduler,
-    Marks,
 )
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
@@ -28,7 +28,7 @@ GANG_WAIT: Final = "policyd.io/gang-wait"
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOver:
+class ExternalGang:
     """A gang as another scheduler sees it.
 
     Attributes:
@@ -39,12 +39,12 @@ class HandedOver:
     """
 
     specs: Mapping[str, Json]
-    marks: Mapping[str, Marks]
+    marks: Mapping[str, GangMetadata]
     unsupported: tuple[str, ...] = ()
     hindrance: str = ""
 
 
-def hand_over(gang: Gang, scheduler: GangScheduler) -> HandedOver:
+def hand_over(gang: Gang, scheduler: GangScheduler) -> ExternalGang:
     """Return the PodGroups of a gang for a scheduler.
 
     Roles that start in order would wait for each other forever in one PodGroup, so each gets its
@@ -53,7 +53,7 @@ def hand_over(gang: Gang, scheduler: GangScheduler) -> HandedOver:
     """
     hindrance = _hindrance(gang, scheduler)
     if hindrance:
-        return HandedOver({}, {}, hindrance=hindrance)
+        return ExternalGang({}, {}, hindrance=hindrance)
     parts = list(_parts(gang, scheduler))
     waits = gang.wait_seconds is not None and scheduler is not SCHEDULERS["Coscheduling"]
     unsupported = [f"the annotation {GANG_WAIT}"] if waits else []
@@ -61,7 +61,7 @@ def hand_over(gang: Gang, scheduler: GangScheduler) -> HandedOver:
         *_unsupported_between(gang, parts),
         *(text for part in parts for text in scheduler.unsupported(part)),
     ]
-    return HandedOver(
+    return ExternalGang(
         specs={part.name: scheduler.spec(part) for part in parts},
         marks={role.name: scheduler.marks(part, role) for part in parts for role in part.roles},
         unsupported=tuple(unsupported),
@@ -70,7 +70,7 @@ def hand_over(gang: Gang, scheduler: GangScheduler) -> HandedOver:
 
 def possible_names(workload: Workload, scheduler: GangScheduler) -> frozenset[str]:
     """Return all names that a PodGroup of a workload can have, however its pods were created."""
-    ways: tuple[Coming, ...] = ("", "RoleByRole")
+    ways: tuple[CreationOrder, ...] = ("", "RoleByRole")
     gangs = [gang_of(workload, comes=comes) for comes in ways]
     return frozenset(name for gang in gangs for name in hand_over(gang, scheduler).specs)
 
@@ -112,7 +112,7 @@ def _unsupported_between(gang: Gang, parts: list[Gang]) -> Iterator[str]:
         yield "the start order of its roles (they name one PodGroup, so no pod ever starts)"
 
 
-def mark(draft: Draft, path: Path, marks: Marks) -> None:
+def mark(draft: Draft, path: Path, marks: GangMetadata) -> None:
     """Label the pod template, or the pod, at `path` as a member of its PodGroup.
 
     Existing values are kept, except for a PodGroup that the scheduler created for that pod alone.

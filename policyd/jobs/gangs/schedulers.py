@@ -30,7 +30,7 @@ Spec = dict[str, Json]
 
 
 @dataclass(slots=True)
-class Marks:
+class GangMetadata:
     """Labels and annotations that the pods of a role get."""
 
     labels: dict[str, str] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class GangScheduler:
     versions: tuple[str, ...]
     named: Callable[[Role], str]
     spec: Callable[[Gang], Spec]
-    marks: Callable[[Gang, Role], Marks]
+    marks: Callable[[Gang, Role], GangMetadata]
     unsupported: Callable[[Gang], Iterator[str]]
     scheduler: str = ""
     one_priority: bool = False
@@ -123,8 +123,8 @@ def _volcano_spec(gang: Gang) -> Spec:
     )
 
 
-def _volcano_marks(gang: Gang, role: Role) -> Marks:
-    return Marks(annotations={VOLCANO_GROUP: gang.name, VOLCANO_TASK: role.name})
+def _volcano_marks(gang: Gang, role: Role) -> GangMetadata:
+    return GangMetadata(annotations={VOLCANO_GROUP: gang.name, VOLCANO_TASK: role.name})
 
 
 # KAI: takes its queue from the group, and skips pods that are marked as grouped.
@@ -158,12 +158,12 @@ def _kai_spec(gang: Gang) -> Spec:
     )
 
 
-def _kai_marks(gang: Gang, role: Role) -> Marks:
+def _kai_marks(gang: Gang, role: Role) -> GangMetadata:
     queue = _kai_queue(gang)
     labels = {KAI_QUEUE: queue} if queue else {}
     if len(gang.roles) > 1:
         labels[KAI_SUB_GROUP] = role.name
-    return Marks(labels=labels, annotations={KAI_GROUP: gang.name, KAI_OUR_GROUP: "true"})
+    return GangMetadata(labels=labels, annotations={KAI_GROUP: gang.name, KAI_OUR_GROUP: "true"})
 
 
 def _kai_unsupported(gang: Gang) -> Iterator[str]:
@@ -205,8 +205,8 @@ def _native_spec(gang: Gang) -> Spec:
     )
 
 
-def _native_marks(gang: Gang, role: Role) -> Marks:
-    return Marks() if role.group else Marks(labels={POD_GROUP: gang.name})
+def _native_marks(gang: Gang, role: Role) -> GangMetadata:
+    return GangMetadata() if role.group else GangMetadata(labels={POD_GROUP: gang.name})
 
 
 def _native_unsupported(gang: Gang) -> Iterator[str]:
@@ -241,7 +241,7 @@ SCHEDULERS: Final[Mapping[str, GangScheduler]] = {
         versions=("v1alpha1",),
         named=lambda role: role.metadata.labels.get(COSCHEDULING_GROUP, ""),
         spec=_coscheduling_spec,
-        marks=lambda gang, _role: Marks(labels={COSCHEDULING_GROUP: gang.name}),
+        marks=lambda gang, _role: GangMetadata(labels={COSCHEDULING_GROUP: gang.name}),
         unsupported=_coscheduling_unsupported,
         one_priority=True,
     ),

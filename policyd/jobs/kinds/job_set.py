@@ -3,7 +3,7 @@
 from policyd.api.kueue import PodSet, ReclaimablePod
 from policyd.api.meta import Condition, Wire
 from policyd.jobs.base import JobKind, JobObject, JobOutcome, ended_by
-from policyd.jobs.gangs.gang import Coming
+from policyd.jobs.gangs.gang import CreationOrder
 from policyd.jobs.kinds.batch_job import POD_INDEX_LABEL, BatchJobSpec, pods_at_a_time
 from policyd.jobs.topology import topology_request
 from policyd.patch.operations import Path
@@ -110,7 +110,7 @@ def ready(job: JobSet) -> bool:
     return wanted == sum(each.ready + each.succeeded for each in job.status.replicated_jobs_status)
 
 
-def comes(job: JobSet) -> Coming:
+def comes(job: JobSet) -> CreationOrder:
     """Say whether a replicated job starts when those before it are ready."""
     policy = job.spec.startup_policy
     return "RoleByRole" if policy and policy.startup_policy_order == "InOrder" else ""

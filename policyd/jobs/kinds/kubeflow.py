@@ -10,7 +10,7 @@ from policyd.api.kueue import PodSet
 from policyd.api.meta import Condition, Wire
 from policyd.api.pods import PodTemplate
 from policyd.jobs.base import JobKind, JobObject, JobOutcome, ended_by
-from policyd.jobs.gangs.gang import Coming
+from policyd.jobs.gangs.gang import CreationOrder
 from policyd.jobs.topology import POD_INDEX_OFFSET, POD_SET_GROUP_NAME, topology_request
 from policyd.patch.draft import Draft
 
@@ -87,7 +87,7 @@ def ready(job: TrainingJob) -> bool:
     return any(each.type == "Running" and each.status == "True" for each in job.status.conditions)
 
 
-def comes(job: TrainingJob) -> Coming:
+def comes(job: TrainingJob) -> CreationOrder:
     """Say whether the launcher of an MPIJob waits for its workers."""
     return "RoleByRole" if job.spec.launcher_creation_policy == "WaitForWorkersReady" else ""
 

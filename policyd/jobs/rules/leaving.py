@@ -79,7 +79,7 @@ def departures(
         kind: Kind of the object.
         surroundings: Other inputs.
     """
-    if old is None or surroundings.author == "queue":
+    if old is None or surroundings.requester == "queue":
         return
     if (group, kind) == ("", "Pod"):
         if _queues(old) or _queues(new):
@@ -105,7 +105,7 @@ def growth(new: Json, old: Json, surroundings: JobContext) -> Iterator[FieldErro
         old: The stored object.
         surroundings: Other inputs.
     """
-    if surroundings.author == "queue" or not (_queues(old) or _is_held(old, surroundings)):
+    if surroundings.requester == "queue" or not (_queues(old) or _is_held(old, surroundings)):
         return
     try:
         was, now = (pod_requests(msgspec.convert(_spec(pod), PodSpec)) for pod in (old, new))
@@ -165,7 +165,7 @@ def _of_pod(new: Json, old: Json, off: Set[str]) -> Iterator[FieldError]:
 
 def _of_owner(new: Json, old: Json, surroundings: JobContext) -> Iterator[FieldError]:
     was, now = ([identity(each) for each in controllers_of(obj)] for obj in (old, new))
-    if was != now and not (surroundings.author == "system" or _vouches(surroundings, was + now)):
+    if was != now and not (surroundings.requester == "system" or _vouches(surroundings, was + now)):
         yield FieldError(_CONTROLLER, None, _OWNED, "Forbidden")
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from policyd.api.meta import Json
 from policyd.jobs.integrations import EVERYTHING, Integrations
 
-Author = Literal["queue", "system", "user"]
+Requester = Literal["queue", "system", "user"]
 """The user of a change: the queue's own accounts, Kubernetes' own controllers, or any other."""
 
 
@@ -25,7 +25,7 @@ class JobContext:
         default_queue: Whether the namespace has a LocalQueue named `default`.
         default_class: Whether there is a WorkloadPriorityClass named `default`.
         basis: The object that it is made from, if it names one; None if not available.
-        author: The kind of user; only the queue's controller takes pending jobs out of it.
+        requester: The kind of user; only the queue's controller takes pending jobs out of it.
         account: The account that creates or changes the object.
         before: The old object, if it is changed.
         is_there: Tells whether an owner exists, by its UID; asked where owners are trusted.
@@ -35,7 +35,7 @@ class JobContext:
     default_queue: bool = False
     default_class: bool = False
     basis: Json = None
-    author: Author = "queue"
+    requester: Requester = "queue"
     account: str = ""
     before: Json = None
     is_there: Callable[[Mapping[str, Any]], bool] = believed

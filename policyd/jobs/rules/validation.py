@@ -101,7 +101,7 @@ def validate_job(
         return tuple(left)  # other errors must not prevent its deletion
     surroundings = dataclasses.replace(surroundings, before=old)
     # An object that others own only now had its own queue before.
-    sent = (new,) if old is None or surroundings.author == "queue" else (new, old)
+    sent = (new,) if old is None or surroundings.requester == "queue" else (new, old)
     if parent is not None and all(is_others(parent, each, surroundings) for each in sent):
         return tuple(left)
     errors = [

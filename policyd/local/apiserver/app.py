@@ -72,14 +72,14 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class PassedOn:
+class ForwardedRequest:
     """A request that another server answers, with the user in its headers."""
 
     application: Application
     scope: Scope
 
 
-Reply = ServerResponse | Stream | PassedOn
+Reply = ServerResponse | Stream | ForwardedRequest
 Handler = Callable[[ServerState, ApiRequest], Awaitable[Reply]]
 Verbs = Mapping[str, Handler]
 
@@ -178,7 +178,7 @@ class ApiApplication:
             log.exception("request_failed", path=scope["path"])
             error_status = internal_error(f"{type(error).__name__}: {error}")
             reply = ServerResponse(body=error_status.status, code=error_status.code)
-        if isinstance(reply, PassedOn):
+        if isinstance(reply, ForwardedRequest):
             await reply.application(reply.scope, receive, send)
         elif isinstance(reply, Stream):
             await _send_stream(reply, receive, send)
@@ -214,7 +214,7 @@ class ApiApplication:
         user = impersonated(headers, scope["headers"], authenticate(headers, self._users))
         group = path.split("/")[2] if path.startswith("/apis/") else ""
         if group in self._aggregated:
-            return PassedOn(self._aggregated[group], passed_on(scope, user))
+            return ForwardedRequest(self._aggregated[group], passed_on(scope, user))
         body = await _read_body(receive)
         target = parse_target(path)
         if target is None:

@@ -2,11 +2,18 @@
 
 import pytest
 
-from policyd.cli.operating.lookup import UnknownNameError, queue_or_job_kind
-from policyd.cli.operating.stopping import NotStoppableError, Wish, change, change_all, sentence
+from policyd.cli.operating.stopping import (
+    NotStoppableError,
+    StopRequest,
+    UnknownNameError,
+    change,
+    change_all,
+    queue_or_job_kind,
+    sentence,
+)
 from policyd.kube import resources as r
 from policyd.kube.errors import ConflictError, ForbiddenError
-from policyd.questions.unqueued_jobs import AskedJob, JobNotFoundError
+from policyd.questions.unqueued_jobs import JobNotFoundError, JobQuery
 from policyd.testing import FakeClient
 
 pytestmark = pytest.mark.anyio
@@ -64,7 +71,7 @@ def client():
 
 
 async def describe_change(client, kind, name, **wish):
-    return sentence(await change(client, AskedJob(kind, "ns", name), Wish(**wish)))
+    return sentence(await change(client, JobQuery(kind, "ns", name), StopRequest(**wish)))
 
 
 @pytest.mark.parametrize(
@@ -249,10 +256,10 @@ async def test_without_the_right_to_list_only_the_missing_name_is_reported(clien
 
 
 async def test_none_of_several_is_stopped_if_one_cannot_be(client):
-    subjects = [AskedJob("ClusterQueue", "ns", name) for name in ("team-a", "nope")]
+    subjects = [JobQuery("ClusterQueue", "ns", name) for name in ("team-a", "nope")]
 
     with pytest.raises(UnknownNameError):
-        await change_all(client, subjects, Wish(stop=True))
+        await change_all(client, subjects, StopRequest(stop=True))
 
     assert "stopPolicy" not in client.store.get(r.CLUSTER_QUEUES, "", "team-a")["spec"]
 

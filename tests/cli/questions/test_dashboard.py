@@ -85,10 +85,10 @@ async def test_the_application_is_made_once_by_the_first_request():
     async def send(message):
         sent.append(message)
 
-    await app.close()
+    await app.aclose()
     assert made == []
     for number in range(3):
         await app(number, None, send)
-    await app.close()
+    await app.aclose()
     assert sent == [0, 1, 2]
     assert [page.closed for page in made] == [True]

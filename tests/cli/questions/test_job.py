@@ -9,7 +9,7 @@ from policyd.controller.watch.preemptions import preemption_message
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError
 from policyd.questions.job import job_answer
-from policyd.questions.unqueued_jobs import AskedJob
+from policyd.questions.unqueued_jobs import JobQuery
 from policyd.testing import FakeClient
 from policyd.workload.job_answer import JobAnswer, PodsOnNode
 from tests.questions.test_unqueued_jobs import QUEUE, owned, put
@@ -26,7 +26,7 @@ PREEMPTED = preemption_message(
 
 async def asked(client, name="j"):
     snapshot = await snapshot_for(client, "ns")
-    return await job_answer(client, AskedJob("Job", "ns", name), snapshot, now=NOW)
+    return await job_answer(client, JobQuery("Job", "ns", name), snapshot, now=NOW)
 
 
 def condition(kind, status="True", message="", since="2026-01-02T03:04:05Z"):

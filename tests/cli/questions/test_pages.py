@@ -13,7 +13,7 @@ from policyd.kube.errors import ForbiddenError, UnreachableError
 pytestmark = pytest.mark.anyio
 
 
-class Asked:
+class PreparedAnswers:
     """Gives prepared answers, errors among them; then it is the end."""
 
     def __init__(self, *answers):
@@ -31,7 +31,7 @@ class Asked:
 async def watched(output, *answers):
     page = Page(output, lambda found: [f"{n} waits" for n in found], "nothing waits")
     with pytest.raises(asyncio.CancelledError):
-        await watch(page, Asked(*answers), seconds=0)
+        await watch(page, PreparedAnswers(*answers), seconds=0)
 
 
 async def test_an_answer_is_printed_again_when_it_has_changed(capsys):
@@ -76,7 +76,7 @@ async def test_an_error_that_will_not_pass_ends_it(answers):
     page = Page("table", str)
 
     with pytest.raises((UnreachableError, ForbiddenError)):
-        await watch(page, Asked(*answers), seconds=0)
+        await watch(page, PreparedAnswers(*answers), seconds=0)
 
 
 async def test_on_a_terminal_the_answer_stays_in_its_place(capsys, monkeypatch):

@@ -7,7 +7,7 @@ import yaml
 from click.testing import CliRunner
 
 from policyd.cli import main
-from policyd.cli.questions.listing import submitted_objects
+from policyd.cli.questions.what_if import submitted_objects
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.questions.queue_objects import queue_objects

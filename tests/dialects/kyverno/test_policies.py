@@ -7,7 +7,7 @@ from policyd.dialects.kyverno.environments import kyverno_values
 from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
-from policyd.engine.lint.doubts import lint
+from policyd.engine.lint.policy_warnings import lint
 from policyd.engine.model.dialects import Volatile
 from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.requests import namespace_lookup

@@ -19,7 +19,7 @@ Selects = Callable[[Object], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class WatchLine:
     """One line of a watch: a change, or a bookmark (with no object, only a version)."""
 
     type: str
@@ -32,7 +32,7 @@ class Watcher:
 
     def __init__(self, selects: Selects) -> None:
         self._selects = selects
-        self._waiting: deque[Notice] = deque()
+        self._waiting: deque[WatchLine] = deque()
         self._changed = asyncio.Event()
         self.closed = False
 
@@ -50,7 +50,7 @@ class Watcher:
         self.closed = True
         self._changed.set()
 
-    async def notices(self, seconds: float) -> list[Notice]:
+    async def notices(self, seconds: float) -> list[WatchLine]:
         """Return the pending changes, or wait up to `seconds` for one; empty if none came."""
         if not self._waiting and not self.closed:
             self._changed.clear()
@@ -64,13 +64,13 @@ class Watcher:
         return taken
 
 
-def notice_of(event: StoreEvent, change: Change) -> Notice:
+def notice_of(event: StoreEvent, change: Change) -> WatchLine:
     """Encode a change; an object that leaves a selection is shown as it was in it."""
     shown = event.object
     if change == "DELETED" and event.type != "DELETED" and event.previous is not None:
         about = {**event.previous["metadata"], "resourceVersion": str(event.version)}
         shown = {**event.previous, "metadata": about}
-    return Notice(change, shown, event.version)
+    return WatchLine(change, shown, event.version)
 
 
 def seen_as(event: StoreEvent, selects: Selects) -> Change | None:
@@ -91,7 +91,7 @@ def seen_as(event: StoreEvent, selects: Selects) -> Change | None:
             return None
 
 
-def changes(events: list[StoreEvent], selects: Selects) -> list[Notice]:
+def changes(events: list[StoreEvent], selects: Selects) -> list[WatchLine]:
     """Return the past changes for a client that gets only objects that `selects` accepts."""
     seen = ((seen_as(event, selects), event) for event in events)
     return [notice_of(event, change) for change, event in seen if change]
@@ -107,7 +107,7 @@ class WatchTerms:
 
 async def follow(
     watcher: Watcher, terms: WatchTerms, *, clock: Clock, version: Callable[[], int]
-) -> AsyncIterator[list[Notice]]:
+) -> AsyncIterator[list[WatchLine]]:
     """Yield batches of changes until the time is up or the watcher is closed."""
     end = clock.monotonic() + terms.seconds
     while (left := end - clock.monotonic()) > 0:
@@ -117,4 +117,4 @@ async def follow(
         if notices:
             yield notices
         elif terms.bookmarks:
-            yield [Notice("BOOKMARK", None, version())]
+            yield [WatchLine("BOOKMARK", None, version())]

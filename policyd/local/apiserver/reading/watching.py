@@ -11,7 +11,7 @@ from policyd.local.apiserver.conversion import for_table, to_served
 from policyd.local.apiserver.reading.read import form_wanted, metadata_only
 from policyd.local.apiserver.reading.selectors import Selects, selection
 from policyd.local.apiserver.reading.tables import table
-from policyd.local.apiserver.reading.watch import Notice, Watcher, WatchTerms, changes, follow
+from policyd.local.apiserver.reading.watch import Watcher, WatchLine, WatchTerms, changes, follow
 from policyd.local.apiserver.requests import ApiRequest
 from policyd.local.apiserver.state import ServerState
 from policyd.local.apiserver.status import Object, failure
@@ -32,14 +32,14 @@ class WatchWriter:
         self._form = form
         self._headers_sent = False
 
-    def lines(self, notices: list[Notice], *, now: float) -> bytes:
+    def lines(self, notices: list[WatchLine], *, now: float) -> bytes:
         """Encode notices, one line each."""
         return b"".join(
             msgspec.json.encode({"type": n.type, "object": self._shown(n, now)}) + b"\n"
             for n in notices
         )
 
-    def _shown(self, notice: Notice, now: float) -> Object:
+    def _shown(self, notice: WatchLine, now: float) -> Object:
         served = self._request.served
         if notice.type == "BOOKMARK" or notice.object is None:
             about: Object = {"resourceVersion": str(notice.version)}
@@ -89,19 +89,19 @@ async def watch(state: ServerState, request: ApiRequest) -> Stream:
     )
 
 
-def _first_notices(state: ServerState, request: ApiRequest, selects: Selects) -> list[Notice]:
+def _first_notices(state: ServerState, request: ApiRequest, selects: Selects) -> list[WatchLine]:
     """Return the first events of a watch: the present objects, or the changes since a version."""
     resource, version = request.served.storage, request.options.integer("resourceVersion") or 0
     initial = request.options.flag("sendInitialEvents")
     if version and not initial:
         return changes(state.store.since(resource, version), selects)
     notices = [
-        Notice("ADDED", value, int(value["metadata"]["resourceVersion"]))
+        WatchLine("ADDED", value, int(value["metadata"]["resourceVersion"]))
         for _, value in state.store.items(resource, request.target.namespace)
         if selects(value)
     ]
     if initial:
-        notices.append(Notice("BOOKMARK", {INITIAL_EVENTS_END: "true"}, state.store.version))
+        notices.append(WatchLine("BOOKMARK", {INITIAL_EVENTS_END: "true"}, state.store.version))
     return notices
 
 
@@ -113,7 +113,7 @@ async def _chunks(
     state: ServerState,
     request: ApiRequest,
     watcher: Watcher,
-    first: list[Notice],
+    first: list[WatchLine],
     writer: WatchWriter,
 ) -> AsyncIterator[bytes]:
     def now() -> float:

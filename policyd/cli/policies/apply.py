@@ -1,0 +1,279 @@
+"""`policyd apply`: show the effect of the admission webhooks on objects."""
+
+import difflib
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Unpack
+
+import click
+import msgspec
+import yaml
+
+from policyd.admission.decisions import combined, object_of
+from policyd.admission.handler import AdmissionHandler
+from policyd.admission.jobs import JobAdmission
+from policyd.admission.queues import QueueAdmission
+from policyd.api.admission import AdmissionRequest
+from policyd.api.meta import Json
+from policyd.cli.formats.files import load, once, read_objects
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import count, exit_code, show_all, unusable
+from policyd.cli.formats.reports import FORMATS, Format, ReportEntry, entries_of, report
+from policyd.cli.options import OBJECTS, POLICIES
+from policyd.cli.policies.request_options import (
+    Labels,
+    ObjectSurroundings,
+    RequestOptions,
+    request_of,
+    surroundings_of,
+    with_request_options,
+)
+from policyd.clock import SystemClock
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.evaluate.rollout import ROLLED_OUT
+from policyd.engine.evaluate.verdict import LIFTED_BY, MUTATED_BY
+from policyd.engine.model.decision import Decision
+from policyd.engine.offline.requests import (
+    ObjectError,
+    custom_kinds,
+    makers_for,
+    offline_set,
+    raw,
+)
+from policyd.engine.offline.shadows import ShadowDifference, shadow_differences
+from policyd.jobs.integrations import Integrations
+from policyd.patch.json_patch import apply_json_patch
+
+Output = Literal["yaml", "json", "diff"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    """An object, the decisions on it, the result, and what shadows would have decided."""
+
+    document: Document
+    decision: Decision
+    notes: tuple[str, ...]
+    result: Json
+    shadows: tuple[ShadowDifference, ...]
+
+    @property
+    def name(self) -> str:
+        kind, metadata = self.document.value["kind"], self.document.value["metadata"]
+        name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
+        namespace = metadata.get("namespace")
+        return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+
+
+class _Given(RequestOptions):
+    """The arguments of the command."""
+
+    policies: tuple[str, ...]
+    objects: tuple[str, ...]
+    output: Output | Format
+    queue: bool
+
+
+@click.command("apply")
+@POLICIES
+@OBJECTS
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["yaml", "json", "diff", *FORMATS]),
+    default="yaml",
+    help="The resulting objects, their differences from the given ones, or a report for CI.",
+)
+@with_request_options
+@click.option(
+    "--queue/--no-queue",
+    default=True,
+    show_default=True,
+    help="Hold jobs that name a queue, and check queues, as the webhooks do.",
+)
+def command(**given: Unpack[_Given]) -> None:
+    r"""Show what the admission webhooks would do to objects.
+
+    Each object is evaluated against all policies, as if it were sent to the API server, and
+    jobs are held for their queue. The objects that are allowed go to standard output, as they
+    would be stored; denials and warnings go to standard error. Namespaces among the objects
+    provide their labels, and CustomResourceDefinitions tell which kinds are cluster-scoped.
+
+    If a policy selects by labels of a namespace that are not given, it is unknown whether the
+    policy applies: that is an error. If a policy is invalid, no object is evaluated.
+
+    No cluster is needed. With --cluster, namespaces, params, stored objects and the queues are
+    those of the cluster, as far as its user may read them; policies are still those that are given.
+
+    Exits with 0 if every object is allowed, 1 if one is denied, a policy is invalid, or it is
+    unknown whether a policy applies, and 2 if a document is not an object.
+
+    \b
+    Examples:
+      policyd apply -p policies/ -f job.yaml
+      policyd apply -p policies/ -f job.yaml --namespace-labels policyd.io/team=team-a
+      policyd apply -p my-policy.yaml -f manifests/ -o diff
+      helm template chart/ | policyd apply -p policies/ -f -
+      policyd apply -p policies/ -f job.yaml --cluster -n team-a
+    """
+    once((*given["policies"], *given["objects"], given["snapshot"]))
+    loaded = load(given["policies"])
+    show_all(loaded.findings)
+    if not loaded.policies and not loaded.findings:
+        raise click.UsageError(f"no policy in {', '.join(given['policies'])}")
+    if code := exit_code(loaded.findings):
+        _report(given["output"], entries_of(loaded.findings))
+        sys.exit(code)
+    documents, unreadable = read_objects(given["objects"])
+    show_all(unreadable)
+    if not documents and not unreadable:
+        raise click.UsageError(f"no object in {', '.join(given['objects'])}")
+    objects = [document.value for document in documents]
+    surroundings = surroundings_of(given, loaded, objects)
+    show_all(surroundings.findings)
+    objects += surroundings.objects
+    labels = Labels(objects, given, of_cluster=given["cluster"])
+    policies = offline_set(
+        surroundings.kept(loaded),
+        labels.lookup,
+        objects=objects,
+        now=SystemClock().now,
+        makers=makers_for(given["user"]),
+        queues=lambda: surroundings.queues,
+    )
+    applied, broken = _apply(documents, policies, given, labels, surroundings)
+    findings = [*loaded.findings, *unreadable, *surroundings.findings, *broken]
+    show_all(broken)
+    for one in applied:
+        _print_messages(one)
+    _report(given["output"], [*entries_of(findings), *map(_entry, applied)])
+    _print([one for one in applied if one.decision.allowed], given["output"])
+    denied = sum(not one.decision.allowed for one in applied)
+    if denied:
+        click.echo(f"{count(denied, 'object')} of {len(applied)} denied", err=True)
+    sys.exit(exit_code(findings, failed=bool(denied)))
+
+
+def _apply(
+    documents: Sequence[Document],
+    policies: PolicySet,
+    given: _Given,
+    labels: Labels,
+    surroundings: ObjectSurroundings,
+) -> tuple[list[_Applied], list[Finding]]:
+    """Evaluate each object; a document that is no object, or is undecided, is a finding."""
+    decide = _with_webhooks(policies) if given["queue"] else lambda r: (policies.review(r),)
+    applied: list[_Applied] = []
+    findings: list[Finding] = []
+    kinds = {**surroundings.kinds, **custom_kinds(document.value for document in documents)}
+    for document in progress(documents, "applying", len(documents)):
+        try:
+            request = request_of(document.value, given, kinds, surroundings)
+        except ObjectError as error:
+            findings.append(unusable(document, error))
+            continue
+        labels.note(policies, request)
+        decisions = decide(request)
+        decision = combined(*decisions)
+        result = apply_json_patch(document.value, decision.operations)
+        shadows = tuple(shadow_differences(policies, request, decision))
+        applied.append(_Applied(document, decision, _notes(decisions), result, shadows))
+    return applied, [*findings, *labels.findings]
+
+
+def _with_webhooks(policies: PolicySet) -> Callable[[AdmissionRequest], Sequence[Decision]]:
+    """Return a function that decides as the two webhooks do: the second gets the changed object."""
+    jobs = JobAdmission(integrations=Integrations(makers=policies.surroundings.makers))
+    queues = QueueAdmission()
+    mutating = AdmissionHandler(phase="mutate", policies=policies.mutate, jobs=jobs, queues=queues)
+    validating = AdmissionHandler(
+        phase="validate", policies=policies.validate, jobs=jobs, queues=queues
+    )
+
+    def decide(request: AdmissionRequest) -> Sequence[Decision]:
+        change = mutating.mutate(request)
+        if not change.allowed:
+            return (change,)
+        if change.operations:
+            request = msgspec.structs.replace(request, object=raw(object_of(request, change)))
+        return change, validating.validate(request)
+
+    return decide
+
+
+def _notes(decisions: Sequence[Decision]) -> tuple[str, ...]:
+    """Return the notes for the audit log that concern the author of an object."""
+    notes = (
+        f"{label}: {text}"
+        for label, key in (("lifted", LIFTED_BY), ("rolled out", ROLLED_OUT))
+        for decision in decisions
+        for text in decision.audit_annotations.get(key, "").split("; ")
+        if text
+    )
+    return tuple(dict.fromkeys(notes))
+
+
+def _print_messages(one: _Applied) -> None:
+    """Print the decision on an object to stderr."""
+    by = one.decision.audit_annotations.get(MUTATED_BY)
+    if by:
+        click.secho(f"{one.name}: changed by {by}", dim=True, err=True)
+    for note in one.notes:
+        click.secho(f"{one.name}: {note}", dim=True, err=True)
+    for warning in one.decision.warnings:
+        click.secho(f"{one.name}: warning: {warning}", fg="yellow", err=True)
+    for denial in one.decision.denials:
+        click.secho(f"{one.name}: denied: {denial}", fg="red", err=True)
+    for difference in one.shadows:
+        click.secho(f"{one.name}: {difference}", fg="yellow", err=True)
+
+
+def _report(output: Output | Format, entries: Sequence[ReportEntry]) -> None:
+    """Write a report for CI, if one is asked for."""
+    if output == "sarif" or output == "junit":  # noqa: PLR1714 - the type is narrowed by it
+        click.echo(report(output, "apply", entries))
+
+
+def _print(allowed: Sequence[_Applied], output: Output | Format) -> None:
+    match output:
+        case "yaml":
+            if allowed:
+                click.echo("---\n".join(_yaml(one.result) for one in allowed), nl=False)
+        case "json":
+            click.echo(json.dumps([one.result for one in allowed], indent=2))
+        case "diff":
+            for one in allowed:
+                _print_difference(one)
+        case "sarif" | "junit":
+            pass
+
+
+def _entry(one: _Applied) -> ReportEntry:
+    """Return an object with its denials and warnings, for CI."""
+    document, decision = one.document, one.decision
+    denials = [
+        replace(document.finding(str(denial)), rule=denial.policy) for denial in decision.denials
+    ]
+    warnings = [
+        replace(document.finding(warning), rule="warning", severity="warning")
+        for warning in decision.warnings
+    ]
+    return ReportEntry(name=one.name, group=document.source, findings=(*denials, *warnings))
+
+
+def _print_difference(one: _Applied) -> None:
+    before, after = _yaml(one.document.value), _yaml(one.result)
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), one.document.source, one.name, lineterm=""
+    )
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    for line in lines:
+        click.secho(line, fg=colours.get(line[0]))
+
+
+def _yaml(value: Json) -> str:
+    return yaml.safe_dump(value, sort_keys=False)

@@ -1,0 +1,275 @@
+"""`policyd report`: report the results of policies for many objects."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Unpack
+
+import click
+import yaml
+
+from policyd.api.admission import GroupVersionResource
+from policyd.cli.clusters import missing, read_cluster
+from policyd.cli.formats.files import ManyObjects, load, once, read_many_objects
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import exit_code, show_all, unusable
+from policyd.cli.formats.tables import show_table
+from policyd.cli.options import (
+    OBJECTS_IF_ANY,
+    POLICIES,
+    ClusterOptions,
+    from_cluster,
+    one_source,
+)
+from policyd.cli.policies.request_options import (
+    NAMESPACE_LABELS,
+    Labels,
+    NamespaceOptions,
+    ObjectSurroundings,
+)
+from policyd.cli.policies.surroundings import read_scan_surroundings
+from policyd.clock import SystemClock
+from policyd.controller.policies.scanning import PAGE, found_of
+from policyd.engine.compile.load import Loaded
+from policyd.engine.documents.findings import Finding
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.offline.report import APIS, ReportApi, ResultCount, ResultKey, Rows, scanned
+from policyd.engine.offline.requests import (
+    ObjectError,
+    RequestCircumstances,
+    custom_kinds,
+    identify,
+    offline_set,
+    request_for,
+)
+from policyd.engine.offline.scan import Listed, PolicyScan, ScannedObject, resources_to_list
+from policyd.jobs.kinds.registry import KINDS
+from policyd.kube.client import Reader
+from policyd.kube.discovery import served_resources
+from policyd.kube.errors import ForbiddenError
+from policyd.kube.pages import pages
+
+_APIS: Mapping[str, ReportApi] = {api.api_version: api for api in reversed(APIS)}
+
+
+class _Given(NamespaceOptions, ClusterOptions):
+    """The arguments of the command."""
+
+    policies: tuple[str, ...]
+    objects: tuple[str, ...]
+    output: Literal["text", "yaml", "json"]
+    api: str
+
+
+@click.command("report")
+@POLICIES
+@OBJECTS_IF_ANY
+@NAMESPACE_LABELS
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "yaml", "json"]),
+    default="text",
+    help="A table, or the reports as objects.",
+)
+@click.option(
+    "--api",
+    type=click.Choice(list(_APIS)),
+    default=next(iter(_APIS)),
+    show_default=True,
+    help="Which kind of reports.",
+)
+@from_cluster("objects, namespaces and params")
+def command(**given: Unpack[_Given]) -> None:
+    r"""Report the results of policies for existing objects, a line for each policy and namespace.
+
+    Each object is evaluated as if it were created now; shadow policies are included. A policy
+    that reads the user of the request, or the queues, is skipped. With --cluster, the objects are
+    all that the policies concern in the cluster, as far as its user may list them.
+    `policyd controller --reports` writes the same results into a cluster.
+
+    Exits with 0 if there is no failure, 1 if there is one, a policy is invalid, something may not
+    be listed, or it is unknown whether a policy applies because a namespace's labels are missing,
+    and 2 if a document is not an object or the cluster cannot be asked.
+
+    \b
+    Examples:
+      policyd report -p policies/ -f manifests/
+      policyd report -p policies/ --cluster
+      kubectl get pods,jobs -A -o yaml | policyd report -p policies/ -f -
+      policyd report -p policies/ -f manifests/ -o yaml --api openreports.io/v1alpha1
+    """
+    once(given["policies"] + given["objects"])
+    one_source(given, given["objects"], "-f")
+    loaded = load(given["policies"])
+    if not loaded.policies and not loaded.findings:
+        raise click.UsageError(f"no policy in {', '.join(given['policies'])}")
+    scan, findings = _of_cluster(loaded, given) if given["cluster"] else _of_files(loaded, given)
+    show_all([*loaded.findings, *findings])
+    _print(scan.book.namespaces, given)
+    fails = _fails(scan.book.namespaces.values())
+    sys.exit(exit_code([*loaded.findings, *findings], failed=fails))
+
+
+def _of_files(loaded: Loaded, given: _Given) -> tuple[PolicyScan, list[Finding]]:
+    documents, findings = read_many_objects(given["objects"])
+    objects = list(documents.of_kinds(_looked_up(loaded.policies)))
+    labels = Labels(objects, given)
+    policies = offline_set(loaded, labels.lookup, objects=objects, now=SystemClock().now)
+    scan = PolicyScan(policies)
+    circumstances = RequestCircumstances(kinds=custom_kinds(objects))
+    return scan, [*findings, *_look_at(documents, scan, policies, labels, circumstances)]
+
+
+def _looked_up(policies: Iterable[CompiledPolicy]) -> set[str]:
+    """Return the kinds of objects that decisions on others depend on."""
+    params = [policy.policy.spec.param_kind for policy in policies]
+    return {"Namespace", "CustomResourceDefinition", *(kind.kind for kind in params if kind)}
+
+
+def _of_cluster(loaded: Loaded, given: _Given) -> tuple[PolicyScan, list[Finding]]:
+    # Imported only where a cluster is read: it takes as long as a small command.
+    from policyd.cli.policies.policy_reports import scan_cluster  # noqa: PLC0415
+
+    def policies_with(surroundings: ObjectSurroundings) -> PolicySet:
+        labels = Labels(surroundings.objects, given, of_cluster=True)
+        return offline_set(
+            surroundings.kept(loaded),
+            labels.lookup,
+            objects=surroundings.objects,
+            now=SystemClock().now,
+        )
+
+    found = scan_cluster(given, loaded, policies_with)
+    return found.scan, found.findings
+
+
+def _look_at(
+    documents: ManyObjects,
+    scan: PolicyScan,
+    policies: PolicySet,
+    labels: Labels,
+    circumstances: RequestCircumstances,
+) -> list[Finding]:
+    """Evaluate each object; return a finding for each that is invalid or undecided."""
+    findings: list[Finding] = []
+    noted: set[tuple[GroupVersionResource, str]] = set()
+    for value, document in progress(documents, "looking at", len(documents)):
+        try:
+            kind, resource, name, namespace = identify(value, circumstances)
+        except ObjectError as error:
+            findings.append(unusable(document(), error))
+            continue
+        if (resource, namespace) not in noted:
+            noted.add((resource, namespace))
+            labels.note(policies, request_for(value, circumstances))
+        scan.evaluate(
+            ScannedObject(
+                resource=Listed(resource.group, resource.version, resource.resource),
+                kind=kind.kind,
+                namespace="" if kind.kind == "Namespace" else namespace,
+                name=name or value["metadata"].get("generateName", ""),
+                value=value,
+            )
+        )
+    return [*findings, *labels.findings]
+
+
+def _fails(namespaces: Iterable[Rows]) -> bool:
+    return any(
+        key.result in {"fail", "error"} and not key.shadow_of for rows in namespaces for key in rows
+    )
+
+
+def _print(namespaces: Mapping[str, Rows], given: _Given) -> None:
+    if given["output"] == "text":
+        _print_table(namespaces)
+        return
+    api, now = _APIS[given["api"]], SystemClock().now()
+    reports: Sequence[dict[str, Any]] = [
+        scanned(api, namespace, rows, None, now=now)
+        for namespace, rows in sorted(namespaces.items())
+    ]
+    if given["output"] == "json":
+        click.echo(json.dumps(reports, indent=2))
+    elif reports:
+        click.echo(yaml.safe_dump_all(reports, sort_keys=False), nl=False)
+
+
+def _print_table(namespaces: Mapping[str, Rows]) -> None:
+    rows = [
+        _row(namespace, key, row)
+        for namespace, found in sorted(namespaces.items())
+        for key, row in sorted(found.items())
+    ]
+    if not rows:
+        return
+    names = ("NAMESPACE", "POLICY", "VALIDATION", "RESULT", "OBJECTS", "FIRST OF THEM")
+    show_table(names, rows, numbers=["OBJECTS"])
+
+
+def _row(namespace: str, key: ResultKey, row: ResultCount) -> tuple[str, ...]:
+    strict = f" ({key.enforcement})" if key.enforcement else ""
+    shadow = f" (shadow of {key.shadow_of})" if key.shadow_of else ""
+    first = f"{row.subjects[0].kind} {row.subjects[0].name}" if row.subjects else "-"
+    return (
+        namespace or "-",
+        f"{key.policy}{shadow}",
+        key.validation or "-",
+        f"{key.result}{strict}",
+        str(row.count),
+        first,
+    )
+
+
+_KNOWN = tuple(Listed(kind.group, kind.version, kind.plural) for kind in KINDS)
+
+
+@dataclass(slots=True)
+class ClusterScan:
+    """A scan of the objects of a cluster, and what could not be read."""
+
+    scan: PolicyScan
+    findings: list[Finding] = field(default_factory=list)
+
+
+def scan_cluster(
+    given: ClusterOptions, loaded: Loaded, policies_with: Callable[[ObjectSurroundings], PolicySet]
+) -> ClusterScan:
+    """Evaluate policies on all objects of a cluster that they concern.
+
+    Args:
+        given: Which cluster.
+        loaded: The policies.
+        policies_with: Makes a set of them with the surroundings.
+
+    Returns:
+        The results. If the cluster does not answer, the command ends with 2.
+    """
+
+    async def read(reader: Reader, _namespace: str) -> ClusterScan:
+        surroundings = await read_scan_surroundings(reader, loaded.policies)
+        found = ClusterScan(PolicyScan(policies_with(surroundings)), surroundings.findings)
+        for each in resources_to_list(found.scan.policies, _KNOWN):
+            await _scan_resource(reader, each, found)
+        return found
+
+    return read_cluster(given, read)
+
+
+async def _scan_resource(reader: Reader, listed: Listed, found: ClusterScan) -> None:
+    """Evaluate all objects of a resource, if the cluster serves it."""
+    api_version = f"{listed.group}/{listed.version}" if listed.group else listed.version
+    served = await served_resources(reader, api_version)
+    resource = next((each for each in served if each.plural == listed.plural), None)
+    if resource is None:
+        return
+    try:
+        async for page in pages(reader, resource, into=dict, limit=PAGE):
+            for item in page.items:
+                found.scan.evaluate(found_of(listed, resource, item))
+    except ForbiddenError as error:
+        name = f"{listed.plural}.{listed.group}" if listed.group else listed.plural
+        found.findings.append(missing(f"the report lacks {name}", error))

@@ -1,0 +1,248 @@
+"""`policyd replay`: recorded requests through changed policies."""
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Unpack
+
+import click
+import msgspec
+
+from policyd.api.makers import Makers
+from policyd.api.meta import Json
+from policyd.cli.formats.files import cannot_read, content, load, once, read_objects
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import count, exit_code, show_all
+from policyd.cli.options import TEXT_OR_JSON
+from policyd.cli.policies.request_options import NAMESPACE_LABELS, Labels, NamespaceOptions
+from policyd.clock import SystemClock
+from policyd.engine.documents.findings import Finding
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.offline.replay import (
+    Difference,
+    ReplayedAnswer,
+    compare,
+    read_recording,
+    recordings,
+)
+from policyd.engine.offline.requests import offline_set
+from policyd.errors import PolicydError
+from policyd.standard_input import PATH, STANDARD_INPUT, STANDARD_INPUT_NAME, standard_input
+
+_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
+"""The suffixes of recordings in a folder; a file that is named itself may have any suffix."""
+
+
+class _Given(NamespaceOptions):
+    """The arguments of the command."""
+
+    recorded: tuple[str, ...]
+    policies: tuple[str, ...]
+    against: tuple[str, ...]
+    objects: tuple[str, ...]
+    output: Literal["text", "json"]
+
+
+@click.command("replay")
+@click.argument("recorded", nargs=-1, required=True, type=PATH)
+@click.option(
+    "-p",
+    "--policies",
+    multiple=True,
+    required=True,
+    type=PATH,
+    help="The new policies: file or folder; may be repeated.",
+)
+@click.option(
+    "--against",
+    multiple=True,
+    type=PATH,
+    help="The old policies, instead of what was recorded; may be repeated.",
+)
+@click.option(
+    "-f",
+    "--filename",
+    "objects",
+    multiple=True,
+    type=PATH,
+    help="Namespaces and params that policies look at: file or folder.",
+)
+@NAMESPACE_LABELS
+@TEXT_OR_JSON
+def command(**given: Unpack[_Given]) -> None:
+    r"""Show what changed policies would answer differently to recorded requests.
+
+    RECORDED are files or folders of AdmissionReviews as the API server sends them, one a file
+    or one a line. They are answered by the new policies, and by the old ones if --against names
+    them. Without --against, the recorded response of the request is used; without a response,
+    the request counts as allowed and unchanged.
+
+    Exits with 0 if no answer differs, 1 if one differs, a policy is invalid, or it is unknown
+    whether a policy applies because a namespace's labels are missing, and 2 if a document is
+    not an AdmissionReview.
+
+    \b
+    Examples:
+      policyd replay reviews.jsonl -p policies/ --against released-policies/
+      policyd replay recorded/ -p policies/ -f namespaces.yaml
+      policyd replay reviews.jsonl -p policies/ -o json | jq '.differences[].request'
+    """
+    named = given["recorded"] + given["policies"] + given["against"] + given["objects"]
+    once(named)
+    documents, findings = read_objects(given["objects"])
+    objects = [document.value for document in documents]
+    labels = Labels(objects, given)
+    new = _policies(given["policies"], objects, labels, findings)
+    old = _policies(given["against"], objects, labels, findings) if given["against"] else None
+    reviews = list(_reviews(given["recorded"]))
+    if not reviews:
+        raise click.UsageError(f"no AdmissionReview in {', '.join(given['recorded'])}")
+    differences = list(_replay(reviews, new, old, findings, labels))
+    findings += labels.findings
+    show_all(findings)
+    counts = Counter[str](one.kind for one in differences)
+    differing = [one for one in differences if one.kind != "same"]
+    shadowed = [one for one in differences if one.shadows]
+    if given["output"] == "json":
+        shown: dict[str, Any] = {
+            "counts": dict(counts),
+            "differences": [_as_json(one) for one in differing],
+        }
+        if new.shadows:
+            shown["shadows"] = [_shadow_as_json(one) for one in shadowed]
+        click.echo(json.dumps(shown, indent=2))
+    else:
+        _print(differing, counts)
+        if new.shadows:
+            _print_shadows(shadowed)
+    sys.exit(exit_code(findings, failed=bool(differing)))
+
+
+def _policies(
+    paths: Sequence[str], objects: Sequence[Json], labels: Labels, findings: list[Finding]
+) -> PolicySet:
+    loaded = load(paths)
+    if not loaded.policies and not loaded.findings:
+        raise click.UsageError(f"no policy in {', '.join(paths)}")
+    findings += (finding for finding in loaded.findings if finding.severity == "error")
+    now = SystemClock().now
+    return offline_set(loaded, labels.lookup, objects=objects, now=now, makers=Makers())
+
+
+def _reviews(paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield each review with where it is."""
+    for path in paths:
+        if path == STANDARD_INPUT:
+            yield from _numbered(STANDARD_INPUT_NAME, standard_input())
+            continue
+        for file in _files(Path(path)):
+            yield from _numbered(str(file), content(file))
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = (
+        Path(place) / name
+        for place, _, names in os.walk(path, onerror=cannot_read)
+        for name in names
+    )
+    return sorted(file for file in found if file.suffix in _SUFFIXES)
+
+
+def _numbered(name: str, text: bytes) -> Iterator[tuple[str, bytes]]:
+    for number, review in enumerate(recordings(text), start=1):
+        yield f"{name}: review {number}", review
+
+
+def _replay(
+    reviews: Sequence[tuple[str, bytes]],
+    new: PolicySet,
+    old: PolicySet | None,
+    findings: list[Finding],
+    labels: Labels,
+) -> Iterator[Difference]:
+    """Yield the answers to each review; a document that is no review is a finding."""
+    for place, text in progress(reviews, "replaying", len(reviews)):
+        try:
+            recording = read_recording(text)
+            for policies in (new, old):
+                if policies is not None:
+                    labels.note(policies, recording.request)
+            yield compare(recording, new, old)
+        except PolicydError as error:
+            findings.append(
+                Finding(source=place, message=str(error), hint=error.hint, rule="unreadable")
+            )
+
+
+def _print(differing: Sequence[Difference], counts: Mapping[str, int]) -> None:
+    for one in differing:
+        _print_one(one)
+    total = sum(counts.values())
+    parts = [
+        f"{counts[kind]:,} {words}"
+        for kind, words in (
+            ("denied", "denied now"),
+            ("allowed", "allowed now"),
+            ("changed", "answered differently"),
+        )
+        if counts.get(kind)
+    ]
+    same = f"{counts.get('same', 0):,} of {count(total, 'review')} answered as before"
+    click.secho(", ".join([same, *parts]), fg="yellow" if parts else "green")
+
+
+def _print_one(one: Difference) -> None:
+    words = {"denied": "denied now", "allowed": "allowed now", "changed": "answered differently"}
+    click.secho(f"{one.recording.name}: {words[one.kind]}", bold=True)
+    for sign, colour, own, other in (
+        ("-", "red", one.before, one.after),
+        ("+", "green", one.after, one.before),
+    ):
+        for text in _messages(own):
+            if text not in _messages(other):
+                click.secho(f"  {sign} {text}", fg=colour)
+    for operation in one.operations if one.after.allowed else ():
+        value = msgspec.to_builtins(operation)
+        written = f" = {json.dumps(value['value'])}" if "value" in value else ""
+        click.echo(f"  {operation.op} {operation.path}{written}")
+
+
+def _print_shadows(shadowed: Sequence[Difference]) -> None:
+    """Show the differences of shadows, with counts."""
+    for one in shadowed:
+        for difference in one.shadows:
+            click.echo(f"{one.recording.name}: {difference}")
+    by_shadow = Counter((d.shadow, d.outcome) for one in shadowed for d in one.shadows)
+    for (shadow, outcome), number in sorted(by_shadow.items()):
+        click.secho(f"shadow {shadow}: {count(number, 'answer')} {outcome}", fg="yellow")
+    if not shadowed:
+        click.secho("shadows would answer the same", fg="green")
+
+
+def _shadow_as_json(one: Difference) -> dict[str, Any]:
+    return {
+        "request": one.recording.name,
+        "uid": one.recording.request.uid,
+        "differences": msgspec.to_builtins(one.shadows),
+    }
+
+
+def _messages(answer: ReplayedAnswer) -> list[str]:
+    denials = [f"denied: {text}" for text in answer.denials or ()]
+    return [*denials, *(f"warning: {text}" for text in answer.warnings or ())]
+
+
+def _as_json(one: Difference) -> dict[str, Any]:
+    return {
+        "request": one.recording.name,
+        "uid": one.recording.request.uid,
+        "kind": one.kind,
+        "before": {"allowed": one.before.allowed, "messages": _messages(one.before)},
+        "after": {"allowed": one.after.allowed, "messages": _messages(one.after)},
+        "operations": msgspec.to_builtins(one.operations),
+    }

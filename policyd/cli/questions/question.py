@@ -1,0 +1,166 @@
+"""The parts that commands share which ask the queues of a cluster: options, snapshot, output."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+import click
+
+from policyd.cli.clusters import connection_for
+from policyd.cli.formats.files import text_of
+from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
+from policyd.cli.questions.pages import OUTPUT, Output, Page, same, unless_stopped, watch
+from policyd.clock import SystemClock
+from policyd.kube.client import Reader
+from policyd.kube.http_client import HttpClient
+from policyd.process import run
+from policyd.questions import snapshots
+from policyd.snapshot.reading import OLD_SECONDS, read
+from policyd.snapshot.values import QueueSnapshot
+from policyd.standard_input import FILE
+from policyd.status.ages import duration
+
+T = TypeVar("T")
+
+
+class QuestionOptions(ContextOptions):
+    """The options that these commands share."""
+
+    namespace: str
+    snapshot: str | None
+    output: Output
+    watch: bool
+
+
+SHARED = together(
+    KUBECONFIG,
+    CONTEXT,
+    click.option("-n", "--namespace", default="", help="Namespace to ask for.  [the context's]"),
+    click.option(
+        "--snapshot",
+        type=FILE,
+        metavar="FILE",
+        help="Read a queue snapshot from a file, or -, instead of asking a cluster.",
+    ),
+    OUTPUT,
+    click.option(
+        "-w",
+        "--watch",
+        is_flag=True,
+        help="Ask every two seconds, and print the answer again when it has changed.",
+    ),
+)
+ALL_NAMESPACES = click.option(
+    "-A",
+    "--all-namespaces",
+    "everywhere",
+    is_flag=True,
+    help="All queues of the cluster, not only those that the namespace shares quota with.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[T]):
+    """What a command asks, and how it prints the answer.
+
+    Attributes:
+        of_cluster: Asks a cluster, for a namespace.
+        of_file: Asks a snapshot that was kept; None if the command needs a cluster.
+        lines: Writes an answer for people; without lines, `empty` is printed.
+        empty: What to say of an answer that has nothing.
+        version: Returns what of an answer is another when it is to be printed again.
+    """
+
+    of_cluster: Callable[[Reader, str], Awaitable[T]]
+    of_file: Callable[[QueueSnapshot], T] | None
+    lines: Callable[[T], Iterable[str]]
+    empty: str = ""
+    version: Callable[[T], object] = same
+
+
+def of_snapshot(
+    answer: Callable[[QueueSnapshot], T],
+    lines: Callable[[T], Iterable[str]],
+    *,
+    everywhere: bool,
+    empty: str = "",
+) -> Question[T]:
+    """Return a question that a snapshot answers alone.
+
+    Args:
+        answer: Answers it.
+        lines: Writes the answer for people.
+        everywhere: Whether to ask for the whole cluster.
+        empty: What to say of an answer that has nothing.
+    """
+
+    async def of_cluster(reader: Reader, namespace: str) -> T:
+        return answer(await ask(reader, "" if everywhere else namespace))
+
+    return Question(of_cluster, answer, lines, empty)
+
+
+def show(given: QuestionOptions, question: Question[T]) -> None:
+    """Ask what a command asks, a file or a cluster, and print the answer; with --watch, go on."""
+    page = Page(given["output"], question.lines, question.empty, question.version)
+    if not given["snapshot"]:
+        run(partial(_asked, given, question, page))
+        return
+    if given["watch"]:
+        raise click.UsageError("--watch asks a cluster, and --snapshot a file: use one of both")
+    if question.of_file is None:
+        raise click.UsageError("a snapshot does not say this: leave --snapshot out")
+    page.show(question.of_file(read_file(given["snapshot"])))
+
+
+async def _asked(
+    given: QuestionOptions, question: Question[T], page: Page[T], stop: asyncio.Event
+) -> None:
+    connection = connection_for(given)
+    namespace = given["namespace"] or connection.namespace
+    async with HttpClient(connection) as client:
+        work = asyncio.create_task(
+            watch(page, partial(question.of_cluster, client, namespace))
+            if given["watch"]
+            else _once(page, question.of_cluster(client, namespace))
+        )
+        await unless_stopped(work, stop)
+
+
+async def _once(page: Page[T], answer: Awaitable[T]) -> None:
+    page.show(await answer)
+
+
+async def ask(reader: Reader, namespace: str) -> QueueSnapshot:
+    """Return the snapshot for a namespace, "" for the whole cluster, after a warning if it is old.
+
+    Raises:
+        NoSnapshotsError: If the cluster serves none.
+        ApiError: If the API server refuses, or does not answer.
+        SnapshotError: If the answer is of another version of policyd.
+    """
+    return aged(await snapshots.ask(reader, namespace))
+
+
+def read_file(path: str) -> QueueSnapshot:
+    """Return the snapshot of a file.
+
+    Raises:
+        SnapshotError: If it is none.
+    """
+    name, body = text_of(path)
+    return aged(read(body, name))
+
+
+def aged(snapshot: QueueSnapshot) -> QueueSnapshot:
+    """Return a snapshot, after a warning if it is old."""
+    age = SystemClock().now() - snapshot.taken_at
+    if age > OLD_SECONDS:
+        click.secho(
+            f"warning: the snapshot is {duration(age)} old; the queues may have changed since",
+            fg="yellow",
+            err=True,
+        )
+    return snapshot
