@@ -32,6 +32,7 @@ _OF_POLICIES: Final[_Commands] = {
         "policyd.cli.policy_reports:command",
         "Report the results of policies for existing objects.",
     ),
+    "prove": ("policyd.cli.prove.command:command", "Prove what policies mean, by a solver."),
     "cel": ("policyd.cli.cel:command", "Evaluate CEL expressions as in policies."),
 }
 _OF_QUEUES: Final[_Commands] = {

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import z3
 
-from policyd.cel.check.checked import TypeReference, VariableReference
+from policyd.cel.check.checked import FunctionReference, TypeReference, VariableReference
 from policyd.cel.check.checker import check
 from policyd.cel.environment import Environment
 from policyd.cel.syntax import ast
@@ -31,6 +31,8 @@ from policyd.prove.values import (
     only_if,
     succeeds,
     sure,
+    text_of_term,
+    text_term,
 )
 from policyd.prove.world import Node, World, decided, entries_of, opened, placed, truth, unwrapped
 
@@ -124,9 +126,6 @@ class Encoder:
     # Fields and elements.
 
     def _select(self, node: ast.Select) -> Outcome:
-        if isinstance(node.operand, ast.Identifier) and node.operand.name == "variables":
-            if not self._locals.get("variables") and node.field in self.variables:
-                return self.variables[node.field]
         operand = self.encode(node.operand)
         if node.optional:
             return self._optionally(operand, lambda value: self._found(value, node.field))
@@ -152,7 +151,7 @@ class Encoder:
             return (FALSE, ()) if child is None else (child.present, sure(child))
         if isinstance(value, Node | v.Mapping):
             if isinstance(key, str):
-                key = sure(v.Text(z3.StringVal(key)))
+                key = sure(v.Text(text_term(key)))
             return self._looked_up(value, key)
         if isinstance(value, v.Listing) and not isinstance(key, str):
             return self._element(value, key)
@@ -162,7 +161,7 @@ class Encoder:
         wanted = [(when, each) for when, each in opened(key) if isinstance(each, v.Text)]
         fixed = [each.term for _, each in wanted if z3.is_string_value(each.term)]
         if isinstance(value, Node) and len(wanted) == len(fixed) == 1:
-            child = value.field(fixed[0].py_value())
+            child = value.field(text_of_term(fixed[0]))
             if child is None:
                 return FALSE, ()
             return all_of([wanted[0][0], child.present]), sure(child)
@@ -272,9 +271,9 @@ class Encoder:
             if len(key) != 1 or not isinstance(key[0].value, v.Text):
                 raise UnencodableError("a map with keys that are not strings")
             term = key[0].value.term
-            if not z3.is_string_value(term) or term.py_value() in names:
+            if not z3.is_string_value(term) or text_of_term(term) in names:
                 raise UnencodableError("a map with computed or repeated keys")
-            names.add(term.py_value())
+            names.add(text_of_term(term))
             succeeded += [succeeds(key), succeeds(outcome)]
             there, inner = unwrapped(outcome) if entry.optional else (TRUE, outcome)
             entries.append((there, term, inner))
@@ -356,7 +355,7 @@ class Encoder:
         if node.target is not None and (reference is None or reference.has_receiver):
             parts = (node.target, *parts)
         name = node.function
-        if reference is not None and getattr(reference, "overloads", ()):
+        if isinstance(reference, FunctionReference) and reference.overloads:
             name = reference.overloads[0].name
         arguments = [self.encode(part) for part in parts]
         return functions.call(self.world, name, arguments)
@@ -387,7 +386,7 @@ def _one(_node: ast.Comprehension, _value: Any, rounds: _Rounds) -> Outcome:  # 
     return only_if(fine, sure(v.Bool(count == 1)))
 
 
-def _filter(_node: ast.Comprehension, value: Any, rounds: _Rounds) -> Outcome:  # noqa: ANN401
+def _filter(_node: ast.Comprehension, _value: Any, rounds: _Rounds) -> Outcome:  # noqa: ANN401
     fine, kept = [], []
     for there, _, _, result, names in rounds:
         holds, fails = truth(result)
@@ -406,7 +405,7 @@ def _map(_node: ast.Comprehension, value: Any, rounds: _Rounds) -> Outcome:  # n
     return only_if(all_of(fine), sure(v.Listing(tuple(made), dense=whole)))
 
 
-def _map_of_values(node: ast.Comprehension, value: Any, rounds: _Rounds) -> Outcome:  # noqa: ANN401
+def _map_of_values(node: ast.Comprehension, _value: Any, rounds: _Rounds) -> Outcome:  # noqa: ANN401
     fine, made = [], []
     for there, kept, dropped, result, names in rounds:
         key = names[node.variables[0]]

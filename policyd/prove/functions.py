@@ -2,11 +2,14 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any, Final
 
 import z3
 
 from policyd.api.quantity import QuantityError, parse_quantity
+from policyd.cel import Budget, CelError, base_environment, compile_expression
+from policyd.cel.types import STRING
 from policyd.prove import values as v
 from policyd.prove.patterns import matching
 from policyd.prove.values import (
@@ -22,6 +25,8 @@ from policyd.prove.values import (
     only_if,
     succeeds,
     sure,
+    text_of_term,
+    text_term,
 )
 from policyd.prove.world import GREATEST, LEAST, Node, World, entries_of, opened, unwrapped
 
@@ -45,8 +50,9 @@ def constant(value: Any) -> Any:  # noqa: ANN401 - a value of CEL, and one of fo
         case float():
             return v.Double(z3.RealVal(repr(value)))
         case str():
-            return v.Text(z3.StringVal(value))
-    raise UnencodableError(f"the literal {value!r}")
+            return v.Text(text_term(value))
+        case _:
+            raise UnencodableError(f"the literal {value!r}")
 
 
 def call(world: World, name: str, arguments: Sequence[Outcome]) -> Outcome:
@@ -87,25 +93,23 @@ def equal(one: Any, other: Any) -> Any:  # noqa: ANN401 - values, a term of z3
     Raises:
         UnencodableError: If they are maps, or lists that were filtered.
     """
-    match one, other:
-        case (v.Bool(), v.Bool()) | (v.Text(), v.Text()) | (v.Int(), v.Int()):
-            return one.term == other.term
-        case (v.Double() | v.Int(), v.Double() | v.Int()):
-            return _real(one) == _real(other)
-        case v.Measure(), v.Measure():
-            return one.term == other.term if one.kind == other.kind else FALSE
-        case (v.Null(), v.Null()):
-            return TRUE
-        case v.TypeName(), v.TypeName():
-            return z3.BoolVal(one.name == other.name)
-        case v.Optional(), v.Optional():
-            both = all_of([one.present, other.present, equal_outcomes(one.value, other.value)])
-            return any_of([all_of([negation(one.present), negation(other.present)]), both])
-        case v.Listing(), v.Listing():
-            return _equal_lists(one, other)
-        case (v.Mapping() | Node(), v.Mapping() | Node()):
-            return _equal_maps(one, other)
-    return FALSE
+    if isinstance(one, v.Double | v.Int) and isinstance(other, v.Double | v.Int):
+        same = type(one) is type(other)
+        return one.term == other.term if same else _real(one) == _real(other)
+    kinds = (v.Mapping, Node)
+    if isinstance(one, kinds) and isinstance(other, kinds):
+        return _equal_maps(one, other)
+    compare = _EQUAL.get(type(one)) if type(one) is type(other) else None
+    return FALSE if compare is None else compare(one, other)
+
+
+def _equal_optionals(one: v.Optional, other: v.Optional) -> Any:  # noqa: ANN401 - a term of z3
+    both = all_of([one.present, other.present, equal_outcomes(one.value, other.value)])
+    return any_of([all_of([negation(one.present), negation(other.present)]), both])
+
+
+def _equal_terms(one: Any, other: Any) -> Any:  # noqa: ANN401 - values, a term of z3
+    return one.term == other.term
 
 
 def equal_outcomes(one: Outcome, other: Outcome) -> Any:  # noqa: ANN401 - a term of z3
@@ -125,6 +129,17 @@ def _equal_lists(one: v.Listing, other: v.Listing) -> Any:  # noqa: ANN401 - a t
         any_of([all_of([negation(a), negation(b)]), all_of([a, b, equal_outcomes(x, y)])])
         for (a, x), (b, y) in pairs
     )
+
+
+_EQUAL: Final[dict[type, Callable[[Any, Any], Any]]] = {
+    v.Bool: _equal_terms,
+    v.Text: _equal_terms,
+    v.Measure: lambda one, other: _equal_terms(one, other) if one.kind == other.kind else FALSE,
+    v.Null: lambda _one, _other: TRUE,
+    v.TypeName: lambda one, other: z3.BoolVal(one.name == other.name),
+    v.Optional: _equal_optionals,
+    v.Listing: _equal_lists,
+}
 
 
 def _equal_maps(one: Any, other: Any) -> Any:  # noqa: ANN401 - maps, a term of z3
@@ -173,7 +188,8 @@ def _ordered(compare: Callable[[Any, Any], Any]) -> Callable[..., Outcome]:
                 return sure(v.Bool(compare(one.term, other.term)))
             case v.Bool(), v.Bool():
                 raise UnencodableError("the order of bools")
-        return ()
+            case _:
+                return ()
 
     return make
 
@@ -185,12 +201,12 @@ def _in_range(term: Any) -> Outcome:  # noqa: ANN401 - a term of z3
 
 
 def _arithmetic(compute: Callable[[Any, Any], Any], sign: str) -> Callable[..., Outcome]:
-    def make(_world: World, one: Any, other: Any) -> Outcome:  # noqa: ANN401
+    def make(world: World, one: Any, other: Any) -> Outcome:  # noqa: ANN401
         match one, other:
             case v.Int(), v.Int():
                 return _in_range(compute(one.term, other.term))
             case v.Double(), v.Double():
-                raise UnencodableError("arithmetic of doubles, which rounds")
+                return _rounded(world, sign, one, other)
             case v.Text(), v.Text() if sign == "+":
                 return sure(v.Text(z3.Concat(one.term, other.term)))
             case v.Listing(), v.Listing() if sign == "+":
@@ -201,15 +217,23 @@ def _arithmetic(compute: Callable[[Any, Any], Any], sign: str) -> Callable[..., 
                 other.kind,
             ):
                 raise UnencodableError("arithmetic of times")
-        return ()
+            case _:
+                return ()
 
     return make
 
 
-def _divided(_world: World, one: Any, other: Any) -> Outcome:  # noqa: ANN401
+def _rounded(world: World, sign: str, one: v.Double, other: v.Double) -> Outcome:
+    """Return a result of doubles, of which only equal results for equal operands are known."""
+    world.approximate.add(f"{sign} of doubles")
+    real = z3.RealSort()
+    return sure(v.Double(z3.Function(f"double{sign}", real, real, real)(one.term, other.term)))
+
+
+def _divided(world: World, one: Any, other: Any) -> Outcome:  # noqa: ANN401
     if not (isinstance(one, v.Int) and isinstance(other, v.Int)):
         if isinstance(one, v.Double) and isinstance(other, v.Double):
-            raise UnencodableError("arithmetic of doubles, which rounds")
+            return _rounded(world, "/", one, other)
         return ()
     size = z3.If(one.term < 0, -one.term, one.term) / z3.If(other.term < 0, -other.term, other.term)
     negative = (one.term < 0) != (other.term < 0)
@@ -281,46 +305,59 @@ def _matches(_world: World, of: Any, pattern: Any) -> Outcome:  # noqa: ANN401
         return ()
     if not z3.is_string_value(pattern.term):
         raise UnencodableError("a regular expression that is computed")
-    return sure(v.Bool(matching(of.term, pattern.term.py_value())))
+    return sure(v.Bool(matching(of.term, text_of_term(pattern.term))))
 
 
-def _string(_world: World, of: Any) -> Outcome:  # noqa: ANN401
+def _string(world: World, of: Any) -> Outcome:  # noqa: ANN401
     match of:
+        case v.Double():
+            world.approximate.add("string() of doubles")
+            written = z3.Function("string", z3.RealSort(), z3.StringSort())
+            return sure(v.Text(written(of.term)))
         case v.Text():
             return sure(of)
         case v.Bool():
-            yes, no = z3.StringVal("true"), z3.StringVal("false")
+            yes, no = text_term("true"), text_term("false")
             return sure(v.Text(z3.If(of.term, yes, no)))
         case v.Int():
-            minus = z3.Concat(z3.StringVal("-"), z3.IntToStr(-of.term))
+            minus = z3.Concat(text_term("-"), z3.IntToStr(-of.term))
             return sure(v.Text(z3.If(of.term < 0, minus, z3.IntToStr(of.term))))
         case v.Listing() | v.Mapping() | Node() | v.Null() | v.Optional() | v.TypeName():
             return ()
-    raise UnencodableError("string() of a double, quantity or time")
+        case _:
+            raise UnencodableError("string() of a quantity or time")
 
 
-def _int(_world: World, of: Any) -> Outcome:  # noqa: ANN401
+def _int(world: World, of: Any) -> Outcome:  # noqa: ANN401
     match of:
         case v.Int():
             return sure(of)
         case v.Text():
-            if not z3.is_string_value(of.term):
-                raise UnencodableError("int() of a string")
-            text = of.term.py_value()
-            fine = text.lstrip("+-").isascii() and text.lstrip("+-").isdigit()
-            return _in_range(z3.IntVal(int(text))) if fine else ()
+            number = z3.StrToInt(z3.SubString(of.term, 1, z3.Length(of.term)))
+            signed = z3.If(z3.PrefixOf(text_term("-"), of.term), -number, number)
+            digits = matching(of.term, "^[0-9]+$")
+            whole = z3.If(digits, z3.StrToInt(of.term), signed)
+            return only_if(matching(of.term, "^[-+]?[0-9]+$"), _in_range(whole))
         case v.Bool() | v.Listing() | v.Mapping() | Node() | v.Null() | v.Optional():
             return ()
-    raise UnencodableError("int() of a double or time")
+        case _:
+            pass
+    if isinstance(of, v.Double):
+        world.approximate.add("int() of doubles")
+        return _in_range(z3.Function("int", z3.RealSort(), z3.IntSort())(of.term))
+    raise UnencodableError("int() of a quantity or time")
 
 
-def _double(_world: World, of: Any) -> Outcome:  # noqa: ANN401
+def _double(world: World, of: Any) -> Outcome:  # noqa: ANN401
     if isinstance(of, v.Double):
         return sure(of)
     if isinstance(of, v.Int):
         return sure(v.Double(_real(of)))
     if isinstance(of, v.Text):
-        raise UnencodableError("double() of a string")
+        world.approximate.add("double() of strings")
+        fine = z3.Function("double#fine", z3.StringSort(), z3.BoolSort())(of.term)
+        value = z3.Function("double", z3.StringSort(), z3.RealSort())(of.term)
+        return only_if(fine, sure(v.Double(value)))
     return ()
 
 
@@ -330,10 +367,20 @@ def _bool(_world: World, of: Any) -> Outcome:  # noqa: ANN401
     return sure(of) if isinstance(of, v.Bool) else ()
 
 
+_TYPES: Final[dict[type, str]] = {
+    v.Bool: "bool",
+    v.Int: "int",
+    v.Double: "double",
+    v.Text: "string",
+    v.Null: "null_type",
+    v.Listing: "list",
+    v.Mapping: "map",
+    Node: "map",
+}
+
+
 def _type(_world: World, of: Any) -> Outcome:  # noqa: ANN401
-    names = {v.Bool: "bool", v.Int: "int", v.Double: "double", v.Text: "string"}
-    others = {v.Null: "null_type", v.Listing: "list", v.Mapping: "map", Node: "map"}
-    name = {**names, **others}.get(type(of))
+    name = _TYPES.get(type(of))
     if name is None:
         raise UnencodableError("type() of a value of this kind")
     return sure(v.TypeName(name))
@@ -466,8 +513,8 @@ def _sum(_world: World, of: Any) -> Outcome:  # noqa: ANN401
 def _join(_world: World, of: Any, separator: Any = None) -> Outcome:  # noqa: ANN401
     if not isinstance(of, v.Listing) or not isinstance(separator, v.Text | None):
         return ()
-    text, fine, begun = z3.StringVal(""), [], FALSE
-    between = z3.StringVal("") if separator is None else separator.term
+    text, fine, begun = text_term(""), [], FALSE
+    between = text_term("") if separator is None else separator.term
     for there, outcome in of.elements:
         parts = [each for each in opened(outcome) if isinstance(each.value, v.Text)]
         fine.append(any_of([negation(there), *(each.when for each in parts)]))
@@ -479,37 +526,69 @@ def _join(_world: World, of: Any, separator: Any = None) -> Outcome:  # noqa: AN
 
 
 def _measure(kind: str) -> Callable[..., Outcome]:
-    """Return a function that reads a string as a quantity."""
+    """Return a function that reads a string as a quantity, duration or timestamp."""
 
     def make(world: World, of: Any) -> Outcome:  # noqa: ANN401
+        if isinstance(of, v.Measure) and of.kind == kind:
+            return sure(of)
         if not isinstance(of, v.Text):
             return ()
-        fine, value = _reading(world, of.term)
+        fine, value = _reading(world, kind, of.term)
         return only_if(fine, sure(v.Measure(kind, value)))
 
     return make
 
 
-def _reading(world: World, text: Any) -> tuple[Any, Any]:  # noqa: ANN401 - terms of z3
-    """Return whether a string is a quantity, and which; known for constants."""
-    fine = z3.Function("isQuantity", z3.StringSort(), z3.BoolSort())
-    value = z3.Function("quantity", z3.StringSort(), z3.RealSort())
-    if z3.is_string_value(text):
+def _reading(world: World, kind: str, text: Any) -> tuple[Any, Any]:  # noqa: ANN401 - terms of z3
+    """Return whether a string is a quantity, say, and which; known for constants."""
+    fine = z3.Function(f"{kind}#fine", z3.StringSort(), z3.BoolSort())
+    value = z3.Function(kind, z3.StringSort(), z3.RealSort())
+    if not z3.is_string_value(text):
+        world.approximate.add(f"{kind}()")
+        world.measured[text.sexpr()] = (kind, text, value(text))
+        return fine(text), value(text)
+    known = _READERS[kind](text_of_term(text))
+    if known is None:
+        world.facts.append(z3.Not(fine(text)))
+        return FALSE, z3.RealVal(0)
+    term = z3.Q(known.numerator, known.denominator)
+    world.facts += [fine(text), value(text) == term]
+    return TRUE, term
+
+
+def _read_quantity(text: str) -> Fraction | None:
+    try:
+        return Fraction(parse_quantity(text).nano, 10**9)
+    except QuantityError:
+        return None
+
+
+def _read_by(name: str) -> Callable[[str], Fraction | None]:
+    """Return a reader of durations or timestamps, as CEL reads them, in seconds."""
+    source = (
+        f"{name}(text)" if name == "duration" else f"{name}(text) - {name}('1970-01-01T00:00:00Z')"
+    )
+    environment = base_environment().extend(variables={"text": STRING})
+    program = compile_expression(f"[{source}].map(d, string(d))[0]", environment)
+
+    def read(text: str) -> Fraction | None:
         try:
-            nano = parse_quantity(text.py_value()).nano
-        except QuantityError:
-            world.facts.append(z3.Not(fine(text)))
-            return FALSE, z3.RealVal(0)
-        known = z3.Q(nano, 10**9)
-        world.facts += [fine(text), value(text) == known]
-        return TRUE, known
-    world.approximate.add("quantity")
-    world.measured[text.sexpr()] = (text, value(text))
-    return fine(text), value(text)
+            return Fraction(str(program.evaluate({"text": text}, Budget())).removesuffix("s"))
+        except CelError:
+            return None
+
+    return read
+
+
+_READERS: Final[dict[str, Callable[[str], Fraction | None]]] = {
+    "quantity": _read_quantity,
+    "duration": _read_by("duration"),
+    "timestamp": _read_by("timestamp"),
+}
 
 
 def _is_quantity(world: World, of: Any) -> Outcome:  # noqa: ANN401
-    return sure(v.Bool(_reading(world, of.term)[0])) if isinstance(of, v.Text) else ()
+    return sure(v.Bool(_reading(world, "quantity", of.term)[0])) if isinstance(of, v.Text) else ()
 
 
 def _of_quantities(compute: Callable[[Any, Any], Any]) -> Callable[..., Outcome]:
@@ -584,6 +663,8 @@ _FUNCTIONS: Final[dict[str, Callable[..., Outcome]]] = {
     "type": _type,
     "value": _value,
     "quantity": _measure("quantity"),
+    "duration": _measure("duration"),
+    "timestamp": _measure("timestamp"),
     "isQuantity": _is_quantity,
     "add": _of_quantities(lambda a, b: v.Measure("quantity", a + b)),
     "sub": _of_quantities(lambda a, b: v.Measure("quantity", a - b)),

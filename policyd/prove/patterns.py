@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import z3
 
-from policyd.prove.values import UnencodableError
+from policyd.prove.values import UnencodableError, text_term
 
 _LAST: Final = 0x2FFFF
 """The last character of the solver's strings."""
@@ -55,7 +55,7 @@ def _has_anchor(parts: Any) -> bool:  # noqa: ANN401 - a part of the parser
 
 def _sequence(pieces: list[Any]) -> Any:  # noqa: ANN401 - a term of z3
     if not pieces:
-        return z3.Re(z3.StringVal(""))
+        return z3.Re(text_term(""))
     return pieces[0] if len(pieces) == 1 else z3.Concat(*pieces)
 
 
@@ -63,14 +63,14 @@ def _union(pieces: list[Any]) -> Any:  # noqa: ANN401 - a term of z3
     return pieces[0] if len(pieces) == 1 else z3.Union(*pieces)
 
 
-def _one(part: Any, pattern: str) -> Any:  # noqa: ANN401 - a part of the parser, a term of z3
+def _one(part: Any, pattern: str) -> Any:  # noqa: ANN401, PLR0911 - one for each kind of part
     kind, value = part
     if kind is kinds.LITERAL:
         return z3.Re(_character(value, pattern))
     if kind is kinds.NOT_LITERAL:
         return _without(z3.Re(_character(value, pattern)))
     if kind is kinds.ANY:
-        return _without(z3.Re(z3.StringVal("\n")))
+        return _without(z3.Re(text_term("\n")))
     if kind is kinds.IN:
         return _class(value, pattern)
     if kind is kinds.BRANCH:
@@ -142,4 +142,4 @@ def _without(characters: Any) -> Any:  # noqa: ANN401 - terms of z3
 def _character(code: int, pattern: str) -> Any:  # noqa: ANN401 - a term of z3
     if code > _LAST:
         raise UnencodableError(f"the regular expression {pattern!r}")
-    return z3.StringVal(chr(code))
+    return text_term(chr(code))

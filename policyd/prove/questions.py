@@ -5,9 +5,11 @@ failurePolicy is Fail. The solver looks for objects, with at most so many elemen
 map, that answer the question otherwise; the engine then has to confirm what it found.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import ctypes
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import z3
 
@@ -17,7 +19,7 @@ from policyd.api.meta import Json
 from policyd.cel.errors import CelCompileError
 from policyd.engine.compile.load import Loaded
 from policyd.engine.model.bindings import needs_binding
-from policyd.engine.model.compiled import OWN, CompiledBinding, CompiledPolicy, environments_of
+from policyd.engine.model.compiled import NATIVE, CompiledBinding, CompiledPolicy, environments_of
 from policyd.engine.offline.requests import (
     ObjectError,
     RequestCircumstances,
@@ -34,19 +36,17 @@ from policyd.prove.values import (
     all_of,
     any_of,
     negation,
-    succeeds,
     sure,
 )
 from policyd.prove.world import ANY, KINDS, Node, Schema, World, struct_schema, truth
 
-Question = Literal[
-    "equal", "implies", "disjoint", "never-denies", "always-denies", "never-errors"
-]
+Question = Literal["equal", "implies", "disjoint", "never-denies", "always-denies", "never-errors"]
 OF_TWO: Final = frozenset({"equal", "implies", "disjoint"})
 DEFAULT_BOUND: Final = 4
 """Elements of a list or map, at most."""
 DEFAULT_SECONDS: Final = 5.0
 """For the solver, for each kind of object."""
+_OPERATIONS: Final[tuple[Operation, ...]] = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 _MOST_KINDS: Final = 20
 _MOST_ROUNDS: Final = 5
 _TEXT: Final = Schema(kinds=frozenset({"string"}))
@@ -88,6 +88,8 @@ class _Request(NamedTuple):
     object: Node
     old_object: Node
     request: Node
+    params: Node
+    namespace: Node
     operations: tuple[Operation, ...]
 
 
@@ -108,16 +110,23 @@ def answer(
         seconds: For the solver, for each kind of object.
     """
     first = policies[0]
-    if any(policy.constraints != first.constraints for policy in policies[1:]):
+    others = policies[1:]
+    if any((p.kind in NATIVE) != (first.kind in NATIVE) for p in others):
+        why = "the API server's own policies see objects in another form than those of webhooks"
+        return Answer(verdict="unknown", bound=bound, why=why)
+    if any(policy.constraints != first.constraints for policy in others):
         why = "the policies do not match the same requests: compare policies with equal match rules"
         return Answer(verdict="unknown", bound=bound, why=why)
     try:
-        kinds = list(_kinds_of(first))
+        kinds = list(kinds_of(first))
     except UnencodableError as error:
         return Answer(verdict="unknown", bound=bound, why=f"policyd prove does not know {error}")
     found = Answer(verdict="proved", bound=bound)
     for kind in kinds:
-        of_kind = _answer_for(question, policies, kind, bound, seconds)
+        # An example with single elements is the easiest to read.
+        of_kind = _answer_for(question, policies, kind, 1, seconds)
+        if of_kind.verdict != "refuted":
+            of_kind = _answer_for(question, policies, kind, bound, seconds)
         if of_kind.verdict == "refuted":
             return of_kind
         if of_kind.verdict == "unknown":
@@ -132,17 +141,18 @@ def _answer_for(
     bound: int,
     seconds: float,
 ) -> Answer:
-    world = World(bound=bound)
-    request = _request(world, policies[0], kind)
+    world = World(bound=bound, typed=policies[0].kind in NATIVE)
+    request = unknown_request(world, policies[0], kind)
     try:
-        meanings = _meanings(world, request, policies)
+        found = meanings(world, request, policies)
     except UnencodableError as error:
         return Answer(verdict="unknown", bound=bound, why=f"policyd prove does not know {error}")
-    except (CelCompileError, RecursionError) as error:
-        return Answer(verdict="unknown", bound=bound, why=str(error))
+    except (CelCompileError, RecursionError, ctypes.ArgumentError) as error:
+        why = str(error) if isinstance(error, CelCompileError) else "the formulas are too deep"
+        return Answer(verdict="unknown", bound=bound, why=why)
     solver = z3.Solver()
     solver.set("timeout", int(seconds * 1000))
-    solver.add(*world.axioms(), _against(question, meanings))
+    solver.add(*world.axioms(), _against(question, found))
     result = solver.check()
     if result == z3.unsat:
         return Answer(verdict="proved", bound=bound)
@@ -152,16 +162,16 @@ def _answer_for(
     return _confirmed(question, policies, _example(world, request, solver.model(), bound), kind)
 
 
-def _meanings(
+def meanings(
     world: World, request: _Request, policies: Iterable[CompiledPolicy]
 ) -> tuple[Meaning, ...]:
     """Return what policies mean, once all fields that they ask for are known."""
     for _ in range(_MOST_ROUNDS):
         world.facts.clear()
-        meanings = tuple(meaning(world, request, policy) for policy in policies)
+        found = tuple(meaning(world, request, policy) for policy in policies)
         if not world.grown:
             world.facts += _facts(request)
-            return meanings
+            return found
     raise UnencodableError("policies that ask for new fields again and again")
 
 
@@ -180,6 +190,8 @@ def meaning(world: World, request: _Request, policy: CompiledPolicy) -> Meaning:
         "object": sure(request.object),
         "oldObject": sure(request.old_object),
         "request": sure(request.request),
+        "params": sure(request.params),
+        "namespaceObject": sure(request.namespace),
     }
     encoder = Encoder(world, roots)
     if environments.open_conditions:
@@ -242,7 +254,7 @@ def _against(question: Question, meanings: tuple[Meaning, ...]) -> Any:  # noqa:
 # The unknown request.
 
 
-def _kinds_of(policy: CompiledPolicy) -> Iterator[BuiltinResource | None]:
+def kinds_of(policy: CompiledPolicy) -> Iterator[BuiltinResource | None]:
     """Yield the built-in kinds that a policy matches, or None for any kind."""
     names: list[tuple[str, str, str]] = []
     for rule in policy.constraints.resource_rules:
@@ -268,19 +280,14 @@ def _kinds_of(policy: CompiledPolicy) -> Iterator[BuiltinResource | None]:
     yield from found
 
 
-def _request(world: World, policy: CompiledPolicy, kind: BuiltinResource | None) -> _Request:
-    operations = tuple(
-        dict.fromkeys(
-            each
-            for rule in policy.constraints.resource_rules
-            for operation in rule.operations
-            for each in (("CREATE", "UPDATE", "DELETE") if operation == "*" else (operation,))
-        )
-    )
+def unknown_request(world: World, policy: CompiledPolicy, kind: BuiltinResource | None) -> _Request:
+    """Return the unknown parts of a request that a policy matches, for one kind of object."""
+    named = {each for rule in policy.constraints.resource_rules for each in rule.operations}
+    operations = tuple(each for each in _OPERATIONS if each in named or "*" in named)
     schema = ANY if kind is None else struct_schema(kind.type_name)
     nullable = replace(schema, kinds=frozenset({"map", "null"}))
-    names = {name: _TEXT for name in ("group", "version", "kind")}
-    places = {name: _TEXT for name in ("group", "version", "resource")}
+    names = dict.fromkeys(("group", "version", "kind"), _TEXT)
+    places = dict.fromkeys(("group", "version", "resource"), _TEXT)
     strings = Schema(kinds=frozenset({"list"}), element=_TEXT)
     user = {
         "username": _TEXT,
@@ -304,6 +311,8 @@ def _request(world: World, policy: CompiledPolicy, kind: BuiltinResource | None)
         object=Node(world, "object", nullable),
         old_object=Node(world, "oldObject", nullable),
         request=Node(world, "request", _struct(fields)),
+        params=Node(world, "params", replace(ANY, kinds=frozenset({"map"}))),
+        namespace=Node(world, "namespaceObject", struct_schema("core/v1.Namespace")),
         operations=operations,
     )
 
@@ -326,6 +335,7 @@ def _facts(request: _Request) -> Iterator[Any]:
 
 
 def _example(world: World, request: _Request, model: z3.ModelRef, bound: int) -> Answer:
+    world.choose(model)
     operation = request.request.field("operation")
     user = request.request.field("userInfo")
     assert operation is not None
@@ -337,7 +347,7 @@ def _example(world: World, request: _Request, model: z3.ModelRef, bound: int) ->
         bound=bound,
         object=request.object.json(model),
         old_object=request.old_object.json(model),
-        operation=name,  # type: ignore[arg-type]
+        operation=cast("Operation", name),
         user=UserInfo(
             username=str(facts.get("username") or "someone"),
             groups=tuple(facts.get("groups") or ()),
@@ -353,10 +363,12 @@ def _confirmed(
 ) -> Answer:
     """Return an answer if the engine agrees with it, else that it is unknown."""
     example = replace(
-        found, object=_named(found.object, kind), old_object=_named(found.old_object, kind)
+        found,
+        object=_named(found.object, kind, policies[0]),
+        old_object=_named(found.old_object, kind, policies[0]),
     )
     try:
-        verdicts = [verdict(policy, example) for policy in policies]
+        verdicts = [decider(policy)(example) for policy in policies]
     except (PolicydError, ValueError) as error:
         return replace(found, verdict="unknown", why=f"the example cannot be tried: {error}")
     if _holds_against(question, verdicts):
@@ -372,23 +384,37 @@ class Verdict(NamedTuple):
     fails: bool
 
 
-def verdict(policy: CompiledPolicy, example: Answer) -> Verdict:
+def decider(policy: CompiledPolicy) -> Callable[[Answer], Verdict]:
     """Return what the engine says of a policy for the request of an answer.
 
     Raises:
-        ObjectError: If the object is none of Kubernetes.
+        ObjectError: The function does, if the object is none of Kubernetes.
     """
-    subject = example.old_object if example.operation == "DELETE" else example.object
-    if not isinstance(subject, dict):
-        raise ObjectError("the example has no object")
-    user = example.user or UserInfo(username="someone")
-    circumstances = RequestCircumstances(operation=example.operation, user=user)
     own = CompiledBinding(policy=policy.name, policy_kind=policy.kind)
     loaded = Loaded(policies=(policy,), bindings=(own,) if needs_binding(policy) else ())
-    decided = offline_set(loaded, namespace_lookup([], {})).review(
-        request_for(subject, circumstances, old_object=example.old_object)
-    )
-    return Verdict(not decided.allowed, bool(decided.failures))
+    policies = offline_set(loaded, namespace_lookup([], {}))
+    kinds = {(group, kind): (plural, True) for group, _, plural, kind in _custom_kinds(policy)}
+
+    def decide(example: Answer) -> Verdict:
+        subject = example.old_object if example.operation == "DELETE" else example.object
+        if not isinstance(subject, dict):
+            raise ObjectError("the example has no object")
+        user = example.user or UserInfo(username="someone")
+        circumstances = RequestCircumstances(operation=example.operation, user=user, kinds=kinds)
+        request = request_for(subject, circumstances, old_object=example.old_object)
+        decided = policies.review(request)
+        return Verdict(not decided.allowed, bool(decided.failures))
+
+    return decide
+
+
+def _custom_kinds(policy: CompiledPolicy) -> Iterator[tuple[str, str, str, str]]:
+    """Yield group, version, plural and a kind for the resources that are not built in."""
+    for rule in policy.constraints.resource_rules:
+        for group, version in itertools.product(rule.api_groups, rule.api_versions):
+            for plural in rule.resources:
+                if "*" not in group + plural and "/" not in plural:
+                    yield group, "v1" if version == "*" else version, plural, plural.capitalize()
 
 
 def _holds_against(question: Question, verdicts: list[Verdict]) -> bool:
@@ -403,18 +429,21 @@ def _holds_against(question: Question, verdicts: list[Verdict]) -> bool:
     }[question]
 
 
-def _named(obj: Json, kind: BuiltinResource | None) -> Json:
+def _named(obj: Json, kind: BuiltinResource | None, policy: CompiledPolicy) -> Json:
     """Give an object the kind and name without which it is none."""
     if not isinstance(obj, dict):
         return obj
     made: dict[str, Json] = dict(obj)
     if kind is not None:
-        made["apiVersion"], made["kind"] = kind.api_version, kind.kind
+        made = {**made, "apiVersion": kind.api_version, "kind": kind.kind}
+    elif not (made.get("apiVersion") and made.get("kind")):
+        group, version, _, name = next(_custom_kinds(policy), ("", "v1", "pods", "Pod"))
+        version = f"{group}/{version}" if group else version
+        made = {"apiVersion": version, "kind": name, **made}
     metadata = made.get("metadata")
     named: dict[str, Json] = dict(metadata) if isinstance(metadata, dict) else {}
     if not named.get("name"):
         named["name"] = "example"
-    return {**made, "metadata": named}
-
-
-__all__ = ["OWN", "Answer", "answer", "meaning", "succeeds", "verdict"]
+    first = {key: made.pop(key) for key in ("apiVersion", "kind") if key in made}
+    made.pop("metadata", None)
+    return {**first, "metadata": named, **made}

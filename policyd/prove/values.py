@@ -4,6 +4,7 @@ An `Outcome` has alternatives with conditions that exclude each other. Where non
 expression fails, as CEL's errors do.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -12,8 +13,8 @@ import z3
 
 from policyd.errors import PolicydError
 
-TRUE: Final = z3.BoolVal(True)
-FALSE: Final = z3.BoolVal(False)
+TRUE: Final = z3.BoolVal(val=True)
+FALSE: Final = z3.BoolVal(val=False)
 
 
 class UnencodableError(PolicydError):
@@ -106,9 +107,17 @@ class Optional:
     value: Outcome
 
 
-def is_true(term: Any) -> bool:  # noqa: ANN401 - a term of z3
-    """Whether a condition is the constant true."""
-    return bool(z3.is_true(term))
+def text_term(text: str) -> Any:  # noqa: ANN401 - a term of z3
+    """Return the term of a text; the solver would read escapes in it."""
+    return z3.StringVal(text.replace("\\", "\\u{5c}"))
+
+
+def text_of_term(term: Any) -> str:  # noqa: ANN401 - a term of z3
+    """Return the text of a constant string."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), str(term.py_value()))
+
+
+_ESCAPE: Final = re.compile(r"\\u\{([0-9a-fA-F]+)\}")
 
 
 def all_of(terms: Iterable[Any]) -> Any:  # noqa: ANN401 - a term of z3

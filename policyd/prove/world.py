@@ -1,14 +1,17 @@
 """The unknown objects of a proof: what JSON may be where, created as expressions ask for it."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any, Final, Literal
 
 import z3
 
 from policyd.api.kinds import FieldType, fields
 from policyd.api.meta import Json
+from policyd.patch.builtin_types import always_written, unset
 from policyd.prove.values import (
+    FALSE,
     TRUE,
     Alternative,
     Bool,
@@ -25,6 +28,8 @@ from policyd.prove.values import (
     negation,
     only_if,
     sure,
+    text_of_term,
+    text_term,
 )
 from policyd.prove.values import (
     Mapping as MapValue,
@@ -56,6 +61,8 @@ class Schema:
         element: What elements of a list, or values of a map, may be.
         values: The texts that a string may be; empty for any.
         bounds: The least and greatest int.
+        empty: Whether it may be zero, false or empty, which the API server omits of most fields.
+        always: Whether the API server writes it even if it is not set.
     """
 
     kinds: frozenset[Kind]
@@ -63,6 +70,8 @@ class Schema:
     element: "Schema | None" = None
     values: tuple[str, ...] = ()
     bounds: tuple[int, int] = (LEAST, GREATEST)
+    empty: bool = True
+    always: bool = False
 
 
 ANY: Final = Schema(kinds=_PRESENT)
@@ -83,9 +92,17 @@ class _Fields(Mapping[str, Schema]):
 
     def __init__(self, struct: str) -> None:
         self._fields = fields(struct)
+        self._omitted = unset(struct, "omitted")
+        self._null = unset(struct, "null")
+        self._written = always_written(struct)
 
     def __getitem__(self, name: str) -> Schema:
-        return schema_of(self._fields[name])
+        schema = schema_of(self._fields[name])
+        whole = bool(schema.kinds & {"list", "map"}) and schema.fields is None
+        always = name in self._written
+        omitted = name in self._omitted or (whole and not always)
+        kinds = schema.kinds | {"null"} if name in self._null else schema.kinds
+        return replace(schema, kinds=kinds, empty=not omitted, always=always)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)
@@ -111,13 +128,7 @@ def schema_of(of: FieldType) -> Schema:
 
 def present(schema: Schema) -> Schema:
     """Return a schema of what is not absent."""
-    return Schema(
-        kinds=schema.kinds - {"absent"},
-        fields=schema.fields,
-        element=schema.element,
-        values=schema.values,
-        bounds=schema.bounds,
-    )
+    return replace(schema, kinds=schema.kinds - {"absent"})
 
 
 def struct_schema(struct: str) -> Schema:
@@ -211,13 +222,7 @@ class Node:
         if self.schema.fields is not None:
             return self.schema.fields.get(name)
         element = self.schema.element or ANY
-        return Schema(
-            kinds=element.kinds | {"absent"},
-            fields=element.fields,
-            element=element.element,
-            values=element.values,
-            bounds=element.bounds,
-        )
+        return replace(element, kinds=element.kinds | {"absent"})
 
     def entries(self) -> list[tuple[Any, Any, "Node"]]:
         """Return what the map may have: conditions, keys and values."""
@@ -236,7 +241,7 @@ class Node:
         self._seen = len(self.children)
         size = self.of("size")
         return [
-            *((node.present, z3.StringVal(name), node) for name, node in self.children.items()),
+            *((node.present, text_term(name), node) for name, node in self.children.items()),
             *((size > index, key, node) for index, (key, node) in enumerate(self._extras or ())),
         ]
 
@@ -253,12 +258,27 @@ class Node:
             yield z3.And(self.of("int") >= least, self.of("int") <= greatest)
         if self.schema.values:
             yield z3.Or(*(self.of("string") == value for value in self.schema.values))
+        if self.world.typed and not self.schema.empty:
+            yield from self._filled()
+        if self.world.typed and self.schema.always:
+            yield self.kind != KINDS.index("absent")
         if self._items is not None:
             yield z3.And(self.of("length") >= 0, self.of("length") <= self.world.bound)
         if self._extras is not None:
             yield z3.And(self.of("size") >= 0, self.of("size") <= self.world.bound)
             keys = [key for key, _ in self._extras]
-            yield z3.Distinct(*keys, *(z3.StringVal(name) for name in self.children))
+            yield z3.Distinct(*keys, *(text_term(name) for name in self.children))
+
+    def _filled(self) -> Iterator[Any]:
+        """Yield that it is not what the API server omits."""
+        for kind, empty in (("int", 0), ("double", 0), ("string", text_term("")), ("bool", FALSE)):
+            if kind in self.schema.kinds:
+                yield z3.Or(self.kind != KINDS.index(kind), self.of(kind) != empty)
+        if self._items is not None:
+            yield z3.Or(self.kind != KINDS.index("list"), self.of("length") > 0)
+        if self._extras is not None:
+            some = any_of([self.of("size") > 0, *(node.present for node in self.children.values())])
+            yield z3.Or(self.kind != KINDS.index("map"), some)
 
     def json(self, model: z3.ModelRef) -> Json:
         """Return what it is in a model of the solver.
@@ -280,7 +300,8 @@ class Node:
             case "map":
                 return self._map(model)
             case _:
-                return _scalar(model, kind, self.of(kind))
+                term = self.of(kind)
+                return self.world.chosen.get(term.sexpr()) or _scalar(model, kind, term)
 
     def _map(self, model: z3.ModelRef) -> Json:
         made: dict[str, Json] = {}
@@ -300,7 +321,7 @@ def is_present(model: z3.ModelRef, node: Node) -> bool:
 
 def text_of(model: z3.ModelRef, term: Any) -> str:  # noqa: ANN401 - a term of z3
     """Return the text of a string in a model."""
-    return str(model.eval(term, model_completion=True).py_value())
+    return text_of_term(model.eval(term, model_completion=True))
 
 
 def _number(model: z3.ModelRef, term: Any) -> int:  # noqa: ANN401 - a term of z3
@@ -324,17 +345,31 @@ class World:
 
     Attributes:
         bound: The greatest number of elements of a list or map.
+        typed: Whether objects are as the API server's own types write them.
         nodes: The values.
         facts: What else holds.
         measured: The strings that are read as quantities, durations or times.
         approximate: The functions about which only their results for equal arguments are known.
+        chosen: The texts of an example that are read as quantities or durations, by their terms.
     """
 
     bound: int
+    typed: bool = False
     nodes: list[Node] = field(default_factory=list)
     facts: list[Any] = field(default_factory=list)
-    measured: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    measured: dict[str, tuple[str, Any, Any]] = field(default_factory=dict)
     approximate: set[str] = field(default_factory=set)
+    chosen: dict[str, str] = field(default_factory=dict)
+
+    def choose(self, model: z3.ModelRef) -> None:
+        """Choose texts for the quantities and durations of a model, which knows only values."""
+        self.chosen.clear()
+        for name, (kind, text, value) in self.measured.items():
+            fine = z3.Function(f"{kind}#fine", z3.StringSort(), z3.BoolSort())(text)
+            if kind != "timestamp" and z3.is_true(model.eval(fine, model_completion=True)):
+                found = model.eval(value, model_completion=True)
+                number = Fraction(found.numerator_as_long(), found.denominator_as_long())
+                self.chosen[name] = f"{float(number):f}" + ("s" if kind == "duration" else "")
 
     @property
     def grown(self) -> bool:
