@@ -4,6 +4,7 @@ from typing import Any
 
 import z3
 
+from policyd.prove.values import text_term
 from policyd.prove.world import KINDS, Node
 
 
@@ -15,23 +16,20 @@ def pinned(node: Node, value: Any, *, there: bool = True) -> list[Any]:
     """Return the facts that say what a node is."""
     if not there:
         return [node.kind == KINDS.index("absent")]
-    match value:
-        case None:
-            return [node.kind == KINDS.index("null")]
-        case bool():
-            return [node.kind == KINDS.index("bool"), node.of("bool") == value]
-        case int():
-            return [node.kind == KINDS.index("int"), node.of("int") == value]
-        case float():
-            return [
-                node.kind == KINDS.index("double"),
-                node.of("double") == z3.RealVal(repr(value)),
-            ]
-        case str():
-            return [node.kind == KINDS.index("string"), node.of("string") == z3.StringVal(value)]
-        case list():
-            return _pinned_list(node, value)
-    return _pinned_map(node, value)
+    if isinstance(value, dict):
+        return _pinned_map(node, value)
+    if isinstance(value, list):
+        return _pinned_list(node, value)
+    names = {bool: "bool", int: "int", float: "double", str: "string", type(None): "null"}
+    kind: Any = names[type(value)]
+    facts = [node.kind == KINDS.index(kind)]
+    return facts if value is None else [*facts, node.of(kind) == _term(value)]
+
+
+def _term(value: Any) -> Any:
+    if isinstance(value, float):
+        return z3.RealVal(repr(value))
+    return text_term(value) if isinstance(value, str) else value
 
 
 def _pinned_list(node: Node, value: list[Any]) -> list[Any]:
@@ -55,5 +53,5 @@ def _pinned_map(node: Node, value: dict[str, Any]) -> list[Any]:
             raise TooLargeError
         facts.append(node.of("size") == len(others))
         for (key, child), name in zip(node._extras, others, strict=False):
-            facts += [key == z3.StringVal(name), *pinned(child, value[name])]
+            facts += [key == text_term(name), *pinned(child, value[name])]
     return facts
