@@ -1,0 +1,204 @@
+"""`policyd prove`: whether policies mean the same, or one is stricter, with an object if not."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+import click
+import msgspec
+import yaml
+
+from policyd.api.meta import Json
+from policyd.cli.formats.files import load
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import show_all
+from policyd.cli.options import TEXT_OR_JSON
+from policyd.cli.planning.extras import extra
+from policyd.engine.model.compiled import CompiledPolicy
+from policyd.errors import ConfigurationError
+from policyd.program import FINDINGS
+from policyd.standard_input import PATH
+
+if TYPE_CHECKING:
+    from policyd.prove.questions import Answer, Question
+
+_QUESTIONS: Final = {
+    "equal": "both deny the same requests",
+    "implies": "the first denies all that the second denies",
+    "disjoint": "no request is denied by both",
+    "never-denies": "no request is denied",
+    "always-denies": "each request that matches is denied",
+    "never-errors": "no expression fails",
+}
+_OF_TWO: Final = ("equal", "implies", "disjoint")
+_CHANGES: Final = {
+    (True, True): "the same",
+    (True, False): "stricter",
+    (False, True): "looser",
+    (False, False): "stricter for some requests and looser for others",
+}
+"""By whether the new policy denies all that the old one denies, and the reverse."""
+
+
+@click.command("prove")
+@click.argument("question", type=click.Choice([*_QUESTIONS, "check"]))
+@click.argument("paths", nargs=-1, required=True, type=PATH)
+@click.option(
+    "--against", type=PATH, metavar="OLD", help="The policy before a change, for `check`."
+)
+@click.option("--policy", "name", default="", help="The policy of the files, if they have several.")
+@click.option(
+    "--bound",
+    type=click.IntRange(1, 16),
+    default=4,
+    show_default=True,
+    help="Elements of each list and map, at most.",
+)
+@click.option(
+    "--timeout",
+    "seconds",
+    type=click.FloatRange(0.1, 600),
+    default=5.0,
+    show_default=True,
+    help="Seconds for the solver, for each kind of object.",
+)
+@TEXT_OR_JSON
+def command(  # noqa: PLR0913, PLR0917 - one for each option
+    question: str,
+    paths: tuple[str, ...],
+    against: str | None,
+    name: str,
+    bound: int,
+    seconds: float,
+    output: Literal["text", "json"],
+) -> None:
+    r"""Prove what policies mean, or show an object for which it is not so.
+
+    \b
+    equal A B        A and B deny the same requests
+    implies A B      A denies all that B denies
+    disjoint A B     no request is denied by both
+    never-denies A   no request is denied
+    always-denies A  each request that A matches is denied
+    never-errors A   no expression of A fails
+    check A --against OLD  whether A is stricter than OLD, looser, or both
+
+    A solver looks for an object with lists and maps of at most --bound elements. The engine then
+    evaluates the policies for the object; if it disagrees, the answer is unknown. A proof holds up
+    to the bound. What has no formula, such as a call to the cluster, is named.
+
+    Needs the extra `prove`: pip install 'policyd[prove]'.
+
+    Exits with 0 if it is proved (`check`: if A is not looser), 1 if it is not, 2 if an argument
+    is wrong.
+
+    \b
+    Examples:
+      policyd prove equal old.yaml new.yaml
+      policyd prove check new.yaml --against old.yaml
+      policyd prove never-errors policies/gpu/policy.yaml
+    """
+    questions: Any = extra("policyd.prove.questions", "prove", "proofs")
+    if (question == "check") != (against is not None):
+        raise click.UsageError(
+            "`prove check` takes a policy, and --against the one before the change"
+        )
+    wanted = 2 if question in _OF_TWO else 1
+    if len(paths) != wanted:
+        files = "two files" if wanted == 2 else "one file"
+        raise click.UsageError(f"`prove {question}` takes {files}, not {len(paths)}")
+    policies = tuple(_policy(path, name) for path in paths)
+
+    def ask(asked: "Question", *of: CompiledPolicy) -> "Answer":
+        return cast("Answer", questions.answer(asked, of, bound=bound, seconds=seconds))
+
+    if against is not None:
+        old, new = _policy(against, name), policies[0]
+        pairs = (("looser", new, old), ("stricter", old, new))
+        found = {what: ask("implies", *of) for what, *of in progress(pairs, "proving")}
+        code = _show_change(found, output)
+    else:
+        code = _show(question, ask(cast("Question", question), *policies), output)
+    sys.exit(code)
+
+
+def _policy(path: str, name: str) -> CompiledPolicy:
+    """Return the only policy of a file, or that of a name.
+
+    Raises:
+        ConfigurationError: If there is none, or more than one.
+    """
+    loaded = load([path])
+    show_all(finding for finding in loaded.findings if finding.severity == "error")
+    found = [policy for policy in loaded.policies if not name or policy.name == name]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(policy.id for policy in loaded.policies)
+    if not found:
+        there = f"it has {names}" if names else "it has none that can be used"
+        raise ConfigurationError(f"{path}: no policy {name}".rstrip() + f"; {there}")
+    hint = (
+        "its rules are policies of their own" if len({p.name for p in found}) == 1 else "--policy"
+    )
+    raise ConfigurationError(
+        f"{path}: {len(found)} policies ({names}), proofs are about one: {hint}"
+    )
+
+
+def _show(question: str, found: "Answer", output: str) -> int:
+    if output == "json":
+        click.echo(json.dumps({"question": question, **_as_json(found)}))
+    else:
+        click.echo(_sentence(_QUESTIONS[question], found))
+        _show_example(found)
+    return 0 if found.verdict == "proved" else FINDINGS
+
+
+def _sentence(what: str, found: "Answer") -> str:
+    if found.verdict == "unknown":
+        return f"unknown: {found.why}"
+    if found.verdict == "refuted":
+        return f"refuted: it is not so that {what}; the engine agrees on this {found.operation}:"
+    return f"proved for lists and maps of up to {found.bound} elements: {what}"
+
+
+def _show_change(found: "dict[str, Answer]", output: str) -> int:
+    unknown = [each for each in found.values() if each.verdict == "unknown"]
+    proved = found["looser"].verdict == "proved", found["stricter"].verdict == "proved"
+    change = "unknown" if unknown else _CHANGES[proved]
+    if output == "json":
+        parts = {what: _as_json(each) for what, each in found.items()}
+        click.echo(json.dumps({"question": "check", "change": change, **parts}))
+    elif unknown:
+        click.echo(f"unknown: {unknown[0].why}")
+    else:
+        click.echo(f"The new policy is {change}.")
+        for what, each in found.items():
+            if each.verdict == "refuted":
+                denied = (
+                    "only the new policy denies" if what == "stricter" else "only the old denies"
+                )
+                click.echo(f"{denied} this {each.operation}:")
+                _show_example(each)
+    return 0 if not unknown and proved[0] else FINDINGS
+
+
+def _show_example(found: "Answer") -> None:
+    if found.verdict != "refuted":
+        return
+    documents = [obj for obj in (found.old_object, found.object) if obj is not None]
+    click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
+
+
+def _as_json(found: "Answer") -> dict[str, Json]:
+    made: dict[str, Json] = {"verdict": found.verdict, "bound": found.bound}
+    if found.why:
+        made["why"] = found.why
+    if found.verdict == "refuted":
+        made |= {
+            "operation": found.operation,
+            "object": found.object,
+            "oldObject": found.old_object,
+            "user": msgspec.to_builtins(found.user),
+        }
+    return made

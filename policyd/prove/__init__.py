@@ -1,0 +1,9 @@
+"""Proofs about policies: equal, stricter, never denying, with a counterexample otherwise. Pure.
+
+Expressions become formulas for the solver z3 (the extra `policyd[prove]`), which looks for an
+object on which two policies differ. Imports `engine`, `cel` and `api`. Start with `questions`:
+
+1. `world` has the unknown object: what may be where, up to a bound of elements.
+2. `encoder` writes an expression as a formula, with `functions` and `patterns`.
+3. `questions` asks the solver, and gives the object that it finds to the engine to confirm.
+"""

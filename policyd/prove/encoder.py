@@ -1,0 +1,432 @@
+"""Write checked expressions of CEL as formulas over unknown objects.
+
+The errors of CEL are part of it: a field that is absent, a type that does not fit, an int out of
+range, and `&&` and `||` that absorb errors. What has no formula is refused by name.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import z3
+
+from policyd.cel.check.checked import FunctionReference, TypeReference, VariableReference
+from policyd.cel.check.checker import check
+from policyd.cel.environment import Environment
+from policyd.cel.syntax import ast
+from policyd.cel.syntax.parser import parse
+from policyd.prove import functions
+from policyd.prove import values as v
+from policyd.prove.values import (
+    FALSE,
+    TRUE,
+    Alternative,
+    Outcome,
+    UnencodableError,
+    all_of,
+    any_of,
+    joined,
+    negation,
+    only_if,
+    succeeds,
+    sure,
+    text_of_term,
+    text_term,
+)
+from policyd.prove.world import Node, World, decided, entries_of, opened, placed, truth, unwrapped
+
+_LARGEST: Final = 4_000
+"""Nodes that are visited for one expression, with loops unrolled."""
+
+
+@dataclass
+class Encoder:
+    """The encoding of expressions in one world.
+
+    Attributes:
+        world: The unknown objects.
+        roots: The values of the variables of policies, by name.
+        variables: The outcomes of the policy's own variables.
+    """
+
+    world: World
+    roots: Mapping[str, Outcome]
+    variables: dict[str, Outcome] = field(default_factory=dict)
+    _locals: dict[str, list[Outcome]] = field(default_factory=dict)
+    _references: Mapping[ast.ExpressionNode, Any] = field(default_factory=dict)
+    _visited: int = 0
+
+    def expression(self, source: str, environment: Environment) -> Outcome:
+        """Return what an expression may be.
+
+        Raises:
+            UnencodableError: If a part has no formula.
+            CelCompileError: If it is not an expression of the environment.
+        """
+        checked = check(parse(source, macros=frozenset(environment.macros)), source, environment)
+        self._references = checked.references
+        self._visited = 0
+        return self.encode(checked.tree)
+
+    def encode(self, node: ast.ExpressionNode) -> Outcome:
+        """Return what a part of an expression may be."""
+        self._visited += 1
+        if self._visited > _LARGEST:
+            raise UnencodableError("an expression of this size: its loops unroll too often")
+        reference = self._references.get(node)
+        if isinstance(reference, VariableReference) and not isinstance(node, ast.Has):
+            return self._variable(reference)
+        if isinstance(reference, TypeReference):
+            return sure(v.TypeName(reference.name))
+        method: Callable[[Any], Outcome] | None = getattr(
+            self, f"_{type(node).__name__.lower()}", None
+        )
+        if method is None:
+            raise UnencodableError(type(node).__name__)
+        return method(node)
+
+    # Names.
+
+    def _variable(self, reference: VariableReference) -> Outcome:
+        names = [reference.name, *reference.fields]
+        if names[0] == "variables" and len(names) > 1 and names[1] in self.variables:
+            found, rest = self.variables[names[1]], names[2:]
+        elif names[0].startswith("variables.") and names[0][10:] in self.variables:
+            found, rest = self.variables[names[0][10:]], names[1:]
+        elif names[0] in self.roots:
+            found, rest = self.roots[names[0]], names[1:]
+        else:
+            raise UnencodableError(f"the variable {names[0]}")
+        for name in rest:
+            found = self._member(found, name)
+        return found
+
+    def _identifier(self, node: ast.Identifier) -> Outcome:
+        bound = self._locals.get(node.name)
+        if bound:
+            return bound[-1]
+        if node.name in self.roots:
+            return self.roots[node.name]
+        raise UnencodableError(f"the variable {node.name}")
+
+    @contextmanager
+    def _binding(self, names: Mapping[str, Outcome]) -> Any:  # noqa: ANN401 - a context manager
+        for name, outcome in names.items():
+            self._locals.setdefault(name, []).append(outcome)
+        try:
+            yield
+        finally:
+            for name in names:
+                self._locals[name].pop()
+
+    def _literal(self, node: ast.Literal) -> Outcome:
+        return sure(functions.constant(node.value))
+
+    # Fields and elements.
+
+    def _select(self, node: ast.Select) -> Outcome:
+        operand = self.encode(node.operand)
+        if node.optional:
+            return self._optionally(operand, lambda value: self._found(value, node.field))
+        return self._member(operand, node.field)
+
+    def _member(self, operand: Outcome, name: str) -> Outcome:
+        made: list[Alternative] = []
+        for when, value in opened(operand):
+            if isinstance(value, v.Optional):
+                found = self._optionally(
+                    (Alternative(TRUE, value),), lambda each: self._found(each, name)
+                )
+                made.extend(only_if(when, found))
+            else:
+                there, outcome = self._found(value, name)
+                made.extend(only_if(all_of([when, there]), outcome))
+        return joined(made)
+
+    def _found(self, value: Any, key: Any) -> tuple[Any, Outcome]:  # noqa: ANN401
+        """Return whether a value has a field or element, and what it is."""
+        if isinstance(value, Node) and isinstance(key, str):
+            child = value.field(key)
+            return (FALSE, ()) if child is None else (child.present, sure(child))
+        if isinstance(value, Node | v.Mapping):
+            if isinstance(key, str):
+                key = sure(v.Text(text_term(key)))
+            return self._looked_up(value, key)
+        if isinstance(value, v.Listing) and not isinstance(key, str):
+            return self._element(value, key)
+        return FALSE, ()
+
+    def _looked_up(self, value: Node | v.Mapping, key: Outcome) -> tuple[Any, Outcome]:
+        wanted = [(when, each) for when, each in opened(key) if isinstance(each, v.Text)]
+        fixed = [each.term for _, each in wanted if z3.is_string_value(each.term)]
+        if isinstance(value, Node) and len(wanted) == len(fixed) == 1:
+            child = value.field(text_of_term(fixed[0]))
+            if child is None:
+                return FALSE, ()
+            return all_of([wanted[0][0], child.present]), sure(child)
+        made = []
+        for there, name, outcome in entries_of(value):
+            same = any_of(all_of([when, each.term == name]) for when, each in wanted)
+            made.append((all_of([there, same]), outcome))
+        found = any_of(condition for condition, _ in made)
+        return found, joined(each for condition, out in made for each in only_if(condition, out))
+
+    def _element(self, value: v.Listing, index: Outcome) -> tuple[Any, Outcome]:
+        made = []
+        for when, each in opened(index):
+            if not isinstance(each, v.Int):
+                continue
+            for place, there, outcome in placed(value):
+                made.append((all_of([when, there, each.term == place]), outcome))
+        found = any_of(z3.simplify(condition) for condition, _ in made)
+        return found, joined(
+            each for condition, out in made for each in only_if(z3.simplify(condition), out)
+        )
+
+    def _index(self, node: ast.Index) -> Outcome:
+        operand, index = self.encode(node.operand), self.encode(node.index)
+        fails = negation(succeeds(index))
+        if node.optional or any(isinstance(each, v.Optional) for _, each in operand):
+            found = self._optionally(operand, lambda value: self._found(value, index))
+            return only_if(negation(fails), found)
+        made: list[Alternative] = []
+        for when, value in opened(operand):
+            there, outcome = self._found(value, index)
+            made.extend(only_if(all_of([when, there]), outcome))
+        return joined(made)
+
+    def _optionally(self, operand: Outcome, find: Callable[[Any], tuple[Any, Outcome]]) -> Outcome:
+        """Return the optional of a field or element."""
+        made: list[Alternative] = []
+        for when, value in opened(operand):
+            if isinstance(value, v.Optional):
+                inner = self._optionally(value.value, find)
+                nothing = v.Optional(FALSE, ())
+                made.extend(only_if(all_of([when, value.present]), inner))
+                made.append(Alternative(all_of([when, negation(value.present)]), nothing))
+            elif isinstance(value, Node | v.Mapping | v.Listing):
+                there, outcome = find(value)
+                made.append(Alternative(when, v.Optional(there, outcome)))
+        return joined(made)
+
+    def _has(self, node: ast.Has) -> Outcome:
+        reference = self._references.get(node)
+        if isinstance(reference, VariableReference):
+            operand = self._variable(reference._replace(fields=reference.fields[:-1]))
+        else:
+            operand = self.encode(node.operand)
+        made: list[Alternative] = []
+        for when, value in opened(operand):
+            if isinstance(value, v.Optional):
+                inner = v.Optional(TRUE, value.value)
+                there = any_of(
+                    all_of([condition, self._found(each, node.field)[0]])
+                    for condition, each in opened(inner.value)
+                )
+                made.append(Alternative(when, v.Bool(all_of([value.present, there]))))
+            elif isinstance(value, Node | v.Mapping):
+                made.append(Alternative(when, v.Bool(self._found(value, node.field)[0])))
+        return joined(made)
+
+    # Conditions.
+
+    def _logic(self, node: ast.Logic) -> Outcome:
+        truths = [truth(self.encode(operand)) for operand in node.operands]
+        holds = [true for true, _ in truths]
+        fails = [false for _, false in truths]
+        if node.conjunction:
+            return decided(all_of(holds), any_of(fails))
+        return decided(any_of(holds), all_of(fails))
+
+    def _conditional(self, node: ast.Conditional) -> Outcome:
+        true, false = truth(self.encode(node.condition))
+        then = only_if(true, self.encode(node.then)) if not z3.is_false(true) else ()
+        if z3.is_false(false):
+            return then
+        return joined([*then, *only_if(false, self.encode(node.otherwise))])
+
+    # Literals of several values.
+
+    def _listliteral(self, node: ast.ListLiteral) -> Outcome:
+        elements: list[tuple[Any, Outcome]] = []
+        succeeded = []
+        dense = True
+        for index, part in enumerate(node.elements):
+            outcome = self.encode(part)
+            succeeded.append(succeeds(outcome))
+            if index in node.optionals:
+                there, inner = unwrapped(outcome)
+                elements.append((there, inner))
+                dense = False
+            else:
+                elements.append((TRUE, outcome))
+        return only_if(all_of(succeeded), sure(v.Listing(tuple(elements), dense)))
+
+    def _mapliteral(self, node: ast.MapLiteral) -> Outcome:
+        entries, succeeded = [], []
+        names: set[str] = set()
+        for entry in node.entries:
+            key, outcome = self.encode(entry.key), self.encode(entry.value)
+            if len(key) != 1 or not isinstance(key[0].value, v.Text):
+                raise UnencodableError("a map with keys that are not strings")
+            term = key[0].value.term
+            if not z3.is_string_value(term) or text_of_term(term) in names:
+                raise UnencodableError("a map with computed or repeated keys")
+            names.add(text_of_term(term))
+            succeeded += [succeeds(key), succeeds(outcome)]
+            there, inner = unwrapped(outcome) if entry.optional else (TRUE, outcome)
+            entries.append((there, term, inner))
+        return only_if(all_of(succeeded), sure(v.Mapping(tuple(entries))))
+
+    # Macros.
+
+    def _comprehension(self, node: ast.Comprehension) -> Outcome:
+        made: list[Alternative] = []
+        for when, value in opened(self.encode(node.range)):
+            if not isinstance(value, v.Listing | v.Mapping | Node):
+                continue
+            made.extend(only_if(when, self._looped(node, value)))
+        return joined(made)
+
+    def _looped(self, node: ast.Comprehension, value: Any) -> Outcome:  # noqa: ANN401
+        rounds = []
+        for there, names in self._rounds(node, value):
+            with self._binding(names):
+                kept, dropped = TRUE, FALSE
+                if node.condition is not None:
+                    kept, dropped = truth(self.encode(node.condition))
+                result = () if z3.is_false(kept) else self.encode(node.result)
+            rounds.append((there, kept, dropped, result, names))
+        return _FOLDS[node.kind](node, value, rounds)
+
+    def _rounds(
+        self,
+        node: ast.Comprehension,
+        value: Any,  # noqa: ANN401
+    ) -> Iterable[tuple[Any, dict[str, Outcome]]]:
+        if isinstance(value, v.Listing):
+            two = len(node.variables) > 1
+            if two:
+                for place, there, outcome in placed(value):
+                    index = sure(v.Int(place))
+                    yield there, dict(zip(node.variables, (index, outcome), strict=True))
+            else:
+                for there, outcome in value.elements:
+                    yield there, {node.variables[0]: outcome}
+            return
+        for there, key, outcome in entries_of(value):
+            name = sure(v.Text(key))
+            yield there, dict(zip(node.variables, (name, outcome), strict=False))
+
+    def _bind(self, node: ast.Bind) -> Outcome:
+        outcome = self.encode(node.value)
+        with self._binding({node.name: outcome}):
+            return self.encode(node.body)
+
+    def _optionalmap(self, node: ast.OptionalMap) -> Outcome:
+        made: list[Alternative] = []
+        for when, value in self.encode(node.operand):
+            if not isinstance(value, v.Optional):
+                continue
+            with self._binding({node.name: value.value}):
+                body = self.encode(node.body)
+            there = all_of([when, value.present])
+            if node.flat:
+                made.extend(only_if(there, body))
+            else:
+                inner = v.Optional(TRUE, body)
+                made.append(Alternative(all_of([there, succeeds(body)]), inner))
+            nothing = v.Optional(FALSE, ())
+            made.append(Alternative(all_of([when, negation(value.present)]), nothing))
+        return joined(made)
+
+    def _sortby(self, _node: ast.SortBy) -> Outcome:
+        raise UnencodableError("sortBy()")
+
+    def _structliteral(self, node: ast.StructLiteral) -> Outcome:
+        raise UnencodableError(f"the object {node.name}{{}}")
+
+    # Functions.
+
+    def _call(self, node: ast.Call) -> Outcome:
+        reference = self._references.get(node)
+        parts: Sequence[ast.ExpressionNode] = node.arguments
+        if node.target is not None and (reference is None or reference.has_receiver):
+            parts = (node.target, *parts)
+        name = node.function
+        if isinstance(reference, FunctionReference) and reference.overloads:
+            name = reference.overloads[0].name
+        arguments = [self.encode(part) for part in parts]
+        return functions.call(self.world, name, arguments)
+
+
+_Rounds = list[tuple[Any, Any, Any, Outcome, dict[str, Outcome]]]
+
+
+def _every(_node: ast.Comprehension, _value: Any, rounds: _Rounds) -> Outcome:  # noqa: ANN401
+    truths = [(there, *truth(result)) for there, _, _, result, _ in rounds]
+    true = all_of(any_of([negation(there), holds]) for there, holds, _ in truths)
+    return decided(true, any_of(all_of([there, fails]) for there, _, fails in truths))
+
+
+def _some(_node: ast.Comprehension, _value: Any, rounds: _Rounds) -> Outcome:  # noqa: ANN401
+    truths = [(there, *truth(result)) for there, _, _, result, _ in rounds]
+    false = all_of(any_of([negation(there), fails]) for there, _, fails in truths)
+    return decided(any_of(all_of([there, holds]) for there, holds, _ in truths), false)
+
+
+def _one(_node: ast.Comprehension, _value: Any, rounds: _Rounds) -> Outcome:  # noqa: ANN401
+    truths = [(there, *truth(result)) for there, _, _, result, _ in rounds]
+    fine = all_of(any_of([negation(there), holds, fails]) for there, holds, fails in truths)
+    count = z3.Sum(
+        z3.IntVal(0),
+        *(z3.If(all_of([there, holds]), z3.IntVal(1), z3.IntVal(0)) for there, holds, _ in truths),
+    )
+    return only_if(fine, sure(v.Bool(count == 1)))
+
+
+def _filter(_node: ast.Comprehension, _value: Any, rounds: _Rounds) -> Outcome:  # noqa: ANN401
+    fine, kept = [], []
+    for there, _, _, result, names in rounds:
+        holds, fails = truth(result)
+        fine.append(any_of([negation(there), holds, fails]))
+        kept.append((all_of([there, holds]), next(iter(names.values()))))
+    return only_if(all_of(fine), sure(v.Listing(tuple(kept), dense=False)))
+
+
+def _map(_node: ast.Comprehension, value: Any, rounds: _Rounds) -> Outcome:  # noqa: ANN401
+    fine, made = [], []
+    whole = isinstance(value, v.Listing) and value.dense
+    for there, kept, dropped, result, _ in rounds:
+        fine.append(any_of([negation(there), dropped, all_of([kept, succeeds(result)])]))
+        made.append((all_of([there, kept]), result))
+        whole = whole and z3.is_true(kept)
+    return only_if(all_of(fine), sure(v.Listing(tuple(made), dense=whole)))
+
+
+def _map_of_values(node: ast.Comprehension, _value: Any, rounds: _Rounds) -> Outcome:  # noqa: ANN401
+    fine, made = [], []
+    for there, kept, dropped, result, names in rounds:
+        key = names[node.variables[0]]
+        if len(key) != 1 or not isinstance(key[0].value, v.Text):
+            raise UnencodableError("transformMap() of a list")
+        fine.append(any_of([negation(there), dropped, all_of([kept, succeeds(result)])]))
+        made.append((all_of([there, kept]), key[0].value.term, result))
+    return only_if(all_of(fine), sure(v.Mapping(tuple(made))))
+
+
+def _entries(_node: ast.Comprehension, _value: Any, _rounds: _Rounds) -> Outcome:  # noqa: ANN401
+    raise UnencodableError("transformMapEntry()")
+
+
+_FOLDS: Final[dict[str, Callable[[ast.Comprehension, Any, _Rounds], Outcome]]] = {
+    "all": _every,
+    "exists": _some,
+    "exists_one": _one,
+    "filter": _filter,
+    "map": _map,
+    "transformList": _map,
+    "transformMap": _map_of_values,
+    "transformMapEntry": _entries,
+}

@@ -1,0 +1,442 @@
+"""The unknown objects of a proof: what JSON may be where, created as expressions ask for it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, Final, Literal
+
+import z3
+
+from policyd.api.kinds import FieldType, fields
+from policyd.api.meta import Json
+from policyd.patch.builtin_types import always_written, unset
+from policyd.prove.values import (
+    FALSE,
+    TRUE,
+    Alternative,
+    Bool,
+    Double,
+    Int,
+    Listing,
+    Null,
+    Optional,
+    Outcome,
+    Text,
+    all_of,
+    any_of,
+    joined,
+    negation,
+    only_if,
+    sure,
+    text_of_term,
+    text_term,
+)
+from policyd.prove.values import (
+    Mapping as MapValue,
+)
+
+Kind = Literal["absent", "null", "bool", "int", "double", "string", "list", "map"]
+KINDS: Final[tuple[Kind, ...]] = (
+    "absent",
+    "null",
+    "bool",
+    "int",
+    "double",
+    "string",
+    "list",
+    "map",
+)
+_PRESENT: Final = frozenset(KINDS) - {"absent"}
+LEAST: Final = -(2**63)
+GREATEST: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """What a value may be.
+
+    Attributes:
+        kinds: The kinds of JSON; "absent" if it may be missing.
+        fields: The fields of a struct by name; None for a map with any keys.
+        element: What elements of a list, or values of a map, may be.
+        values: The texts that a string may be; empty for any.
+        bounds: The least and greatest int.
+        empty: Whether it may be zero, false or empty, which the API server omits of most fields.
+        always: Whether the API server writes it even if it is not set.
+    """
+
+    kinds: frozenset[Kind]
+    fields: "Mapping[str, Schema] | None" = None
+    element: "Schema | None" = None
+    values: tuple[str, ...] = ()
+    bounds: tuple[int, int] = (LEAST, GREATEST)
+    empty: bool = True
+    always: bool = False
+
+
+ANY: Final = Schema(kinds=_PRESENT)
+_SCALARS: Final[dict[str, frozenset[Kind]]] = {
+    "bool": frozenset({"bool"}),
+    "int32": frozenset({"int"}),
+    "int64": frozenset({"int"}),
+    "double": frozenset({"int", "double"}),
+    "intstr": frozenset({"int", "string"}),
+    "quantity": frozenset({"int", "string"}),
+    "any": _PRESENT,
+}
+_INT32: Final = (-(2**31), 2**31 - 1)
+
+
+class _Fields(Mapping[str, Schema]):
+    """The fields of a struct of Kubernetes, read when they are asked for."""
+
+    def __init__(self, struct: str) -> None:
+        self._fields = fields(struct)
+        self._omitted = unset(struct, "omitted")
+        self._null = unset(struct, "null")
+        self._written = always_written(struct)
+
+    def __getitem__(self, name: str) -> Schema:
+        schema = schema_of(self._fields[name])
+        whole = bool(schema.kinds & {"list", "map"}) and schema.fields is None
+        always = name in self._written
+        omitted = name in self._omitted or (whole and not always)
+        kinds = schema.kinds | {"null"} if name in self._null else schema.kinds
+        return replace(schema, kinds=kinds, empty=not omitted, always=always)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+
+def schema_of(of: FieldType) -> Schema:
+    """Return what a field of a built-in kind may be; it may always be absent."""
+    absent: frozenset[Kind] = frozenset({"absent"})
+    if of.shape == "struct":
+        return Schema(kinds=absent | {"map"}, fields=_Fields(str(of.struct)))
+    if of.element is not None:
+        kind: Kind = "list" if of.shape == "list" else "map"
+        element = schema_of(of.element)
+        return Schema(kinds=absent | {kind}, element=present(element))
+    kinds = _SCALARS.get(str(of.scalar), frozenset({"string"}))
+    return Schema(
+        kinds=absent | kinds, bounds=_INT32 if of.scalar == "int32" else (LEAST, GREATEST)
+    )
+
+
+def present(schema: Schema) -> Schema:
+    """Return a schema of what is not absent."""
+    return replace(schema, kinds=schema.kinds - {"absent"})
+
+
+def struct_schema(struct: str) -> Schema:
+    """Return the schema of objects of a built-in kind; their metadata are always there."""
+    of_fields = dict(_Fields(struct))
+    if "metadata" in of_fields:
+        of_fields["metadata"] = present(of_fields["metadata"])
+    text = Schema(kinds=frozenset({"string"}))
+    return Schema(kinds=frozenset({"map"}), fields={**of_fields, "apiVersion": text, "kind": text})
+
+
+@dataclass(eq=False)
+class Node:
+    """A value of JSON that is not known: its kind, and a constant for each kind.
+
+    Attributes:
+        world: Where it is.
+        path: Its path, which names the constants.
+        schema: What it may be.
+        children: Its fields, as far as they were asked for.
+    """
+
+    world: "World"
+    path: str
+    schema: Schema
+    children: dict[str, "Node"] = field(default_factory=dict)
+    _items: list["Node"] | None = None
+    _extras: list[tuple[Any, "Node"]] | None = None
+    _seen: int = -1
+
+    def __post_init__(self) -> None:
+        self.kind = z3.Int(f"{self.path}#kind")
+        self.world.nodes.append(self)
+
+    def is_a(self, *kinds: Kind) -> Any:  # noqa: ANN401 - a term of z3
+        """Return the condition that it is of one of some kinds."""
+        possible = [kind for kind in kinds if kind in self.schema.kinds]
+        if len(possible) == len(self.schema.kinds):
+            return TRUE
+        return any_of(self.kind == KINDS.index(kind) for kind in possible)
+
+    @property
+    def present(self) -> Any:  # noqa: ANN401 - a term of z3
+        """The condition that it is there."""
+        return self.is_a(*_PRESENT)
+
+    def of(self, sort: str) -> Any:  # noqa: ANN401 - a constant of z3
+        """Return the constant of a kind: bool, int, double, string or length."""
+        make = {"bool": z3.Bool, "int": z3.Int, "double": z3.Real, "string": z3.String}
+        return make.get(sort, z3.Int)(f"{self.path}#{sort}")
+
+    def alternatives(self) -> Outcome:
+        """Return what it may be, a map as this node itself."""
+        kinds = self.schema.kinds
+        made = [
+            Alternative(self.is_a("bool"), Bool(self.of("bool"))),
+            Alternative(self.is_a("int"), Int(self.of("int"))),
+            Alternative(self.is_a("double"), Double(self.of("double"))),
+            Alternative(self.is_a("string"), Text(self.of("string"))),
+            Alternative(self.is_a("null"), Null()),
+        ]
+        if "list" in kinds:
+            made.append(Alternative(self.is_a("list"), self.listing()))
+        if "map" in kinds:
+            made.append(Alternative(self.is_a("map"), self))
+        return tuple(each for each in made if not z3.is_false(each.when))
+
+    def listing(self) -> Listing:
+        """Return its elements, as a list."""
+        if self._items is None:
+            element = self.schema.element or ANY
+            self._items = [
+                Node(self.world, f"{self.path}[{index}]", element)
+                for index in range(self.world.bound)
+            ]
+        length = self.of("length")
+        return Listing(
+            tuple((length > index, sure(item)) for index, item in enumerate(self._items))
+        )
+
+    def field(self, name: str) -> "Node | None":
+        """Return a field of the map that it is; None if it cannot have such a field."""
+        if name not in self.children:
+            schema = self._schema_of_field(name)
+            if schema is None:
+                return None
+            self.children[name] = Node(self.world, f"{self.path}.{name}", schema)
+        return self.children[name]
+
+    def _schema_of_field(self, name: str) -> Schema | None:
+        if self.schema.fields is not None:
+            return self.schema.fields.get(name)
+        element = self.schema.element or ANY
+        return replace(element, kinds=element.kinds | {"absent"})
+
+    def entries(self) -> list[tuple[Any, Any, "Node"]]:
+        """Return what the map may have: conditions, keys and values."""
+        if self.schema.fields is not None:
+            for name in self.schema.fields:
+                self.field(name)
+        elif self._extras is None:
+            element = self.schema.element or ANY
+            self._extras = [
+                (
+                    z3.String(f"{self.path}#key{index}"),
+                    Node(self.world, f"{self.path}#value{index}", element),
+                )
+                for index in range(self.world.bound)
+            ]
+        self._seen = len(self.children)
+        size = self.of("size")
+        return [
+            *((node.present, text_term(name), node) for name, node in self.children.items()),
+            *((size > index, key, node) for index, (key, node) in enumerate(self._extras or ())),
+        ]
+
+    @property
+    def grown(self) -> bool:
+        """Whether fields were asked for after its entries were."""
+        return self._seen not in (-1, len(self.children))
+
+    def axioms(self) -> Iterator[Any]:
+        """Yield what holds of its constants whatever the object."""
+        yield z3.Or(*(self.kind == KINDS.index(kind) for kind in self.schema.kinds))
+        if "int" in self.schema.kinds:
+            least, greatest = self.schema.bounds
+            yield z3.And(self.of("int") >= least, self.of("int") <= greatest)
+        if self.schema.values:
+            yield z3.Or(*(self.of("string") == value for value in self.schema.values))
+        if self.world.typed and not self.schema.empty:
+            yield from self._filled()
+        if self.world.typed and self.schema.always:
+            yield self.kind != KINDS.index("absent")
+        if self._items is not None:
+            yield z3.And(self.of("length") >= 0, self.of("length") <= self.world.bound)
+        if self._extras is not None:
+            yield z3.And(self.of("size") >= 0, self.of("size") <= self.world.bound)
+            keys = [key for key, _ in self._extras]
+            yield z3.Distinct(*keys, *(text_term(name) for name in self.children))
+
+    def _filled(self) -> Iterator[Any]:
+        """Yield that it is not what the API server omits."""
+        for kind, empty in (("int", 0), ("double", 0), ("string", text_term("")), ("bool", FALSE)):
+            if kind in self.schema.kinds:
+                yield z3.Or(self.kind != KINDS.index(kind), self.of(kind) != empty)
+        if self._items is not None:
+            yield z3.Or(self.kind != KINDS.index("list"), self.of("length") > 0)
+        if self._extras is not None:
+            some = any_of([self.of("size") > 0, *(node.present for node in self.children.values())])
+            yield z3.Or(self.kind != KINDS.index("map"), some)
+
+    def json(self, model: z3.ModelRef) -> Json:
+        """Return what it is in a model of the solver.
+
+        Raises:
+            KeyError: If it is absent.
+        """
+        kind = KINDS[model.eval(self.kind, model_completion=True).as_long()]
+        if kind not in self.schema.kinds:
+            kind = next(each for each in KINDS if each in self.schema.kinds)
+        match kind:
+            case "absent":
+                raise KeyError(self.path)
+            case "null":
+                return None
+            case "list":
+                length = _number(model, self.of("length")) if self._items else 0
+                return [item.json(model) for item in (self._items or [])[:length]]
+            case "map":
+                return self._map(model)
+            case _:
+                term = self.of(kind)
+                return self.world.chosen.get(term.sexpr()) or _scalar(model, kind, term)
+
+    def _map(self, model: z3.ModelRef) -> Json:
+        made: dict[str, Json] = {}
+        for name, node in self.children.items():
+            if is_present(model, node):
+                made[name] = node.json(model)
+        if self._extras is not None:
+            for key, node in self._extras[: _number(model, self.of("size"))]:
+                made[text_of(model, key)] = node.json(model)
+        return made
+
+
+def is_present(model: z3.ModelRef, node: Node) -> bool:
+    """Whether a node is there in a model."""
+    return bool(z3.is_true(model.eval(node.present, model_completion=True)))
+
+
+def text_of(model: z3.ModelRef, term: Any) -> str:  # noqa: ANN401 - a term of z3
+    """Return the text of a string in a model."""
+    return text_of_term(model.eval(term, model_completion=True))
+
+
+def _number(model: z3.ModelRef, term: Any) -> int:  # noqa: ANN401 - a term of z3
+    return int(model.eval(term, model_completion=True).as_long())
+
+
+def _scalar(model: z3.ModelRef, kind: str, term: Any) -> Json:  # noqa: ANN401 - a term of z3
+    if kind == "string":
+        return text_of(model, term)
+    found = model.eval(term, model_completion=True)
+    if kind == "bool":
+        return bool(z3.is_true(found))
+    if kind == "int":
+        return int(found.as_long())
+    return float(found.numerator_as_long()) / float(found.denominator_as_long())
+
+
+@dataclass
+class World:
+    """All unknown values of a proof.
+
+    Attributes:
+        bound: The greatest number of elements of a list or map.
+        typed: Whether objects are as the API server's own types write them.
+        nodes: The values.
+        facts: What else holds.
+        measured: The strings that are read as quantities, durations or times.
+        approximate: The functions about which only their results for equal arguments are known.
+        chosen: The texts of an example that are read as quantities or durations, by their terms.
+    """
+
+    bound: int
+    typed: bool = False
+    nodes: list[Node] = field(default_factory=list)
+    facts: list[Any] = field(default_factory=list)
+    measured: dict[str, tuple[str, Any, Any]] = field(default_factory=dict)
+    approximate: set[str] = field(default_factory=set)
+    chosen: dict[str, str] = field(default_factory=dict)
+
+    def choose(self, model: z3.ModelRef) -> None:
+        """Choose texts for the quantities and durations of a model, which knows only values."""
+        self.chosen.clear()
+        for name, (kind, text, value) in self.measured.items():
+            fine = z3.Function(f"{kind}#fine", z3.StringSort(), z3.BoolSort())(text)
+            if kind != "timestamp" and z3.is_true(model.eval(fine, model_completion=True)):
+                found = model.eval(value, model_completion=True)
+                number = Fraction(found.numerator_as_long(), found.denominator_as_long())
+                self.chosen[name] = f"{float(number):f}" + ("s" if kind == "duration" else "")
+
+    @property
+    def grown(self) -> bool:
+        """Whether expressions have to be encoded again, since fields were found later."""
+        return any(node.grown for node in self.nodes)
+
+    def axioms(self) -> list[Any]:
+        """Return all that holds whatever the objects."""
+        return [axiom for node in self.nodes for axiom in node.axioms()] + self.facts
+
+
+def opened(outcome: Outcome) -> Outcome:
+    """Return an outcome with what unknown values may be in place of them."""
+    made: list[Alternative] = []
+    for when, value in outcome:
+        if isinstance(value, Node):
+            made.extend(
+                Alternative(all_of([when, each.when]), each.value) for each in value.alternatives()
+            )
+        else:
+            made.append(Alternative(when, value))
+    return joined(made)
+
+
+def truth(outcome: Outcome) -> tuple[Any, Any]:
+    """Return the conditions that an outcome is true, and that it is false."""
+    found = [(when, each.term) for when, each in opened(outcome) if isinstance(each, Bool)]
+    return (
+        any_of(all_of([when, term]) for when, term in found),
+        any_of(all_of([when, negation(term)]) for when, term in found),
+    )
+
+
+def decided(true: Any, false: Any) -> Outcome:  # noqa: ANN401 - terms of z3
+    """Return the outcome that is true or false under conditions, and fails otherwise."""
+    when = any_of([true, false])
+    return () if z3.is_false(when) else (Alternative(when, Bool(true)),)
+
+
+def unwrapped(outcome: Outcome) -> tuple[Any, Outcome]:
+    """Return whether an optional has a value, and which."""
+    made: list[Alternative] = []
+    there = []
+    for when, value in outcome:
+        if isinstance(value, Optional):
+            there.append(all_of([when, value.present]))
+            made.extend(only_if(there[-1], value.value))
+    return any_of(there), joined(made)
+
+
+def entries_of(value: Node | MapValue) -> Iterable[tuple[Any, Any, Outcome]]:
+    """Return the entries of a map: conditions, keys and values."""
+    if isinstance(value, Node):
+        return [(there, key, sure(node)) for there, key, node in value.entries()]
+    return value.entries
+
+
+def placed(value: Listing) -> Iterable[tuple[Any, Any, Outcome]]:
+    """Return the elements of a list with their indices."""
+    if value.dense:
+        return [
+            (z3.IntVal(index), there, outcome)
+            for index, (there, outcome) in enumerate(value.elements)
+        ]
+    made = []
+    before: Any = z3.IntVal(0)
+    for there, outcome in value.elements:
+        made.append((before, there, outcome))
+        before = before + z3.If(there, z3.IntVal(1), z3.IntVal(0))
+    return made

@@ -1,0 +1,294 @@
+"""Proofs about policies: what the solver says is what the engine says."""
+
+import pytest
+import z3
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from policyd.engine.compile.load import load_policies
+from policyd.patch.builtin_views import typed_view
+from policyd.prove import questions
+from policyd.prove.questions import Answer, answer, decider
+from policyd.prove.world import World
+from tests.prove.pinning import pinned
+
+POLICY = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {{name: {name}}}
+spec:
+  failurePolicy: {failure}
+  matchConstraints:
+    resourceRules:
+    - apiGroups: [{group}]
+      apiVersions: [v1]
+      operations: [CREATE, UPDATE]
+      resources: [{plural}]
+  validations:
+  - expression: {expression!r}
+"""
+
+
+def policy(expression, name="one", group='""', plural="pods", failure="Fail"):
+    text = POLICY.format(
+        name=name, expression=expression, group=group, plural=plural, failure=failure
+    )
+    loaded = load_policies(text, "policy.yaml")
+    assert loaded.policies, loaded.findings
+    return loaded.policies[0]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            "object.spec.containers.all(c, c.image.startsWith('a/'))",
+            "!object.spec.containers.exists(c, !c.image.startsWith('a/'))",
+        ),
+        (
+            "has(object.metadata.labels) && 'a' in object.metadata.labels",
+            ("object.metadata.?labels.?a.hasValue()"),
+        ),
+        (
+            "!has(object.spec.hostNetwork) || object.spec.hostNetwork == false",
+            "object.spec.?hostNetwork.orValue(false) == false",
+        ),
+        ("object.spec.containers.size() <= 3", "object.spec.containers.size() < 4"),
+        ("object.metadata.name.matches('^a')", "object.metadata.name.startsWith('a')"),
+        ("object.metadata.name.matches('^(a|b)$')", "object.metadata.name in ['a', 'b']"),
+        (
+            "quantity(object.metadata.name).isLessThan(quantity('1Gi'))",
+            "quantity(object.metadata.name).compareTo(quantity('1024Mi')) < 0",
+        ),
+        ("[1, 2].exists(x, object.spec.priority == x)", "object.spec.priority in [1, 2]"),
+        (
+            "object.spec.containers.filter(c, has(c.image)).size() == 0",
+            "object.spec.containers.all(c, !has(c.image))",
+        ),
+        (
+            "object.spec.containers.exists_one(c, c.name == 'a')",
+            "object.spec.containers.map(c, c.name).filter(n, n == 'a').size() == 1",
+        ),
+        (
+            "object.spec.?priority.optMap(p, p > 5).orValue(false)",
+            ("has(object.spec.priority) ? object.spec.priority > 5 : object.spec == dyn(1)"),
+        ),
+        ("object.spec.priority / 2 * 2 == object.spec.priority", "object.spec.priority % 2 == 0"),
+        (
+            "duration(object.metadata.name) > duration('1m')",
+            ("duration('60s') < duration(object.metadata.name)"),
+        ),
+    ],
+)
+def test_expressions_that_mean_the_same_are_proved_equal(one, other):
+    found = answer("equal", (policy(one), policy(other, "other")))
+    assert (found.verdict, found.why) == ("proved", "")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("object.spec.containers.size() <= 3", "object.spec.containers.size() < 3"),
+        ("object.metadata.name.matches('^a[0-9]+$')", "object.metadata.name.startsWith('a')"),
+        (
+            "object.spec.activeDeadlineSeconds + 1 > 0",
+            "object.spec.activeDeadlineSeconds > -1",
+        ),  # an overflow fails
+        (
+            "object.spec.containers.all(c, has(c.image))",
+            "object.spec.containers.exists(c, has(c.image))",
+        ),
+        ("object.spec.priority > 0 || object.spec.priority <= 0", "true"),  # it may be absent
+        ("object.metadata.name.size() == 3", "object.metadata.name.matches('^...$')"),  # line ends
+        (
+            "quantity(object.metadata.name).isLessThan(quantity('1Gi'))",
+            ("quantity(object.metadata.name).isLessThan(quantity('1G'))"),
+        ),
+        (
+            "duration(object.metadata.name) > duration('1m')",
+            ("duration(object.metadata.name) >= duration('1m')"),
+        ),
+    ],
+)
+def test_what_differs_is_refuted_with_an_object_on_which_the_engine_agrees(one, other):
+    pair = policy(one), policy(other, "other")
+    found = answer("equal", pair)
+    assert (found.verdict, found.why) == ("refuted", "")
+    verdicts = [decider(each)(found).denies for each in pair]
+    assert verdicts in ([True, False], [False, True])
+
+
+@pytest.mark.parametrize(
+    ("question", "expressions", "wanted"),
+    [
+        (
+            "implies",
+            ["object.spec.containers.size() < 2", "object.spec.containers.size() < 3"],
+            "proved",
+        ),
+        (
+            "implies",
+            ["object.spec.containers.size() < 3", "object.spec.containers.size() < 2"],
+            "refuted",
+        ),
+        (
+            "disjoint",
+            [
+                "object.metadata.?name.orValue('') == 'a'",
+                "object.metadata.?name.orValue('') != 'a'",
+            ],
+            "proved",
+        ),
+        ("disjoint", ["object.metadata.name == 'a'", "object.metadata.name == 'b'"], "refuted"),
+        ("never-denies", ["object.kind == 'Service'"], "refuted"),
+        ("never-denies", ["!has(object.spec) || has(object.spec)"], "proved"),
+        ("always-denies", ["has(object.spec) && !has(object.spec)"], "proved"),
+        ("always-denies", ["has(object.spec)"], "refuted"),
+        ("never-errors", ["object.?spec.?priority.orValue(0) > 5"], "proved"),
+        ("never-errors", ["object.spec.priority > 5"], "refuted"),
+    ],
+)
+def test_other_questions(question, expressions, wanted):
+    policies = tuple(policy(each, f"p{index}") for index, each in enumerate(expressions))
+    assert answer(question, policies).verdict == wanted
+
+
+@pytest.mark.parametrize(
+    ("expression", "named"),
+    [
+        (
+            "authorizer.group('').resource('pods').check('create').allowed()",
+            "the variable authorizer",
+        ),
+        ("object.metadata.name.split('-').size() > 1", "the function split()"),
+        ("object == oldObject", "the equality of two objects"),
+        ("object.metadata.name.matches(object.metadata.namespace)", "a regular expression that"),
+        ("object.metadata.name.matches('\\\\bword')", "the regular expression"),
+    ],
+)
+def test_what_has_no_formula_is_named_and_not_guessed(expression, named):
+    found = answer("never-denies", (policy(expression),))
+    assert found.verdict == "unknown"
+    assert f"policyd prove does not know {named}" in found.why
+
+
+def test_policies_for_different_requests_are_not_compared():
+    pair = policy("true"), policy("true", plural="services")
+    assert "do not match the same requests" in answer("equal", pair).why
+
+
+def test_a_failure_counts_by_the_failure_policy():
+    strict, lenient = (
+        policy("object.spec.priority > 5"),
+        policy("object.spec.priority > 5", failure="Ignore"),
+    )
+    assert answer("implies", (strict, lenient)).verdict == "proved"
+    assert answer("implies", (lenient, strict)).verdict == "refuted"
+
+
+NAMES = st.sampled_from(["a", "ab", "b/a:1", "", "1Gi", "x-y"])
+CONTAINERS = st.fixed_dictionaries(
+    {"name": NAMES},
+    optional={
+        "image": NAMES,
+        "args": st.lists(NAMES, max_size=2),
+        "securityContext": st.fixed_dictionaries(
+            {}, optional={"privileged": st.booleans(), "runAsUser": st.integers(0, 2)}
+        ),
+        "resources": st.fixed_dictionaries(
+            {},
+            optional={
+                "limits": st.dictionaries(
+                    st.sampled_from(["memory", "cpu"]), st.sampled_from(["1", "1Gi"])
+                )
+            },
+        ),
+    },
+)
+PODS = st.fixed_dictionaries(
+    {
+        "metadata": st.fixed_dictionaries(
+            {"name": NAMES},
+            optional={"labels": st.dictionaries(NAMES, NAMES, max_size=2)},
+        ),
+        "spec": st.fixed_dictionaries(
+            {"containers": st.lists(CONTAINERS, max_size=2)},
+            optional={"priority": st.integers(-2, 2), "hostNetwork": st.booleans()},
+        ),
+    }
+).map(lambda pod: {"apiVersion": "v1", "kind": "Pod", **pod})
+LISTS = st.sampled_from(
+    ["object.spec.containers", "object.spec.containers.filter(d, has(d.image))"]
+)
+CONDITIONS = st.sampled_from(
+    [
+        *("c.name == 'a'", "c.image.contains('a')", "has(c.args)", "c.args.size() > 1"),
+        *("c.securityContext.privileged", "c.?securityContext.?runAsUser.orValue(1) != 0"),
+        *("'a' in c.args", "c.args.all(x, x.startsWith('a'))", "c.args[0] == 'a'"),
+        *("has(c.resources.limits) && 'cpu' in c.resources.limits", "c.image.matches('^[a-b]')"),
+        *("c.resources.limits.all(k, k == 'cpu' || c.resources.limits[k] == '')", "c.name < 'b'"),
+        *("c.name + 'b' == 'ab'", "[c.name, c.image].exists(n, n == 'x-y')", "type(c) == map"),
+        *("sets.intersects(c.args, ['a', 'b'])", "c.args.map(x, x.size()).sum() > 2"),
+        *("c.args.join(',') == 'a,b'", "c.?image == optional.of('a')", "c.name.size() > 1"),
+    ]
+)
+EXPRESSIONS = st.recursive(
+    st.one_of(
+        st.tuples(LISTS, st.sampled_from(["all", "exists", "exists_one"]), CONDITIONS).map(
+            lambda parts: f"{parts[0]}.{parts[1]}(c, {parts[2]})"
+        ),
+        st.tuples(LISTS, CONDITIONS).map(
+            lambda parts: f"{parts[0]}.filter(c, {parts[1]}).size() == 1"
+        ),
+        st.sampled_from(
+            [
+                *(
+                    "object.spec.priority > 0",
+                    "object.spec.hostNetwork == true",
+                    "has(object.metadata.labels)",
+                ),
+                *("object.metadata.labels.exists(k, k == object.metadata.labels[k])",),
+                *("object.metadata.labels.size() == 2", "object.spec.priority * 2 / 3 == -1"),
+                *("object.metadata.labels == {'a': 'b'}", "object.spec.priority % 2 == -1"),
+                *(
+                    "object.metadata.name in object.metadata.labels",
+                    "object.spec.?priority.hasValue()",
+                ),
+                *("string(object.spec.priority) == '-1'", "int(object.metadata.name) == 1"),
+                "object.metadata.labels.transformMap(k, v, v + k).exists(k, v, v == 'aa')",
+                "object.spec.containers.map(c, c.?args.orValue([])).flatten().distinct() == ['a']",
+            ]
+        ),
+    ),
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["&&", "||", "==", "!="]), inner).map(
+            lambda parts: f"({parts[0]}) {parts[1]} ({parts[2]})"
+        ),
+        st.tuples(inner, inner, inner).map(lambda p: f"({p[0]}) ? ({p[1]}) : ({p[2]})"),
+        inner.map(lambda one: f"!({one})"),
+    ),
+    max_leaves=3,
+)
+
+
+@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(EXPRESSIONS, st.lists(PODS, min_size=3, max_size=3))
+def test_the_formulas_say_of_known_objects_what_the_engine_says(expression, pods):
+    checked = policy(expression)
+    world = World(bound=4, typed=True)
+    kind = next(iter(questions.kinds_of(checked)))
+    request = questions.unknown_request(world, checked, kind)
+    (meaning,) = questions.meanings(world, request, (checked,))
+    decide = decider(checked)
+    solver = z3.Solver()
+    operation = request.request.field("operation").of("string")
+    solver.add(*world.axioms(), operation == "CREATE")
+    for pod, _ in (typed_view(each, "core/v1.Pod") for each in pods):
+        said = decide(Answer(verdict="refuted", bound=4, object=pod))
+        solver.push()
+        solver.add(*pinned(request.object, pod))
+        assert solver.check() == z3.sat, "the axioms allow the object"
+        assert (solver.check(meaning.denies) == z3.sat) == said.denies, (expression, pod)
+        assert (solver.check(z3.Not(meaning.denies)) == z3.sat) == (not said.denies)
+        assert (solver.check(meaning.fails) == z3.sat) == said.fails
+        solver.pop()
