@@ -1,0 +1,560 @@
+"""Translate JMESPath, with the functions that Kyverno adds to it, to CEL.
+
+JMESPath has null where CEL has an error: a field that is absent, an index out of range. The
+translation of a part is therefore a `Value`: its text in CEL, and the optionals that it needs
+to have values. Where the part is used says what absence means there: an empty list where
+elements are asked for, false where a condition is asked for, else the default of `||`.
+`||` also passes over what is there and empty; for a field of which that is no use, such as a
+name, the translation only asks whether it is there, as a person would write it.
+
+Kinds of values (string, list, map) decide between `contains` of a string and of a list, for
+instance. They come from literals, from functions, and from the names of the fields: Kubernetes'
+own types use one kind for nearly all fields of a name.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import jmespath.exceptions
+import jmespath.parser
+
+from policyd.migrate.cel_values import (
+    EMPTY,
+    IDENTIFIER,
+    Untranslatable,
+    Value,
+    all_of,
+    condition,
+    element_name,
+    element_of,
+    element_shapes,
+    has,
+    listing,
+    literal,
+    member,
+    shaped,
+    shapes_of_field,
+    text_literal,
+    value_of_optional,
+)
+from policyd.migrate.jmespath_functions import CONCATENATION, FUNCTIONS, KNOWN_TO_KYVERNO, keys_text
+
+_RESERVED: Final = frozenset(
+    [
+        *("as", "break", "const", "continue", "else", "false", "for", "function", "if", "import"),
+        *("in", "let", "loop", "namespace", "null", "package", "return", "true", "var", "void"),
+        *("while", "object", "oldObject", "request", "variables", "params", "images"),
+        "exceptions",
+    ]
+)
+
+
+_LONGEST: Final = 20_000
+"""Characters of an expression; Kyverno's own are below 2,000."""
+
+
+_DEEPEST: Final = 60
+
+
+def translate(
+    expression: str, roots: Mapping[str, str | Value], *, scope: str | Value | None = None
+) -> str:
+    """Return a JMESPath expression in CEL; where it is null, the CEL is null or fails.
+
+    Args:
+        expression: JMESPath; `{{ }}` in its literals are variables of their own.
+        roots: CEL texts of the variables by their dotted paths: `request.object` is `object`.
+        scope: The CEL text of the value that the expression is asked of, if it is of a value.
+
+    Raises:
+        Untranslatable: If a part has no counterpart in CEL, or is no JMESPath.
+    """
+    found = value_of(expression, roots, scope=scope)
+    if not found.needs or found.kind == "bool":
+        return found.truth() if found.needs else found.text
+    return found.listed() if found.kind == "list" and found.itself else found.text
+
+
+def value_of(
+    expression: str, roots: Mapping[str, str | Value], *, scope: str | Value | None = None
+) -> Value:
+    """Return the value of a JMESPath expression in CEL. See `translate`.
+
+    Raises:
+        Untranslatable: If a part has no counterpart in CEL, or is no JMESPath.
+    """
+    if len(expression) > _LONGEST:
+        raise Untranslatable(f"the expression has over {_LONGEST:,} characters")
+    known = {path: _root(path, text) for path, text in roots.items()}
+    text, nested = _without_variables(expression)
+    try:
+        tree: Any = jmespath.parser.Parser().parse(text).parsed
+    except jmespath.exceptions.JMESPathError as error:
+        at = getattr(error, "lex_position", None) or 0
+        raise Untranslatable(f"{_quoted(expression)} is no JMESPath", at) from error
+    except RecursionError as error:
+        raise Untranslatable("the expression is nested too deeply") from error
+    if _depth_of(tree) > _DEEPEST:
+        raise Untranslatable("the expression is nested too deeply")
+    for name, inner in nested.items():
+        known[name] = value_of(inner, roots, scope=scope)
+    root = scope if scope is None or isinstance(scope, Value) else Value(text=scope)
+    return _Translation(known)(tree, root)
+
+
+def _root(path: str, text: str | Value) -> Value:
+    if isinstance(text, Value):
+        return text
+    return shaped(
+        text, shapes_of_field(frozenset(), path.rpartition(".")[2]), name=element_name(path)
+    )
+
+
+_QUOTED: Final = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|`(?:\\.|[^`\\])*`", re.DOTALL)
+
+
+_PLACE: Final = re.compile("(\ue000\\d+\ue001)")
+"""What stands for a variable while the expression around it is read; no JMESPath has it."""
+
+
+def split_variables(text: str) -> Iterator[str]:
+    """Split a text at its outermost `{{ }}`: text, expression, text, and so on.
+
+    Raises:
+        Untranslatable: If a `{{` has no end.
+    """
+    start = position = depth = 0
+    while position < len(text):
+        pair = text[position : position + 2]
+        if pair == "{{":
+            if not depth:
+                yield text[start:position]
+                start = position + 2
+            depth += 1
+            position += 2
+        elif pair == "}}" and depth:
+            depth -= 1
+            position += 2
+            if not depth:
+                yield text[start : position - 2].strip()
+                start = position
+        else:
+            position += 1
+    if depth:
+        raise Untranslatable("a `{{` has no `}}`", start)
+    yield text[start:]
+
+
+def _without_variables(expression: str) -> tuple[str, dict[str, str]]:
+    """Replace `{{ }}` by variables of their own, in literals and names, too."""
+    parts = list(split_variables(expression))
+    nested = {f"nested_{index // 2}": part for index, part in enumerate(parts) if index % 2}
+    marked = "".join(
+        f"\ue000{index // 2}\ue001" if index % 2 else part for index, part in enumerate(parts)
+    )
+
+    def in_literal(match: re.Match[str]) -> str:
+        whole, quote = match.group(), match.group()[0]
+        pieces = [piece for piece in _PLACE.split(whole[1:-1]) if piece]
+        places = [bool(_PLACE.fullmatch(piece)) for piece in pieces]
+        if not any(places):
+            return whole
+        if quote == '"' and len(pieces) == 1:
+            return f'"{{{{{_name(pieces[0])}}}}}"'
+        if quote != '"' and len([piece for piece in pieces if piece.strip()]) == 1:
+            return _name(pieces[places.index(True)])
+        if quote != "'":
+            shown = _PLACE.sub("{{ }}", whole)
+            raise Untranslatable(f"{shown} is made of text and a variable")
+        texts = (
+            _name(piece) if place else f"'{piece}'"
+            for piece, place in zip(pieces, places, strict=True)
+        )
+        return f"{CONCATENATION}({', '.join(texts)})"
+
+    literals = _QUOTED.sub(in_literal, marked)
+    return _PLACE.sub(lambda match: _name(match.group()), literals), nested
+
+
+def _name(place: str) -> str:
+    return f"nested_{place[1:-1]}"
+
+
+_NESTED_NAME: Final = re.compile(r"\{\{(nested_\d+)\}\}")
+
+
+def _depth_of(tree: Any) -> int:  # noqa: ANN401 - a node of the parser
+    deepest, waiting = 0, [(tree, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        deepest = max(deepest, depth)
+        waiting.extend((child, depth + 1) for child in node["children"] if isinstance(child, dict))
+    return deepest
+
+
+@dataclass(frozen=True)
+class _Partial:
+    """A path that leads to variables and is none itself, as `request` does."""
+
+    path: str
+
+
+@dataclass
+class _Translation:
+    """The translation of one expression.
+
+    Attributes:
+        roots: The variables by their dotted paths.
+        taken: The names that comprehensions around have.
+    """
+
+    roots: Mapping[str, Value]
+    taken: list[str] = field(default_factory=list)
+
+    def __call__(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401 - a node
+        """Return the value of a node; `scope` is `@`, None at the root of all variables."""
+        found = self.part(node, scope)
+        if isinstance(found, _Partial):
+            raise Untranslatable(f"the variable {found.path} is not known here")
+        return found
+
+    def part(self, node: Any, scope: Value | None) -> "Value | _Partial":  # noqa: ANN401 - a node
+        """Return the value of a node, or the path that may become one."""
+        method = getattr(self, f"_{node['type']}", None)
+        if method is None:
+            raise Untranslatable(f"policyd does not translate {node['type'].replace('_', ' ')}")
+        found: Value | _Partial = method(node, scope)
+        return found
+
+    # Paths.
+
+    def _field(self, node: Any, scope: "Value | _Partial | None") -> "Value | _Partial":  # noqa: ANN401
+        name = node["value"]
+        if scope is None or isinstance(scope, _Partial):
+            path = f"{scope.path}.{name}" if scope else name
+            if path in self.roots:
+                return self.roots[path]
+            if any(root.startswith(f"{path}.") for root in self.roots):
+                return _Partial(path)
+            raise Untranslatable(f"the variable {path} is not known here")
+        if name.startswith("nested_") and name in self.roots:
+            return self.roots[name]
+        if match := _NESTED_NAME.fullmatch(name):
+            return self._chosen(scope, self.roots[match[1]].text)
+        return member(scope, name)
+
+    def _chosen(self, of: Value, key: str) -> Value:
+        """Return the value of a map under a computed key."""
+        optional = f"{of.needs[0] if of.itself else of.tight}[?{key}]"
+        return shaped(
+            f"{of.tight}[{key}]", element_shapes(of.shapes), needs=(optional,), itself=True
+        )
+
+    def _current(self, _node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+        if scope is None:
+            raise Untranslatable("`@` is all variables here")
+        return scope
+
+    _identity = _current
+
+    def _subexpression(self, node: Any, scope: Value | None) -> "Value | _Partial":  # noqa: ANN401
+        first, *others = node["children"]
+        base = self.part(first, scope)
+        for each in others:
+            if each["type"] == "field":
+                base = self._field(each, base)
+            elif isinstance(base, _Partial):
+                raise Untranslatable(f"the variable {base.path} is not known here")
+            else:
+                base = self(each, base)
+        return base
+
+    def _pipe(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+        for each in node["children"]:
+            scope = self(each, scope)
+        return self._current(node, scope)
+
+    _index_expression = _pipe
+
+    def _index(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+        of, number = self._current(node, scope), node["value"]
+        kept = shaped("", element_shapes(of.shapes))
+        if not of.shapes:
+            kept = replace(kept, kind=of.element)
+        if of.keys_of is not None:
+            of = replace(of, text=keys_text(of.keys_of), keys_of=None)
+        if number >= 0:
+            optional = f"{of.needs[0] if of.itself else of.tight}[?{number}]"
+            return replace(kept, text=f"{of.tight}[{number}]", needs=(optional,), itself=True)
+        if number == -1:
+            optional = f"{of.listed()}.last()"
+        else:
+            optional = f"{of.listed()}[?{of.listed()}.size() - {-number}]"
+        return replace(
+            kept, text=f"{optional}.value()", needs=(optional,), itself=True, loose=False
+        )
+
+    def _slice(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+        of = self._current(node, scope)
+        start, stop, step = node["children"]
+        if step not in (None, 1) or (start or 0) < 0 or (stop is not None and stop < 0):
+            raise Untranslatable("policyd translates slices from the start on only: `[0:2]`")
+        size = f"{of.listed()}.size()"
+        last = size if stop is None else f"[{size}, {stop}].min()"
+        bounded = f"[{size}, {start}].min()" if start else "0"
+        return listing(f"{of.listed()}.slice({bounded}, {last})", of)
+
+    # Projections.
+
+    def _flatten(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+        of = self(node["children"][0], scope)
+        if of.kind == "dyn":
+            of = replace(of, kind="list", element="dyn")
+        if of.keys_of is not None or of.element in ("string", "number", "bool", "map"):
+            return of
+        if of.element == "list" or of.made:
+            return listing(f"{of.listed()}.flatten()", of, element="dyn")
+        return of
+
+    def _projection(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+        left, right = node["children"]
+        return self._mapped(self(left, scope), right)
+
+    def _value_projection(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+        left, right = node["children"]
+        of = self(left, scope)
+        variable = self._variable(of)
+        source = of.otherwise("{}") if of.itself else of.tight
+        element = Value(text=f"{source}[{variable}]", kind=of.element)
+        values = listing(f"{source}.map({variable}, {element.text})", of, element=of.element)
+        return values if right["type"] == "identity" else self._mapped(values, right)
+
+    def _filter_projection(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+        left, right, condition = node["children"]
+        return self._mapped(self(left, scope), right, condition)
+
+    def _mapped(self, of: Value, right: Any, condition: Any = None) -> Value:  # noqa: ANN401
+        """Return what `right` is for each element for which a condition holds, less nulls."""
+        if condition is None and right["type"] == "identity":
+            return replace(of, kind="list") if of.kind == "dyn" else of
+        source = of.keys_of if of.keys_of is not None else of.listed()
+        variable = self._variable(of)
+        element = element_of(of, variable)
+        self.taken.append(variable)
+        try:
+            kept = "" if condition is None else self(condition, element).truth()
+            made = self(right, element)
+        finally:
+            self.taken.pop()
+        if made.text == variable:
+            return listing(f"{source}.filter({variable}, {kept})", of, element=element.kind)
+        if made.kind == "list":
+            made = replace(made, text=made.listed(), needs=(), itself=False)
+        present = (
+            all_of([part for part in (kept, made.present()) if part]) if kept else made.present()
+        )
+        arguments = [variable, *([present] if present else []), made.text]
+        return replace(
+            listing(f"{source}.map({', '.join(arguments)})", of, element=made.kind),
+            name=made.name,
+            made=made.kind == "dyn",
+            shapes=frozenset(("list", shape) for shape in made.shapes),
+        )
+
+    def _variable(self, of: Value) -> str:
+        """Return a name for an element that nothing around has."""
+        wanted = of.name if IDENTIFIER.fullmatch(of.name) else "e"
+        if wanted in _RESERVED or wanted in self.roots:
+            wanted = "e"
+        chosen, number = wanted, 2
+        while chosen in self.taken:
+            chosen, number = f"{wanted}{number}", number + 1
+        return chosen
+
+    # Literals and what is made of several.
+
+    def _literal(self, node: Any, _scope: Value | None) -> Value:  # noqa: ANN401
+        return literal(node["value"])
+
+    def _multi_select_list(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+        parts = [self(child, scope) for child in node["children"]]
+        if parts and all(part.kind == "list" for part in parts):
+            joined = " + ".join(part.listed() for part in parts)
+            # One level less than JMESPath has: its `[]` follows, and has nothing left to do.
+            return Value(
+                text=joined,
+                kind="list",
+                element=parts[0].element,
+                loose=len(parts) > 1,
+                name=parts[0].name,
+                shapes=frozenset().union(*(part.shapes for part in parts)),
+            )
+        same = {part.kind for part in parts}
+        shown = [
+            f"?{part.optional()}" if part.needs else _in_list(part, mixed=len(same) > 1)
+            for part in parts
+        ]
+        return Value(
+            text=f"[{', '.join(shown)}]",
+            kind="list",
+            element=same.pop() if len(same) == 1 else "dyn",
+            made=True,
+        )
+
+    def _multi_select_dict(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+        pairs = []
+        for pair in node["children"]:
+            part = self(pair["children"][0], scope)
+            key = text_literal(pair["value"])
+            pairs.append(f"?{key}: {part.optional()}" if part.needs else f"{key}: dyn({part.text})")
+        return Value(text=f"{{{', '.join(pairs)}}}", kind="map")
+
+    # Conditions.
+
+    def _or_expression(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+        left, right = (self(child, scope) for child in node["children"])
+        either = f"{_operand(left)} || {_operand(right)}"
+        if "bool" in (left.kind, right.kind) and not right.is_literal:
+            return condition(either, loose=True)
+        if right.is_literal:
+            return _with_default(left, right)
+        kind = left.kind if left.kind == right.kind else "dyn"
+        if right.needs:
+            optional = f"{left.optional()}.or({right.optional()})"
+            made = value_of_optional(optional, kind=kind)
+        elif left.itself:
+            made = Value(text=left.otherwise(right.text), kind=kind)
+        else:
+            text = f"{left.truth()} ? {left.text} : {right.text}"
+            made = Value(text=text, kind=kind, loose=True)
+        return replace(made, element=left.element, name=left.name, condition=either)
+
+    def _and_expression(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+        left, right = (self(child, scope) for child in node["children"])
+        both = f"{_operand(left)} && {_operand(right)}"
+        if right.kind == "bool":
+            return condition(both, loose=True)
+        sure = " && ".join(part for part in (left.truth(), right.present()) if part)
+        text = f"{sure} ? dyn({right.text}) : dyn(false)"
+        return Value(text=text, condition=both, loose=True)
+
+    def _not_expression(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+        of = self(node["children"][0], scope)
+        return condition(_negated(of.truth()))
+
+    def _comparator(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+        left, right = (self(child, scope) for child in node["children"])
+        relation = {"eq": "==", "ne": "!=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}[
+            node["value"]
+        ]
+        if left.is_literal and not right.is_literal:
+            left, right = right, left
+            relation = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(relation, relation)
+        if relation in ("==", "!="):
+            return condition(_equality(left, right, relation), loose=True)
+        numbers = [*map(has, left.needs), *map(has, right.needs)]
+        return condition(all_of([*numbers, f"{left.text} {relation} {right.text}"]), loose=True)
+
+    # Functions.
+
+    def _function_expression(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+        name = node["value"]
+        if name in ("map", "sort_by", "max_by", "min_by"):
+            return self._by_reference(name, node["children"], scope)
+        make = FUNCTIONS.get(name)
+        if make is None:
+            known = "" if name in KNOWN_TO_KYVERNO else ", and Kyverno has none of that name"
+            raise Untranslatable(f"CEL for admission has no function such as {name}(){known}")
+        arguments = [self(child, scope) for child in node["children"]]
+        try:
+            made: Value = make(*arguments)
+        except TypeError as error:
+            raise Untranslatable(f"{name}() does not take {len(arguments)} arguments") from error
+        return made
+
+    def _by_reference(self, name: str, children: Any, scope: Value | None) -> Value:  # noqa: ANN401
+        listed, reference = children if name != "map" else reversed(children)
+        if reference["type"] != "expref":
+            raise Untranslatable(f"{name}() takes an expression such as `&name`")
+        of = self(listed, scope)
+        variable = self._variable(of)
+        self.taken.append(variable)
+        try:
+            made = self(reference["children"][0], element_of(of, variable))
+        finally:
+            self.taken.pop()
+        if name == "map":
+            text = f"{of.listed()}.map({variable}, {made.otherwise('null')})"
+            return listing(text, of, element=made.kind)
+        ordered = f"{of.listed()}.sortBy({variable}, {made.text})"
+        if name == "sort_by":
+            return listing(ordered, of, element=of.element)
+        optional = f"{ordered}.{'last' if name == 'max_by' else 'first'}()"
+        return value_of_optional(optional, kind=of.element)
+
+
+def _operand(value: Value) -> str:
+    text = value.truth()
+    return f"({text})" if "&&" in text or "||" in text or " ? " in text else text
+
+
+def _negated(condition: str) -> str:
+    simple = re.fullmatch(r"!?[\w.?]+(\([^()]*\))?", condition)
+    if condition.startswith("!") and simple:
+        return condition[1:]
+    return f"!{condition}" if simple else f"!({condition})"
+
+
+def _in_list(value: Value, *, mixed: bool) -> str:
+    return f"dyn({value.text})" if mixed or value.kind == "dyn" else value.text
+
+
+def _with_default(left: Value, right: Value) -> Value:
+    """Return a value, or a literal where JMESPath takes the value for false."""
+    if right.kind == "null":
+        return left
+    if left.kind == "list" and right.literal in ("", []):
+        return replace(left, text=left.listed(), needs=(), itself=False)
+    kind = left.kind if left.kind != "dyn" else right.kind
+    element = left.element if left.kind == "list" else right.element
+    if left.keys_of is not None:
+        return left
+    text = left.otherwise(right.text)
+    return Value(text=text, kind=kind, element=element, name=left.name)
+
+
+def _equality(left: Value, right: Value, relation: str) -> str:
+    if right.kind == "null":
+        present = left.present()
+        if not present:
+            return f"{left.text} {relation} null"
+        return present if relation == "!=" else _negated(present)
+    if left.kind != right.kind and "dyn" not in (left.kind, right.kind):
+        left = replace(left, text=f"dyn({left.text})", kind="dyn", itself=False, loose=False)
+    if not left.needs and not right.needs:
+        return f"{left.tight if left.kind == 'bool' else left.text} {relation} {right.tight}"
+    if right.is_literal and right.kind in ("string", "number", "bool"):
+        return _equality_to_literal(left, right, relation)
+    return f"{left.optional()} {relation} {right.optional()}"
+
+
+def _equality_to_literal(left: Value, right: Value, relation: str) -> str:
+    """Compare what may be absent with a text, number or bool; absent, it equals none."""
+    if right.kind == left.kind == "bool":
+        if right.literal:
+            return left.truth() if relation == "==" else _negated(left.truth())
+        present_and_true = left.otherwise("true")
+        return _negated(present_and_true) if relation == "==" else present_and_true
+    if right.literal in ("", 0, False):
+        return f"{left.optional()} {relation} optional.of({right.text})"
+    return f"{left.otherwise(EMPTY[right.kind])} {relation} {right.text}"
+
+
+def _quoted(expression: str) -> str:
+    shown = expression if len(expression) <= _SHOWN else f"{expression[:_SHOWN]}…"
+    return f"`{shown}`"
+
+
+_SHOWN: Final = 80

@@ -1,0 +1,379 @@
+"""The functions of JMESPath, and those that Kyverno adds to it, in CEL."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from policyd.migrate.cel_values import (
+    EMPTY,
+    Untranslatable,
+    Value,
+    condition,
+    literal,
+    text_literal,
+    value_of_optional,
+)
+
+CONCATENATION: Final = "text_with_variables"
+"""The function that a literal with variables in it is read as."""
+
+
+def keys_text(text: str) -> str:
+    """Return the CEL text of the keys of a map."""
+    return f"{text}.map(k, k)"
+
+
+def _given(value: Value, kind: str) -> Value:
+    """Return an argument that a function needs of a kind, with what it needs to be present."""
+    return value if value.kind != "dyn" else replace(value, kind=kind)
+
+
+def _concatenated(*parts: Value) -> Value:
+    texts = (part.tight for part in map(_to_string, parts))
+    return replace(_call(" + ".join(texts), "string", *parts), loose=True)
+
+
+def _call(text: str, kind: str, *arguments: Value, element: str = "dyn") -> Value:
+    needs = tuple(dict.fromkeys(need for each in arguments for need in each.needs))
+    return Value(text=text, kind=kind, element=element, needs=needs)
+
+
+def _contains(of: Value, part: Value) -> Value:
+    if of.keys_of is not None:
+        return _call(f"{part.text} in {of.keys_of}", "bool", part)
+    if of.kind == "list":
+        of_one_kind = "dyn" in (part.kind, of.element) or part.kind == of.element
+        wanted = part.text if of_one_kind else f"dyn({part.text})"
+        return replace(_call(f"{wanted} in {of.listed()}", "bool", part), loose=True)
+    if of.kind == "string":
+        return _call(f"{of.tight}.contains({part.text})", "bool", of, part)
+    # Kubernetes names lists in the plural.
+    told = f"type({of.text}) == list ? {part.text} in {of.tight} : {of.tight}.contains({part.text})"
+    return replace(_call(told, "bool", of, part), loose=True)
+
+
+def _length(of: Value) -> Value:
+    needs = () if of.kind == "list" or (of.itself and of.kind in EMPTY) else of.needs
+    return Value(text=of.size(), kind="number", needs=needs)
+
+
+def _keys_of(of: Value) -> Value:
+    source = of.otherwise("{}") if of.itself else of.tight
+    return Value(text=keys_text(source), kind="list", element="string", keys_of=source, name="key")
+
+
+def _values(of: Value) -> Value:
+    source = of.otherwise("{}") if of.itself else of.tight
+    return Value(text=f"{source}.map(k, {source}[k])", kind="list", element=of.element)
+
+
+def _items(of: Value, key: Value, value: Value) -> Value:
+    source = of.otherwise("{}") if of.itself else of.tight
+    text = f"{source}.map(k, {{{key.text}: dyn(k), {value.text}: dyn({source}[k])}})"
+    return Value(text=text, kind="list", element="map", name="item")
+
+
+def _to_string(of: Value) -> Value:
+    if of.kind == "string":
+        return of
+    if of.kind in ("list", "map"):
+        raise Untranslatable("CEL for admission cannot write a list or an object as JSON")
+    return _call(f"string({of.text})", "string", of)
+
+
+def _to_number(of: Value) -> Value:
+    if of.kind == "number":
+        return of
+    if of.is_literal:
+        try:
+            return replace(literal(float(str(of.literal))), text=repr(float(str(of.literal))))
+        except ValueError:
+            raise Untranslatable(f"{of.text} is no number") from None
+    return _call(f"double({of.text})", "number", of)
+
+
+def _to_array(of: Value) -> Value:
+    if of.kind == "list":
+        return of
+    if of.kind == "dyn":
+        text = f"type({of.text}) == list ? {of.text} : [{of.text}]"
+        return replace(_call(text, "list", of), loose=True, name=of.name)
+    return _call(f"[{of.text}]", "list", of, element=of.kind)
+
+
+def _method(name: str, kind: str, of_kind: str = "string") -> Callable[..., Value]:
+    def make(of: Value, *others: Value) -> Value:
+        arguments = ", ".join(other.text for other in others)
+        return _call(f"{_given(of, of_kind).tight}.{name}({arguments})", kind, of, *others)
+
+    return make
+
+
+def _of_list(name: str, kind: str = "dyn") -> Callable[[Value], Value]:
+    def make(of: Value) -> Value:
+        return Value(
+            text=f"{of.listed()}.{name}()",
+            kind=kind if kind != "dyn" else of.element,
+            element=of.element,
+            name=of.name,
+        )
+
+    return make
+
+
+def _join(separator: Value, of: Value) -> Value:
+    return _call(f"{of.listed()}.join({separator.text})", "string", separator)
+
+
+def _split(of: Value, separator: Value) -> Value:
+    return _call(f"{of.tight}.split({separator.text})", "list", of, separator, element="string")
+
+
+def _regex_match(pattern: Value, of: Value) -> Value:
+    return _call(f"{_to_text(of)}.matches({pattern.text})", "bool", of, pattern)
+
+
+def _to_text(of: Value) -> str:
+    return f"string({of.text})" if of.kind == "number" else of.tight
+
+
+def _replace_all(of: Value, old: Value, new: Value) -> Value:
+    return _call(f"{of.tight}.replace({old.text}, {new.text})", "string", of)
+
+
+def _replace(of: Value, old: Value, new: Value, count: Value) -> Value:
+    return _call(f"{of.tight}.replace({old.text}, {new.text}, {count.text})", "string", of)
+
+
+def _trim(of: Value, cut: Value | None = None) -> Value:
+    if cut is None or (cut.is_literal and str(cut.literal).isspace()):
+        return _call(f"{of.tight}.trim()", "string", of)
+    raise Untranslatable("trim() in CEL removes white space only")
+
+
+def _trim_prefix(of: Value, prefix: Value) -> Value:
+    cut = f"{of.tight}.substring({prefix.tight}.size())"
+    return replace(
+        _call(f"{of.tight}.startsWith({prefix.text}) ? {cut} : {of.text}", "string", of), loose=True
+    )
+
+
+def _truncate(of: Value, length: Value) -> Value:
+    text = f"{of.tight}.substring(0, [{of.tight}.size(), {length.text}].min())"
+    return _call(text, "string", of)
+
+
+def _equal_fold(one: Value, other: Value) -> Value:
+    text = f"{one.tight}.lowerAscii() == {other.tight}.lowerAscii()"
+    return replace(_call(text, "bool", one, other), loose=True)
+
+
+def _amount(of: Value) -> tuple[str, str]:
+    """Return a number, quantity or duration, with which of them it is."""
+    if of.kind == "number":
+        return of.text if not of.loose else of.tight, "number"
+    if of.is_literal and re.search(r"\d(?:ns|us|ms|s|h)$|\dm\d", str(of.literal)):
+        return f"duration({of.text})", "duration"
+    return f"quantity({_quantity_text(of)})", "quantity"
+
+
+def _quantity_text(of: Value) -> str:
+    return of.text if of.kind == "string" else f"string({of.text})"
+
+
+def _arithmetic(sign: str) -> Callable[[Value, Value], Value]:
+    def make(one: Value, other: Value) -> Value:
+        (left, kind), (right, other_kind) = _amount(one), _amount(other)
+        if kind == other_kind == "number":
+            if sign == "/":
+                left = f"double({left})"
+                right = f"double({right})"
+            return replace(_call(f"{left} {sign} {right}", "number", one, other), loose=True)
+        if sign in ("+", "-") and kind == other_kind == "quantity":
+            name = "add" if sign == "+" else "sub"
+            return _call(f"{left}.{name}({right})", "quantity", one, other)
+        if "duration" in (kind, other_kind):
+            if sign in ("+", "-") and kind == other_kind:
+                return replace(_call(f"{left} {sign} {right}", "duration", one, other), loose=True)
+            raise Untranslatable("CEL has no product or quotient of durations")
+        if sign == "%":
+            raise Untranslatable("CEL has no remainder of quantities")
+        numbers = [
+            f"{text}.asApproximateFloat()" if told == "quantity" else f"double({text})"
+            for text, told in ((left, kind), (right, other_kind))
+        ]
+        return replace(_call(f" {sign} ".join(numbers), "number", one, other), loose=True)
+
+    return make
+
+
+def _label_match(wanted: Value, labels: Value) -> Value:
+    given, needed = (
+        labels.otherwise("{}"),
+        wanted.otherwise("{}") if wanted.itself else wanted.tight,
+    )
+    return condition(f"{needed}.all(k, k in {given} && {given}[k] == {needed}[k])")
+
+
+def _not_null(*values: Value) -> Value:
+    made = values[0]
+    for other in values[1:]:
+        made = value_of_optional(f"{made.optional()}.or({other.optional()})", kind=made.kind)
+    return made
+
+
+def _lookup(of: Value, key: Value) -> Value:
+    source = of.needs[0] if of.itself else of.tight
+    return Value(
+        text=f"{of.tight}[{key.text}]",
+        kind=of.element,
+        needs=(f"{source}[?{key.text}]",),
+        itself=True,
+    )
+
+
+def _pattern_match(pattern: Value, of: Value) -> Value:
+    if not pattern.is_literal:
+        raise Untranslatable("pattern_match() has a pattern that is computed")
+    return _call(wildcard(_to_text(of), str(pattern.literal)), "bool", of)
+
+
+def wildcard(subject: str, pattern: str) -> str:
+    """Return the CEL condition that a string matches a pattern with `*` and `?`.
+
+    Args:
+        subject: The CEL text of the string, as what stands before a dot.
+        pattern: The pattern: `*` is any text, `?` one character.
+    """
+    inner = pattern.strip("*")
+    if not set(inner) & set("*?"):
+        text = text_literal(inner)
+        if not inner:
+            return "true" if pattern else f"{subject} == ''"
+        ends = pattern.startswith("*"), pattern.endswith("*")
+        names = {(True, True): "contains", (False, True): "startsWith", (True, False): "endsWith"}
+        return f"{subject}.{names[ends]}({text})" if any(ends) else f"{subject} == {text}"
+    if pattern == "?*":
+        return f"{subject} != ''"
+    parts = re.split(r"([*?])", pattern)
+    quoted = "".join(
+        {"*": ".*", "?": "."}.get(part, re.sub(r"([.+^$()\[\]{}|\\])", r"\\\1", part))
+        for part in parts
+    )
+    return f"{subject}.matches({text_literal(f'(?s)^{quoted}$')})"
+
+
+_RANGE: Final = re.compile(
+    r"\s*(>=|<=|>|<|=|==|!=|!)?\s*v?(\d+)(?:\.(\d+))?(?:\.(\d+))?([-+][\w.+-]+)?\s*"
+)
+
+
+_COMPARED: Final = {">": "> 0", ">=": ">= 0", "<": "< 0", "<=": "<= 0", "": "== 0", "=": "== 0"}
+
+
+def _semver_compare(version: Value, wanted: Value) -> Value:
+    if not wanted.is_literal:
+        raise Untranslatable("semver_compare() has a range that is computed")
+    either = []
+    for alternative in str(wanted.literal).split("||"):
+        parts = []
+        position = 0
+        while position < len(alternative):
+            match = _RANGE.match(alternative, position)
+            if match is None or match.end() == position:
+                raise Untranslatable(f"policyd does not translate the range {wanted.text}")
+            position = match.end()
+            numbers = ".".join(match[index] or "0" for index in (2, 3, 4)) + (match[5] or "")
+            compared = {**_COMPARED, "==": "== 0", "!=": "!= 0", "!": "!= 0"}[match[1] or ""]
+            parts.append(f"semver({version.text}).compareTo(semver('{numbers}')) {compared}")
+        either.append(" && ".join(parts))
+    text = " || ".join(f"({part})" if len(either) > 1 and "&&" in part else part for part in either)
+    return replace(_call(text, "bool", version), loose=True)
+
+
+def _regex_replace_all(pattern: Value, of: Value, replacement: Value) -> Value:
+    if pattern.is_literal and replacement.is_literal and replacement.literal == "":
+        # What follows the first match is cut: the text before it is what is left.
+        body = str(pattern.literal)
+        if body.endswith(".*") and not re.search(r"[\\()\[\]{}|^$?+*]", body[:-2]):
+            return _call(f"{of.tight}.split({text_literal(body[:-2])})[0]", "string", of)
+    raise Untranslatable("CEL for admission cannot replace what a regular expression matches")
+
+
+def _type(of: Value) -> Value:
+    if of.kind in EMPTY:
+        told = {"list": "array", "map": "object", "bool": "boolean"}.get(of.kind, of.kind)
+        return literal(told)
+    raise Untranslatable("type() is of a value whose kind is not known")
+
+
+def _abs(of: Value) -> Value:
+    return replace(_call(f"{of.tight} < 0 ? -{of.tight} : {of.text}", "number", of), loose=True)
+
+
+def _to_boolean(of: Value) -> Value:
+    if of.kind == "bool":
+        return of
+    text = f"string({of.text}).lowerAscii() == 'true'"
+    return replace(_call(text, "bool", of), loose=True)
+
+
+FUNCTIONS: Final[Mapping[str, Callable[..., Value]]] = {
+    CONCATENATION: _concatenated,
+    "abs": _abs,
+    "add": _arithmetic("+"),
+    "contains": _contains,
+    "divide": _arithmetic("/"),
+    "ends_with": _method("endsWith", "bool"),
+    "equal_fold": _equal_fold,
+    "items": _items,
+    "join": _join,
+    "keys": _keys_of,
+    "label_match": _label_match,
+    "length": _length,
+    "lookup": _lookup,
+    "max": _of_list("max"),
+    "min": _of_list("min"),
+    "modulo": _arithmetic("%"),
+    "multiply": _arithmetic("*"),
+    "not_null": _not_null,
+    "pattern_match": _pattern_match,
+    "regex_match": _regex_match,
+    "regex_replace_all": _regex_replace_all,
+    "regex_replace_all_literal": _regex_replace_all,
+    "replace": _replace,
+    "replace_all": _replace_all,
+    "reverse": _of_list("reverse", "list"),
+    "semver_compare": _semver_compare,
+    "sort": _of_list("sort", "list"),
+    "split": _split,
+    "starts_with": _method("startsWith", "bool"),
+    "subtract": _arithmetic("-"),
+    "sum": _of_list("sum", "number"),
+    "to_array": _to_array,
+    "to_boolean": _to_boolean,
+    "to_lower": _method("lowerAscii", "string"),
+    "to_number": _to_number,
+    "to_string": _to_string,
+    "to_upper": _method("upperAscii", "string"),
+    "trim": _trim,
+    "trim_prefix": _trim_prefix,
+    "truncate": _truncate,
+    "type": _type,
+    "values": _values,
+}
+"""How each function is written in CEL, from the values of its arguments."""
+
+
+KNOWN_TO_KYVERNO: Final = frozenset(
+    [
+        *("avg", "base64_decode", "base64_encode", "ceil", "compare", "floor", "image_normalize"),
+        *("is_external_url", "md5", "merge", "object_from_lists", "parse_json", "parse_yaml"),
+        *("path_canonicalize", "random", "round", "sha1", "sha256", "time_add", "time_after"),
+        *("time_before", "time_between", "time_cron", "time_diff", "time_now", "time_now_utc"),
+        *("time_parse", "time_since", "time_to_cron", "time_truncate", "time_utc"),
+        *("x509_decode", "zip"),
+    ]
+)
+"""The functions that Kyverno has and CEL for admission has not."""
