@@ -1,0 +1,408 @@
+"""Write `mutate` in CEL: overlays as apply configurations, JSON patches as such, and `foreach`."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from policyd.api.kinds import FieldType, fields
+from policyd.api.meta import Json
+from policyd.migrate.cel_values import (
+    IDENTIFIER,
+    Untranslatable,
+    Value,
+    all_of,
+    json_literal,
+    text_literal,
+)
+from policyd.migrate.jmespath import split_variables, value_of
+from policyd.migrate.kyverno.conditions import block_condition
+from policyd.migrate.kyverno.foreach import element_scope
+from policyd.migrate.kyverno.patterns import ANCHOR, passes, pattern_steps
+from policyd.migrate.kyverno.scopes import Scope
+from policyd.migrate.kyverno.scopes import field as field_of
+
+_KEYWORDS: Final = frozenset(["in", "true", "false", "null", "namespace", "package", "as", "for"])
+_OPERATIONS: Final = frozenset(["add", "replace", "remove", "copy", "move", "test"])
+_LONGEST: Final = 100_000
+
+
+@dataclass
+class _Overlay:
+    """An overlay in the making.
+
+    Attributes:
+        scope: What its expressions see.
+        conditions: Conditions without which nothing is changed.
+        listed: The list of a `foreach` in CEL; empty if there is none.
+        element: Its element.
+        chosen: The condition of elements that are changed.
+        used: Whether the element has been put in its place.
+    """
+
+    scope: Scope
+    conditions: list[str] = field(default_factory=list)
+    listed: str = ""
+    element: Value | None = None
+    chosen: str = ""
+    used: bool = False
+
+
+def mutations_of(
+    mutate: Mapping[str, Any], scope: Scope, place: Sequence[str], late: str
+) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """Return further conditions of a policy, and its mutations.
+
+    Args:
+        mutate: The block of the rule.
+        scope: What its expressions see.
+        place: Where in the object the pod is that the rule is about.
+        late: A condition on variables, empty if there is none.
+
+    Raises:
+        Untranslatable: If a part has no counterpart.
+    """
+    if "foreach" in mutate:
+        return {}, [_foreach(each, scope, place, late) for each in mutate["foreach"]]
+    if "patchesJson6902" in mutate:
+        patches = _patches(mutate["patchesJson6902"], scope, place)
+        text = f"[{', '.join(patches)}]"
+        return {}, [_json_patch(f"{late} ? {text} : []" if late else text)]
+    if "patchStrategicMerge" not in mutate:
+        raise Untranslatable("`mutate` has neither an overlay nor patches")
+    overlay = _Overlay(scope)
+    text = _whole(overlay, mutate["patchStrategicMerge"], place)
+    conditions = {}
+    if overlay.conditions:
+        if any("variables." in each for each in overlay.conditions):
+            late = all_of(filter(None, [late, *overlay.conditions]))
+        else:
+            conditions["applies"] = all_of(overlay.conditions)
+    return conditions, [_apply(f"{late} ? {text} : Object{{}}" if late else text)]
+
+
+def _apply(text: str) -> dict[str, Any]:
+    return {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": text}}
+
+
+def _json_patch(text: str) -> dict[str, Any]:
+    return {"patchType": "JSONPatch", "jsonPatch": {"expression": text}}
+
+
+def _whole(overlay: _Overlay, pattern: Json, place: Sequence[str]) -> str:
+    if not isinstance(pattern, Mapping):
+        raise Untranslatable("the overlay is not a map")
+    typed = ".".join(("Object", *place))
+    text = _object(overlay, pattern, typed, overlay.scope.subject)
+    for index in reversed(range(len(place))):
+        typed = ".".join(("Object", *place[:index]))
+        text = f"{typed}{{{place[index]}: {text}}}"
+    return text
+
+
+def _object(overlay: _Overlay, pattern: Mapping[str, Json], typed: str, value: Value) -> str:
+    parts = _parts(overlay, pattern, typed, value)
+    if any(not IDENTIFIER.fullmatch(key.strip("?")) or key.strip("?") in _KEYWORDS for key, _ in parts):
+        return _map(parts)
+    return f"{typed}{{{', '.join(f'{key}: {text}' for key, text in parts)}}}"
+
+
+def _map(parts: Sequence[tuple[str, str]]) -> str:
+    shown = (
+        f"?{text_literal(key[1:])}: {text}" if key.startswith("?") else f"{text_literal(key)}: {text}"
+        for key, text in parts
+    )
+    return f"{{{', '.join(shown)}}}"
+
+
+def _parts(
+    overlay: _Overlay, pattern: Mapping[str, Json], typed: str, value: Value
+) -> list[tuple[str, str]]:
+    """Return the fields that an overlay sets, with a `?` before those that may have no value."""
+    parts = []
+    for key, wanted in pattern.items():
+        anchor = ANCHOR.fullmatch(key)
+        if anchor is None:
+            found = field_of(value, key)
+            text = _set(overlay, wanted, f"{typed}.{key}", found)
+            if text:
+                parts.append((f"?{key}" if text.startswith("?") else key, text.lstrip("?")))
+        elif anchor["kind"] in ("", "<", "="):
+            condition = passes(pattern_steps(value, {f"({anchor['key']})": wanted}, overlay.scope))
+            if condition:
+                overlay.conditions.append(condition)
+        elif anchor["kind"] == "+":
+            found = field_of(value, anchor["key"])
+            text = _set(overlay, _plain(wanted), f"{typed}.{anchor['key']}", found)
+            given = text.lstrip("?") if text.startswith("?") else f"optional.of({text})"
+            there = found.present() or "true"
+            parts.append((f"?{anchor['key']}", f"{there} ? optional.none() : {given}"))
+        else:
+            raise Untranslatable(f"the anchor `{key}` has no meaning in `mutate`")
+    return parts
+
+
+def _plain(pattern: Json) -> Json:
+    """Return a pattern without anchors: what is added as a whole."""
+    if isinstance(pattern, Mapping):
+        keys = {key: (m["key"] if (m := ANCHOR.fullmatch(key)) else key) for key in pattern}
+        return {keys[key]: _plain(part) for key, part in pattern.items()}
+    return [_plain(part) for part in pattern] if isinstance(pattern, list) else pattern
+
+
+def _set(overlay: _Overlay, wanted: Json, typed: str, value: Value) -> str:
+    """Return the value that a field is set to; empty for none, with a `?` for an optional."""
+    if wanted is None:
+        raise Untranslatable(f"the overlay removes `{typed.removeprefix('Object.')}`")
+    if isinstance(wanted, Mapping):
+        if any(shape[0] == "map" for shape in value.shapes):
+            return _entries(overlay, wanted, typed, value)
+        if not wanted:
+            return f"{typed}{{}}"
+        parts_before = len(overlay.conditions)
+        text = _object(overlay, wanted, typed, value)
+        only_anchors = len(overlay.conditions) > parts_before and text.endswith("{}")
+        return "" if only_anchors else text
+    if isinstance(wanted, list):
+        return _list(overlay, wanted, typed, value)
+    return _scalar(overlay, wanted)
+
+
+def _scalar(overlay: _Overlay, wanted: Json) -> str:
+    given = overlay.scope.value(wanted)
+    if given.is_literal:
+        return json_literal(wanted)
+    if given.needs:
+        return f"?{given.optional()}"
+    return given.text
+
+
+def _entries(overlay: _Overlay, wanted: Mapping[str, Json], typed: str, value: Value) -> str:
+    if any("{{" in key for key in wanted):
+        return _computed_entries(overlay, wanted)
+    return _map(_parts(overlay, wanted, typed, value))
+
+
+def _computed_entries(overlay: _Overlay, wanted: Mapping[str, Json]) -> str:
+    """Return entries whose keys are made of the element of a `foreach`."""
+    if not overlay.listed or overlay.element is None or len(wanted) != 1:
+        raise Untranslatable("the overlay computes the key of a map")
+    ((key, text),) = wanted.items()
+    overlay.used = True
+    named, shown = overlay.scope.value(key), _scalar(overlay, text)
+    index = overlay.scope.free("i")
+    chosen = f".filter({overlay.element.text}, {overlay.chosen})" if overlay.chosen else ""
+    entry = f"{{{named.text}: {shown}}}"
+    return f"{overlay.listed}{chosen}.transformMapEntry({index}, {overlay.element.text}, {entry})"
+
+
+def _list(overlay: _Overlay, wanted: list[Json], typed: str, value: Value) -> str:
+    if not all(isinstance(each, Mapping) for each in wanted):
+        if any(isinstance(each, Mapping | list) for each in wanted):
+            raise Untranslatable("a list of the overlay has values of several kinds")
+        return f"[{', '.join(_scalar(overlay, each).lstrip('?') for each in wanted)}]"
+    parts = [_items(overlay, each, typed, value) for each in wanted]
+    literals = [part for part in parts if part and not part.startswith("(")]
+    computed = [part[1:] for part in parts if part.startswith("(")]
+    joined = [*computed, *([f"[{', '.join(literals)}]"] if literals else [])]
+    return " + ".join(joined)
+
+
+def _items(overlay: _Overlay, wanted: Mapping[str, Json], typed: str, value: Value) -> str:
+    """Return an element of a list, or with a `(` before it a list that is computed."""
+    anchors = {ANCHOR.fullmatch(key)["kind"] for key in wanted if ANCHOR.fullmatch(key)}  # type: ignore[index]
+    if overlay.element is not None and not overlay.used and _names_element(wanted):
+        return _of_element(overlay, wanted, typed, value)
+    if not anchors & {"", "<", "="}:
+        return _object(overlay, wanted, typed, Value(text="object", needs=("optional.none()",)))
+    inner, element, name = overlay.scope.deeper(value)
+    part = _Overlay(inner, listed=overlay.listed, element=overlay.element, used=overlay.used)
+    kept = {key: each for key, each in wanted.items() if not key.startswith("<")}
+    globals_ = {f"({key[2:-1]})": each for key, each in wanted.items() if key.startswith("<")}
+    if globals_:
+        condition = passes(pattern_steps(element, globals_, inner))
+        overlay.conditions.append(f"{value.listed()}.exists({name}, {condition})")
+        if not kept:
+            return ""
+    entry = _object(part, kept, typed, element)
+    overlay.used = overlay.used or part.used
+    return f"({_changed(value.listed(), name, _with_keys(entry, typed, element, value), part.conditions)}"
+
+
+def _changed(listed: str, name: str, entry: str, conditions: Sequence[str]) -> str:
+    chosen = f".filter({name}, {all_of(conditions)})" if conditions else ""
+    return f"{listed}{chosen}.map({name}, {entry})"
+
+
+def _names_element(wanted: Mapping[str, Json]) -> bool:
+    return any(
+        isinstance(text, str) and text.replace(" ", "") == "{{element.name}}"
+        for key, text in wanted.items()
+        if key in ("name", "(name)")
+    )
+
+
+def _of_element(
+    overlay: _Overlay, wanted: Mapping[str, Json], typed: str, value: Value
+) -> str:
+    """Return the changes of the elements of a `foreach` that is about the list itself."""
+    element = overlay.element
+    assert element is not None, "checked by the caller"
+    overlay.used = True
+    rest = {key: text for key, text in wanted.items() if key not in ("name", "(name)")}
+    part = _Overlay(overlay.scope, listed=overlay.listed, element=element, used=True)
+    parts = [("name", f"{element.text}.name"), *_parts(part, rest, typed, element)]
+    entry = f"{typed}{{{', '.join(f'{key}: {text}' for key, text in parts)}}}"
+    conditions = [*filter(None, [overlay.chosen]), *part.conditions]
+    listed = overlay.listed
+    if listed != value.listed():
+        conditions.append(f"{element.text}.name in {value.listed()}.map(other, other.name)")
+    return f"({_changed(listed, element.text, entry, conditions)}"
+
+
+def _with_keys(entry: str, typed: str, element: Value, of: Value) -> str:
+    """Put the fields into an element that tell the elements of its list apart."""
+    keys = _keys_of(of)
+    start = f"{typed}{{"
+    if not entry.startswith(start):
+        raise Untranslatable("an element of a list of the overlay has a key that CEL has no name for")
+    rest = entry[len(start) :]
+    missing = [key for key in keys if f"{key}: " not in _top(rest)]
+    given = [
+        f"{key}: {element.text}.{key}" if key == keys[0] else f"?{key}: {element.text}.?{key}"
+        for key in missing
+    ]
+    joined = ", ".join(filter(None, [*given, rest[:-1]]))
+    return f"{start}{joined}}}"
+
+
+def _top(text: str) -> str:
+    """Return the part of a text of fields that is in no braces."""
+    depth, kept = 0, []
+    for each in text:
+        depth += (each in "{[(") - (each in "}])")
+        if depth == 0:
+            kept.append(each)
+    return "".join(kept)
+
+
+def _keys_of(of: Value) -> tuple[str, ...]:
+    keys = {_list_keys(shape) for shape in of.shapes}
+    found = keys.pop() if len(keys) == 1 else ()
+    return found or ("name",)
+
+
+def _list_keys(shape: tuple[Any, ...]) -> tuple[str, ...]:
+    """Return the keys of a list of structs, which name some struct's own list."""
+    if shape[0] != "list" or shape[1][0] != "struct":
+        return ()
+    struct = shape[1][1]
+    return ("name",) if "name" in fields(struct) else tuple(_required(fields(struct)))
+
+
+def _required(of: Mapping[str, FieldType]) -> list[str]:
+    return [name for name, each in of.items() if each.required][:1]
+
+
+# Patches.
+
+
+def _foreach(
+    given: Mapping[str, Any], scope: Scope, place: Sequence[str], late: str
+) -> dict[str, Any]:
+    listed, inner, names = element_scope(given, scope)
+    chosen = block_condition(given.get("preconditions"), inner) if given.get("preconditions") else ""
+    if "patchesJson6902" in given:
+        return _foreach_patches(given, inner, place, (listed, names, chosen, late))
+    if "patchStrategicMerge" not in given:
+        raise Untranslatable("a `foreach` has neither an overlay nor patches")
+    element = inner.roots["element"]
+    overlay = _Overlay(inner, listed=listed, element=element, chosen=chosen)
+    text = _whole(overlay, given["patchStrategicMerge"], place)
+    if not overlay.used:
+        raise Untranslatable("the overlay of the `foreach` does not say which element it changes")
+    conditions = [*filter(None, [late]), *overlay.conditions]
+    return _apply(f"{all_of(conditions)} ? {text} : Object{{}}" if conditions else text)
+
+
+def _foreach_patches(
+    given: Mapping[str, Any],
+    scope: Scope,
+    place: Sequence[str],
+    around: tuple[str, list[str], str, str],
+) -> dict[str, Any]:
+    listed, names, chosen, late = around
+    patches = _patches(given["patchesJson6902"], scope, place)
+    text = f"[{', '.join(patches)}]" if len(patches) > 1 else patches[0]
+    if len(names) == 1:
+        kept = f".filter({names[0]}, {chosen})" if chosen else ""
+        made = f"{listed}{kept}.map({names[0]}, {text})"
+    else:
+        condition = f"{chosen}, " if chosen else ""
+        made = f"{listed}.transformList({', '.join(names)}, {condition}{text})"
+    made = f"{made}.flatten()" if len(patches) > 1 else made
+    return _json_patch(f"{late} ? {made} : []" if late else made)
+
+
+def _patches(given: Json, scope: Scope, place: Sequence[str]) -> list[str]:
+    """Return the operations of a JSON patch in CEL."""
+    if not isinstance(given, str):
+        raise Untranslatable("`patchesJson6902` is not a text of YAML")
+    if len(given) > _LONGEST:
+        raise Untranslatable("`patchesJson6902` is too long")
+    try:
+        read = yaml.safe_load(given)
+    except yaml.YAMLError as error:
+        raise Untranslatable("`patchesJson6902` is not YAML") from error
+    if not isinstance(read, list) or not read:
+        raise Untranslatable("`patchesJson6902` is not a list of operations")
+    return [_operation(each, scope, place) for each in read]
+
+
+def _operation(given: Json, scope: Scope, place: Sequence[str]) -> str:
+    if not isinstance(given, Mapping) or given.get("op") not in _OPERATIONS:
+        raise Untranslatable("an operation of the patch needs `op` and `path`")
+    prefix = "".join(f"/{step}" for step in place)
+    parts = [f"op: {text_literal(given['op'])}"]
+    for name in ("path", "from"):
+        if name in given:
+            parts.append(f"{name}: {_pointer(prefix + str(given[name]), scope)}")
+    if "value" in given:
+        parts.append(f"value: {_json(given['value'], scope)}")
+    return f"JSONPatch{{{', '.join(parts)}}}"
+
+
+def _pointer(text: str, scope: Scope) -> str:
+    pieces = []
+    for index, part in enumerate(split_variables(text)):
+        if index % 2:
+            value = value_of(part, scope.roots)
+            if value.kind == "number":
+                pieces.append(f"string({value.text})")
+            else:
+                pieces.append(f"jsonpatch.escapeKey({value.otherwise(repr(''))})")
+        elif part:
+            pieces.append(text_literal(part))
+    return " + ".join(pieces)
+
+
+def _json(given: Json, scope: Scope) -> str:
+    """Return a value of a patch, whose texts may have variables."""
+    if "{{" not in json.dumps(given):
+        return json_literal(given)
+    if isinstance(given, Mapping):
+        entries = []
+        for key, part in given.items():
+            value = scope.value(part) if isinstance(part, str) else None
+            if value is not None and value.needs and value.itself:
+                entries.append(f"?{text_literal(key)}: {value.optional()}")
+            else:
+                entries.append(f"{text_literal(key)}: {_json(part, scope)}")
+        return f"{{{', '.join(entries)}}}"
+    if isinstance(given, list):
+        return f"[{', '.join(_json(part, scope) for part in given)}]"
+    value = scope.value(given)
+    return value.otherwise("''") if value.needs else value.text
+

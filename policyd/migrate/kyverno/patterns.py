@@ -1,0 +1,283 @@
+"""Write the patterns of `validate` as conditions in CEL, with all anchors.
+
+A pattern gives one of three answers: it holds, it does not, or it does not apply, which the
+anchors `( )` and `<( )` say. Kyverno looks at the fields of a map one after the other, those with
+anchors first, and the first that does not hold or apply decides. A pattern is therefore a list of
+steps; of elements of a list that do not apply, the list says nothing.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from policyd.api.meta import Json
+from policyd.migrate.cel_values import Untranslatable, Value, all_of
+from policyd.migrate.kyverno.leaves import has_wildcards, matches, wildcard
+from policyd.migrate.kyverno.scopes import Scope, field, known
+
+ANCHOR: Final = re.compile(r"(?P<kind>[+<=X^]?)\((?P<key>.+)\)")
+
+_DEEPEST: Final = 60
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of a pattern: conditions in CEL, empty if they are always true.
+
+    Attributes:
+        applies: Whether the pattern applies.
+        holds: Whether this part of it holds.
+        implied: Whether `holds` is true where the pattern does not apply.
+    """
+
+    applies: str = ""
+    holds: str = ""
+    implied: bool = False
+
+
+def verdict(steps: Iterable[Step]) -> str:
+    """Return the condition that a pattern holds or does not apply; empty if it always does."""
+    text = ""
+    for step in reversed(list(steps)):
+        last = not text
+        held = _both(step.holds, text)
+        if not step.applies or (last and step.implied):
+            text = held
+        elif held:
+            text = f"{_negated(step.applies)} || {_tight(held)}"
+    return text
+
+
+def passes(steps: Iterable[Step]) -> str:
+    """Return the condition that a pattern applies and holds; empty if it always does."""
+    parts = [part for step in steps for part in (step.applies, step.holds)]
+    return _conjunction(dict.fromkeys(filter(None, parts)))
+
+
+def applies(steps: Iterable[Step]) -> str:
+    """Return the condition that a pattern applies, or fails before that is seen."""
+    text = ""
+    for step in reversed(list(steps)):
+        if step.holds and text:
+            text = f"{_negated(step.holds)} || {_tight(text)}"
+        text = _both(step.applies, text)
+    return text
+
+
+def _both(first: str, second: str) -> str:
+    return _conjunction(filter(None, (first, second)))
+
+
+def _conjunction(parts: Iterable[str]) -> str:
+    return all_of(parts) if (parts := list(parts)) else ""
+
+
+def _tight(text: str) -> str:
+    return f"({text})" if "||" in text or " ? " in text else text
+
+
+_COMPARISON: Final = re.compile(r"[^&|?]* (?P<operator>==|!=|<=|>=|<|>|in) [^&|?]*")
+_ATOM: Final = re.compile(r"!?[\w.\[\]'/?-]+(?:\((?:[^()]|\([^()]*\))*\))?")
+_OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+
+def negated(text: str) -> str:
+    """Return the condition that another is false."""
+    return _negated(text)
+
+
+def _negated(text: str) -> str:
+    if text.startswith("!") and _ATOM.fullmatch(text):
+        return text[1:]
+    if _ATOM.fullmatch(text):
+        return f"!{text}"
+    compared = _COMPARISON.fullmatch(text)
+    if compared and text.count(f" {compared['operator']} ") == 1 and "(" not in text:
+        operator = compared["operator"]
+        if operator in _OPPOSITE:
+            return text.replace(f" {operator} ", f" {_OPPOSITE[operator]} ")
+    return f"!({text})"
+
+
+def pattern_steps(value: Value, pattern: Json, scope: Scope) -> list[Step]:
+    """Return the steps of a pattern for a value.
+
+    Raises:
+        Untranslatable: If the pattern has no counterpart in CEL.
+    """
+    if len(scope.taken) > _DEEPEST or value.text.count(".") > _DEEPEST * 2:
+        raise Untranslatable("the pattern is nested too deeply")
+    if isinstance(pattern, Mapping):
+        return _map_steps(value, pattern, scope)
+    if isinstance(pattern, list):
+        return _list_steps(value, pattern, scope)
+    return [Step(holds=_leaf(value, pattern, scope))]
+
+
+def _leaf(value: Value, pattern: Json, scope: Scope) -> str:
+    if not isinstance(pattern, str) or "{{" not in pattern:
+        return matches(value, pattern)
+    operator = next((o for o in (">=", "<=", ">", "<", "!") if pattern.startswith(o)), "")
+    wanted = scope.value(pattern[len(operator) :].strip())
+    if "|" in pattern.split("{{")[0] or "|" in pattern.rpartition("}}")[2]:
+        raise Untranslatable(f"the pattern `{pattern}` has alternatives with variables")
+    compared = {"": "==", "!": "!="}.get(operator, operator)
+    shown = wanted.otherwise("''") if wanted.kind == "string" else wanted.text
+    if compared in ("==", "!="):
+        condition = f"{known(value).text} {compared} {shown}"
+    else:
+        condition = (
+            f"quantity(string({known(value).text})).compareTo(quantity(string({shown})))"
+            f" {compared} 0"
+        )
+    return all_of([*filter(None, [value.present()]), condition])
+
+
+def _map_steps(value: Value, pattern: Mapping[str, Json], scope: Scope) -> list[Step]:
+    if value.needs and any(ANCHOR.fullmatch(key) for key in pattern):
+        return [*_guarded(value, pattern, scope)]
+    anchors = {key: part for key, part in pattern.items() if ANCHOR.fullmatch(key)}
+    plain = {key: part for key, part in pattern.items() if key not in anchors}
+    if not pattern and value.needs:
+        return [Step(holds=value.present())]
+    steps = [step for key, part in anchors.items() for step in _anchored(value, key, part, scope)]
+    for key in _in_order(plain):
+        steps += _field_steps(value, key, plain[key], scope)
+    return [step for step in steps if step != Step()]
+
+
+def _guarded(value: Value, pattern: Json, scope: Scope) -> Iterator[Step]:
+    """Yield the steps for a value that must be there."""
+    yield Step(holds=value.present())
+    yield from pattern_steps(known(value), pattern, scope)
+
+
+def _in_order(pattern: Mapping[str, Json]) -> list[str]:
+    """Return the keys as Kyverno looks at them: those with anchors in them first, backwards."""
+    names = sorted(pattern)
+    first = [name for name in names if _has_anchors(pattern[name])]
+    return [*reversed(first), *(name for name in pattern if name not in first)]
+
+
+def _has_anchors(pattern: Json) -> bool:
+    if isinstance(pattern, Mapping):
+        return any(ANCHOR.fullmatch(key) or _has_anchors(part) for key, part in pattern.items())
+    return isinstance(pattern, list) and any(map(_has_anchors, pattern))
+
+
+def _field_steps(value: Value, key: str, pattern: Json, scope: Scope) -> list[Step]:
+    if has_wildcards(key) and value.name in ("label", "annotation", "labels", "annotations"):
+        return [Step(holds=_any_key(value, key, pattern))]
+    found = field(value, key)
+    if pattern == "*":
+        return [Step(holds=found.present())]
+    return pattern_steps(found, pattern, scope)
+
+
+def _any_key(value: Value, key: str, pattern: Json) -> str:
+    named = wildcard("key", key)
+    if pattern == "*":
+        return f"{value.otherwise('{}')}.exists(key, {named})"
+    base = known(value)
+    entry = Value(text=f"{base.text}[key]", kind="string")
+    condition = f"{base.text}.exists(key, {all_of([named, matches(entry, pattern)])})"
+    return all_of([*filter(None, [value.present()]), condition])
+
+
+def _anchored(value: Value, key: str, pattern: Json, scope: Scope) -> list[Step]:
+    anchor = ANCHOR.fullmatch(key)
+    assert anchor is not None, "the caller has matched it"
+    found = field(value, anchor["key"])
+    there, inside = found.present(), known(found)
+    match anchor["kind"]:
+        case "X":
+            return [Step(holds=_negated(there) if there else "false")]
+        case "":
+            whole = "" if pattern == "*" else passes(pattern_steps(inside, pattern, scope))
+            return [Step(applies=_conditional(found, pattern, whole))]
+        case "<":
+            whole = "" if pattern == "*" else passes(pattern_steps(inside, pattern, scope))
+            return [Step(applies=_unless_absent(found, whole))]
+        case "^":
+            return [Step(holds=_unless_absent(found, _existence(inside, pattern, scope)))]
+        case "=":
+            if pattern == "*":
+                return []
+            steps = pattern_steps(inside, pattern, scope)
+            return [*_if_there(found, steps)]
+        case _:
+            raise Untranslatable(f"the anchor `{key}` adds a field, which is for `mutate`")
+
+
+def _conditional(found: Value, pattern: Json, whole: str) -> str:
+    if found.itself and not isinstance(pattern, dict | list) and pattern != "*":
+        if not (isinstance(pattern, str) and "{{" in pattern):
+            return matches(found, pattern)
+    return _conjunction(filter(None, (found.present(), whole)))
+
+
+def _unless_absent(found: Value, condition: str) -> str:
+    if not condition or not found.needs:
+        return condition
+    return f"{_negated(found.present())} || {_tight_and(condition)}"
+
+
+def _tight_and(text: str) -> str:
+    return f"({text})" if "||" in text or "&&" in text or " ? " in text else text
+
+
+def _if_there(found: Value, steps: list[Step]) -> Iterator[Step]:
+    """Yield the steps for a value that may be absent."""
+    if all(not step.applies for step in steps):
+        yield Step(holds=_unless_absent(found, _conjunction(s.holds for s in steps if s.holds)))
+        return
+    for step in steps:
+        yield Step(
+            applies=_unless_absent(found, step.applies),
+            holds=_unless_absent(found, step.holds),
+            implied=step.implied,
+        )
+
+
+def _existence(value: Value, pattern: Json, scope: Scope) -> str:
+    if not isinstance(pattern, list) or not all(isinstance(each, Mapping) for each in pattern):
+        raise Untranslatable("the anchor `^( )` needs a list of maps")
+    parts = []
+    for wanted in pattern:
+        inner, element, name = scope.deeper(value)
+        condition = passes(pattern_steps(element, wanted, inner)) or "true"
+        parts.append(f"{value.tight}.exists({name}, {condition})")
+    return _conjunction(parts)
+
+
+def _list_steps(value: Value, pattern: list[Json], scope: Scope) -> list[Step]:
+    if not pattern:
+        return [Step(holds="false")]
+    wanted = pattern[0]
+    if isinstance(wanted, list):
+        raise Untranslatable("a list directly in a list of a pattern")
+    steps = [Step(holds=value.present())] if value.needs else []
+    inside = known(value)
+    inner, element, name = scope.deeper(inside)
+    found = pattern_steps(element, wanted, inner)
+    every = verdict(found)
+    some = applies(found)
+    skipped = f"{inside.tight}.size() == 0 || {inside.tight}.exists({name}, {some})"
+    holds = f"{inside.tight}.all({name}, {every})" if every else ""
+    return [*steps, Step(applies=skipped if some else "", holds=holds, implied=True)]
+
+
+def any_pattern(value: Value, patterns: list[Json], scope: Scope) -> str:
+    """Return the condition that one of several patterns holds, or that none applies.
+
+    Raises:
+        Untranslatable: If a pattern has no counterpart in CEL.
+    """
+    found = [pattern_steps(value, pattern, scope) for pattern in patterns]
+    ways = [passes(steps) or "true" for steps in found]
+    conditions = [applies(steps) for steps in found]
+    if found and all(conditions):
+        ways.append(_conjunction(map(_negated, conditions)))
+    return " || ".join(f"({way})" if "||" in way or "&&" in way else way for way in ways) or "false"
+

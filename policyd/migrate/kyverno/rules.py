@@ -1,0 +1,357 @@
+"""Convert one rule of a legacy policy to a policy in CEL."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from policyd.api.kinds import resources
+from policyd.api.meta import Json
+from policyd.dialects.kyverno.filters import parse_kind
+from policyd.migrate.cel_values import Untranslatable, Value, all_of
+from policyd.migrate.kyverno.conditions import block_condition, conditions_in, refusal
+from policyd.migrate.kyverno.context import Named, variables_of
+from policyd.migrate.kyverno.foreach import foreach_condition
+from policyd.migrate.kyverno.matching import (
+    OPERATIONS,
+    Matching,
+    extends_to_controllers,
+    filters_of,
+    matching_of,
+)
+from policyd.migrate.kyverno.overlays import mutations_of
+from policyd.migrate.kyverno.patterns import any_pattern, negated, pattern_steps, verdict
+from policyd.migrate.kyverno.scopes import REQUEST, Scope
+from policyd.patch.operations import Path
+
+AUTOGEN: Final = "pod-policies.kyverno.io/autogen-controllers"
+
+_REFUSED: Final = {
+    "verifyImages": (
+        "signatures of images are not verified by CEL",
+        "keep it as an ImageValidatingPolicy of Kyverno",
+    ),
+    "generate": (
+        "the rule generates objects",
+        "write it as a GeneratingPolicy of Kyverno",
+    ),
+}
+_VALIDATE: Final = ("pattern", "anyPattern", "deny", "foreach", "podSecurity", "cel", "manifests")
+_OPERATION: Final = re.compile(
+    r"\{\{\s*request\.operation\s*(?:\|\|\s*(?:'[A-Z]*'|`\"[A-Z]*\"`)\s*)?\}\}"
+)
+
+
+class RefusedError(Exception):
+    """A part of a rule has no counterpart.
+
+    Attributes:
+        reason: Why, in a sentence.
+        path: The part, from the rule.
+        hint: What to do.
+    """
+
+    def __init__(self, reason: str, path: Path = (), hint: str = "") -> None:
+        super().__init__(reason)
+        self.reason, self.path, self.hint = reason, path, hint
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What the rules of a policy have in common.
+
+    Attributes:
+        name: The name of the policy.
+        namespace: The namespace of a Policy; empty for a ClusterPolicy.
+        annotation: The controllers that its annotation names.
+        spec: The fields of its spec.
+    """
+
+    name: str
+    namespace: str
+    annotation: str | None
+    spec: Mapping[str, Any]
+
+
+@dataclass
+class ConvertedRule:
+    """A rule as policies: its constraints, its conditions, and what it asks or changes."""
+
+    name: str
+    matching: Matching
+    variables: list[Named] = field(default_factory=list)
+    validations: list[dict[str, str]] = field(default_factory=list)
+    mutations: list[dict[str, Any]] = field(default_factory=list)
+    enforcement: str = ""
+    suffix: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+def convert_rule(rule: Mapping[str, Any], frame: Frame) -> list[ConvertedRule]:
+    """Return a rule as policies.
+
+    Raises:
+        RefusedError: If a part has no counterpart.
+    """
+    for name, (reason, hint) in _REFUSED.items():
+        if name in rule:
+            raise RefusedError(reason, (name,), hint)
+    if "mutate" in rule:
+        return _mutating(rule, frame)
+    if "validate" in rule:
+        return [_validating(rule, frame)]
+    raise RefusedError("the rule has none of `validate`, `mutate` and `generate`")
+
+
+@dataclass(frozen=True)
+class _Common:
+    """What validating and mutating rules share, for one place of the pods."""
+
+    matching: Matching
+    scope: Scope
+    variables: list[Named]
+    late: str
+
+
+def _common(
+    rule: Mapping[str, Any], frame: Frame, subject: str, controllers: Sequence[str], *, asks: str
+) -> _Common:
+    operations, preconditions = _operations(rule, asks)
+    matching = _at(
+        ("match",), matching_of, rule.get("match"), rule.get("exclude"), operations, controllers
+    )
+    if frame.namespace:
+        own = {"own-namespace": f"request.namespace == '{frame.namespace}'"}
+        matching = replace(matching, conditions={**own, **matching.conditions})
+    scope = scope_of(subject, rule.get("match"), tuple(operations))
+    scope, variables = _at(("context",), variables_of, rule.get("context"), scope)
+    conditions, late = dict(matching.conditions), ""
+    for name, text in _at(("preconditions",), _preconditions, preconditions, scope):
+        if "variables." in text:
+            late = all_of(filter(None, [late, text]))
+        else:
+            conditions[name] = text
+    return _Common(replace(matching, conditions=conditions), scope, variables, late)
+
+
+def _at(path: Path, run: Any, *arguments: Any) -> Any:  # noqa: ANN401 - calls any function
+    """Call a function, and say which part of the rule it is about if that has no counterpart."""
+    try:
+        return run(*arguments)
+    except Untranslatable as error:
+        raise RefusedError(error.reason, path) from error
+
+
+def _preconditions(block: Json, scope: Scope) -> Iterator[tuple[str, str]]:
+    some, every = conditions_in(block)
+    if len(some) > 1 or (some and every):
+        yield "preconditions", block_condition(block, scope)
+        return
+    for index, each in enumerate((*some, *every)):
+        single = {"key": each.key, "operator": each.operator, "value": each.value}
+        name = "precondition" if len((*some, *every)) == 1 else f"precondition-{index + 1}"
+        yield name, block_condition([single], scope)
+
+
+def scope_of(subject: str, match: Json, operations: tuple[str, ...]) -> Scope:
+    """Return what expressions of a rule see, whose object is `object`, `pod` or a part."""
+    kinds = {parse_kind(kind)[2] for each in filters_of(match)[0] for kind in each.kinds}
+    structs = set()
+    if subject != "object":
+        kinds = {"Pod"}
+    for kind in kinds:
+        found = {r.type_name for r in resources() if r.kind == kind}
+        structs |= found if len(found) == 1 else set()
+    shapes = {("struct", struct) for struct in structs} if len(structs) == len(kinds) else set()
+    shaped = frozenset(shapes)
+    root = Value(text=subject, kind="map", shapes=shaped)
+    old = Value(text="oldObject", kind="map", shapes=shaped)
+    requests = {
+        path: Value(text=path, kind=kind, element="string") for path, kind in REQUEST.items()
+    }
+    requests["serviceAccountName"] = Value(
+        text="request.userInfo.username.split(':')[3]", kind="string"
+    )
+    requests["serviceAccountNamespace"] = Value(
+        text="request.userInfo.username.split(':')[2]", kind="string"
+    )
+    roots = {"request.object": root, "request.oldObject": old, **requests}
+    return Scope(roots=roots, subject=root, operations=operations)
+
+
+def _operations(rule: Mapping[str, Any], asks: str) -> tuple[list[str], Json]:
+    """Return the operations that a rule concerns, and the preconditions that remain.
+
+    A condition on `request.operation` is a list of operations. Patterns are not asked of DELETE.
+    """
+    text = json.dumps([rule.get("validate"), rule.get("preconditions"), rule.get("context")])
+    every = asks == "deny" and "request.object" not in text and "element" not in text
+    operations = [o for o in OPERATIONS if o in ("CREATE", "UPDATE") or (every and o == "DELETE")]
+    block = rule.get("preconditions")
+    some, all_listed = _lists(block)
+    remaining = list(all_listed)
+    named = [(each, _named_operations(each)) for each in all_listed]
+    if not all_listed and len(some) == 1:
+        named = [(some[0], _named_operations(some[0]))]
+    for each, wanted in named:
+        if wanted is None:
+            continue
+        operations = [o for o in (OPERATIONS if asks == "deny" else operations) if wanted(o)]
+        operations = [o for o in operations if o != "CONNECT"]
+        remaining = [other for other in remaining if other is not each]
+        some = [other for other in some if other is not each]
+    if not operations:
+        raise RefusedError("the preconditions exclude every operation", ("preconditions",))
+    return operations, {"any": some or None, "all": remaining or None} if block else None
+
+
+def _lists(block: Json) -> tuple[list[Any], list[Any]]:
+    if isinstance(block, Mapping):
+        return list(block.get("any") or ()), list(block.get("all") or ())
+    return [], list(block) if isinstance(block, list) else []
+
+
+def _named_operations(condition: Json) -> Any:  # noqa: ANN401 - a function, or None
+    if not isinstance(condition, Mapping) or not isinstance(condition.get("key"), str):
+        return None
+    if not _OPERATION.fullmatch(condition["key"].strip()):
+        return None
+    value = condition.get("value")
+    values = value if isinstance(value, list) else [value]
+    if not all(isinstance(each, str) and "{{" not in each for each in values):
+        return None
+    names = {each.upper() for each in values}
+    operator = str(condition.get("operator")).lower()
+    if operator in ("equals", "equal", "in", "anyin", "allin"):
+        return lambda operation: operation in names
+    if operator in ("notequals", "notequal", "notin", "anynotin", "allnotin"):
+        return lambda operation: operation not in names
+    return None
+
+
+# Validation.
+
+
+def _validating(rule: Mapping[str, Any], frame: Frame) -> ConvertedRule:
+    validate = rule["validate"]
+    asks = next((name for name in _VALIDATE if name in validate), None)
+    if asks is None or asks in ("cel", "manifests"):
+        known = "it is CEL already" if asks == "cel" else "it has no pattern and no conditions"
+        raise RefusedError(f"`validate` is not converted: {known}", ("validate",))
+    controllers = extends_to_controllers(rule.get("match"), rule.get("exclude"), frame.annotation)
+    subject = "pod" if controllers else "object"
+    common = _common(rule, frame, subject, controllers, asks=asks)
+    matching, expression = _asked(validate, asks, common)
+    if common.late:
+        expression = f"{negated(common.late)} || {_tight(expression)}"
+    validation = {"name": str(rule.get("name", "")), "expression": expression}
+    notes: list[str] = []
+    validation |= _message(str(validate.get("message") or ""), common.scope, notes)
+    return ConvertedRule(
+        name=str(rule.get("name", "")),
+        matching=matching,
+        variables=common.variables,
+        validations=[validation],
+        enforcement=str(validate.get("failureAction") or ""),
+        notes=notes,
+    )
+
+
+def _tight(text: str) -> str:
+    return f"({text})" if "||" in text or "&&" in text or " ? " in text else text
+
+
+def _asked(
+    validate: Mapping[str, Any], asks: str, common: _Common
+) -> tuple[Matching, str]:
+    """Return the constraints of a rule, and the condition that it validates."""
+    matching, scope, asked = common.matching, common.scope, validate[asks]
+    path = ("validate", asks)
+    if asks == "pattern":
+        steps = _at(path, pattern_steps, scope.subject, asked, scope)
+        conditions = dict(matching.conditions)
+        while steps and steps[0].applies and not steps[0].holds and len(steps) > 1:
+            name = f"applies-{len(conditions)}" if "applies" in conditions else "applies"
+            conditions[name] = steps.pop(0).applies
+        return replace(matching, conditions=conditions), verdict(steps) or "true"
+    if asks == "anyPattern":
+        return matching, _at(path, any_pattern, scope.subject, asked, scope)
+    if asks == "deny":
+        return matching, _at(path, refusal, (asked or {}).get("conditions"), scope)
+    if asks == "foreach":
+        parts = [_at(path, foreach_condition, each, scope) for each in asked]
+        return matching, all_of(parts)
+    raise RefusedError("`podSecurity` is not converted yet", path, "use policies/security")
+
+
+def _message(message: str, scope: Scope, notes: list[str]) -> dict[str, str]:
+    """Return the fields of a message; one that CEL cannot compute stays as a text."""
+    plain = " ".join(message.split())
+    if "{{" not in message:
+        return {"message": plain} if plain else {}
+    shown = re.sub(r"\{\{\s*(.*?)\s*\}\}", r"<\1>", plain)
+    try:
+        computed = scope.value(plain)
+    except Untranslatable as error:
+        notes.append(f"the message does not show its variables: {error.reason}")
+        return {"message": shown}
+    text = computed.otherwise("''") if computed.needs else computed.text
+    return {"message": shown, "messageExpression": text}
+
+
+# Mutation.
+
+_PLACES: Final = (
+    ("object", (), ("pods",), ""),
+    (
+        "object.spec.template",
+        ("spec", "template"),
+        ("daemonsets", "deployments", "replicasets", "statefulsets", "jobs", "replicationcontrollers"),
+        "-controllers",
+    ),
+    (
+        "object.spec.jobTemplate.spec.template",
+        ("spec", "jobTemplate", "spec", "template"),
+        ("cronjobs",),
+        "-cronjobs",
+    ),
+)
+
+
+def _mutating(rule: Mapping[str, Any], frame: Frame) -> list[ConvertedRule]:
+    if "targets" in rule["mutate"]:
+        raise RefusedError(
+            "the rule changes objects other than the one of the request",
+            ("mutate", "targets"),
+            "write it as a MutatingPolicy of Kyverno with `mutateExisting`",
+        )
+    controllers = extends_to_controllers(rule.get("match"), rule.get("exclude"), frame.annotation)
+    places = _PLACES if controllers else _PLACES[:1]
+    made = []
+    for subject, place, plurals, suffix in places:
+        chosen = [plural for plural in controllers if plural in plurals]
+        if place and not chosen:
+            continue
+        common = _common(rule, frame, subject, chosen, asks="mutate")
+        matching = common.matching
+        if place:
+            constraints = dict(matching.constraints)
+            constraints["resourceRules"] = [
+                each for each in constraints["resourceRules"] if each["resources"] != ["pods"]
+            ]
+            matching = replace(matching, constraints=constraints)
+        conditions, mutations = _at(
+            ("mutate",), mutations_of, rule["mutate"], common.scope, place, common.late
+        )
+        matching = replace(matching, conditions={**matching.conditions, **conditions})
+        made.append(
+            ConvertedRule(
+                name=str(rule.get("name", "")),
+                matching=matching,
+                variables=common.variables,
+                mutations=mutations,
+                suffix=suffix if controllers else "",
+            )
+        )
+    return made

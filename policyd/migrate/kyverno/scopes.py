@@ -1,0 +1,139 @@
+"""The variables that an expression of a rule sees, and texts with `{{ }}` in them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from policyd.api.meta import Json
+from policyd.migrate.cel_values import (
+    Untranslatable,
+    Value,
+    element_of,
+    literal,
+    member,
+    shapes_of_field,
+    text_literal,
+)
+from policyd.migrate.jmespath import split_variables, value_of
+
+REQUEST: Final[Mapping[str, str]] = {
+    "request.operation": "string",
+    "request.namespace": "string",
+    "request.name": "string",
+    "request.userInfo.username": "string",
+    "request.userInfo.groups": "list",
+    "request.userInfo.uid": "string",
+    "request.userInfo.extra": "map",
+    "request.kind.kind": "string",
+    "request.kind.group": "string",
+    "request.kind.version": "string",
+    "request.subResource": "string",
+    "request.dryRun": "bool",
+}
+"""The variables of the request that CEL has by the same name, and their kinds."""
+
+_DEEPEST: Final = 50
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What an expression sees.
+
+    Attributes:
+        roots: Values by the paths of Kyverno's variables.
+        subject: The object that the rule is about: `object`, `pod`, or a part of `object`.
+        taken: Names of variables of comprehensions around.
+        operations: The operations of the requests that the rule concerns.
+    """
+
+    roots: Mapping[str, Value]
+    subject: Value
+    taken: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ("CREATE", "UPDATE")
+
+    def value(self, given: Json) -> Value:
+        """Return a value of the policy: a literal, or what its `{{ }}` stand for.
+
+        Raises:
+            Untranslatable: If an expression in it has no counterpart in CEL.
+        """
+        if not isinstance(given, str) or "{{" not in given:
+            return literal(given)
+        parts = list(split_variables(given.replace("\\{{", "{{")))
+        if len(parts) == 3 and not parts[0].strip() and not parts[2].strip():
+            return value_of(parts[1], self.roots)
+        pieces = [
+            self._piece(part) if index % 2 else text_literal(part)
+            for index, part in enumerate(parts)
+            if part
+        ]
+        return Value(text=" + ".join(pieces), kind="string", loose=len(pieces) > 1)
+
+    def _piece(self, expression: str) -> str:
+        """Return the text of a variable in a text; nothing for null."""
+        value = value_of(expression, self.roots)
+        if value.kind == "string":
+            text = value.otherwise("''")
+            return text if value.needs or not value.loose else f"({text})"
+        if value.kind in ("list", "map"):
+            text = value.otherwise("[]" if value.kind == "list" else "{}")
+            if value.kind == "list" and value.element == "string":
+                return f"{text}.join(', ')"
+            raise Untranslatable(f"`{expression}` is a {value.kind}, and stands in a text")
+        return f"string({value.otherwise(repr(''))})"
+
+    def deeper(self, of: Value, *, index: bool = False) -> tuple["Scope", Value, str]:
+        """Return the scope in a comprehension over a list, its element, and the variable's name.
+
+        Raises:
+            Untranslatable: If comprehensions are nested too deeply.
+        """
+        if len(self.taken) > _DEEPEST:
+            raise Untranslatable("lists are nested too deeply")
+        name = self.free(of.name)
+        del index
+        return replace(self, taken=(*self.taken, name)), element_of(of, name), name
+
+    def free(self, wanted: str) -> str:
+        """Return a name that no variable around has."""
+        used = {*self.taken, "object", "oldObject", "request", "pod", "variables", "params"}
+        used |= {"namespace", "namespaceObject", "workload", "maker", "queue", "cluster", "loop"}
+        name, number = wanted, 2
+        while name in used:
+            name, number = f"{wanted}{number}", number + 1
+        return name
+
+    def with_roots(self, **roots: Value) -> "Scope":
+        """Return the scope with further variables."""
+        return replace(self, roots={**self.roots, **roots})
+
+
+_SURE: Final = {
+    "spec": ("containers",),
+    "container": ("name", "image"),
+}
+"""Fields that the API server requires, by what a field is in."""
+
+
+def field(of: Value, name: str) -> Value:
+    """Return a field of a value that is there; fields that are required are there, too."""
+    found = member(of, name)
+    sure = (of.text in ("object", "pod") and name in ("metadata", "kind", "apiVersion")) or (
+        of.text == "pod" and name == "spec"
+    )
+    sure = sure or (of.text == "pod.spec" and name == "containers")
+    sure = sure or (of.name == "container" and of.text == "container" and name == "name")
+    if sure and not of.needs:
+        return replace(found, needs=(), itself=False)
+    return found
+
+
+def known(value: Value) -> Value:
+    """Return a value whose presence is known."""
+    return replace(value, needs=(), itself=False)
+
+
+def root(text: str, shapes_name: str = "") -> Value:
+    """Return the value of a variable of CEL that is there."""
+    shapes = shapes_of_field(frozenset(), shapes_name) if shapes_name else frozenset()
+    return Value(text=text, kind="map", shapes=shapes)
