@@ -159,8 +159,13 @@ def member(of: Value, name: str) -> Value:
         strict, absent = f"[{text_literal(name)}]", f"[?{text_literal(name)}]"
     base = of.needs[0] if of.itself else of.tight
     others = () if of.itself else of.needs
-    if of.text == "object" and name in _ALWAYS_PRESENT:
-        return shaped(f"object{strict}", shapes_of_field(of.shapes, name), needs=others)
+    if name in _ALWAYS_PRESENT.get(of.text, ()) or (name == "spec" and _is_built_in(of)):
+        return shaped(
+            f"{of.tight}{strict}",
+            shapes_of_field(of.shapes, name),
+            needs=others,
+            name=element_name(name),
+        )
     return shaped(
         f"{of.tight}{strict}",
         shapes_of_field(of.shapes, name),
@@ -170,7 +175,21 @@ def member(of: Value, name: str) -> Value:
     )
 
 
-_ALWAYS_PRESENT: Final = frozenset(["apiVersion", "kind", "metadata"])
+_IN_EACH_OBJECT: Final = frozenset(["apiVersion", "kind", "metadata"])
+
+
+_ALWAYS_PRESENT: Final[Mapping[str, frozenset[str]]] = {
+    "object": _IN_EACH_OBJECT,
+    "pod": frozenset(["spec"]),
+    "pod.spec": frozenset(["containers"]),
+    "container": frozenset(["name"]),
+}
+"""Fields that are there, by the CEL text of what they are in."""
+
+
+def _is_built_in(of: Value) -> bool:
+    """Tell whether a value is an object of one of Kubernetes' own kinds: all have a spec."""
+    return of.text == "object" and any(shape[0] == "struct" for shape in of.shapes)
 
 
 _KEYWORDS: Final = frozenset(["in", "true", "false", "null"])

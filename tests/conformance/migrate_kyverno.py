@@ -7,10 +7,11 @@ compared. Values that a suite mocks replace the variables of the converted polic
 import copy
 import json
 
+from policyd.cel.lib.authorizer import Authorization as PermissionDecision
 from policyd.engine.compile.load import gather, load_document
 from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.policy_set import PolicySet
-from policyd.engine.model.surroundings import PolicyContext, deny_all_permissions
+from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.requests import RequestCircumstances, namespace_lookup, request_for
 from policyd.migrate.cel_values import json_literal
 from policyd.migrate.kyverno.policies import convert
@@ -52,6 +53,9 @@ def _share(name, results, least):
 def _outcomes(case, conversion):
     for expected in case["expected"]:
         name = f"{case['id']} {expected['rule']} {expected['kind']}/{expected['resource']}"
+        if case["types"] == ["mutate"] and expected["result"] == "fail":
+            yield Outcome(name, rule="Kyverno's test compares with a wrong document on purpose")
+            continue
         yield Outcome(name, why=_guarded(_difference, case, conversion, expected))
     for patched in case["patched"]:
         name = f"{case['id']} patched {patched['kind']}/{patched['resource']}"
@@ -74,19 +78,21 @@ def _difference(case, conversion, expected):
         if index in places
     ]
     decision, _ = _ask(case, chosen, expected["index"], expected["rule"])
-    found = _result(decision, expected["rule"])
+    found = _result(decision, expected["rule"], asked=case["policy"]["spec"]["rules"][index])
     if found == expected["result"]:
         return ""
     return f"{found}, expected {expected['result']}: {[str(d) for d in decision.denials]}"
 
 
-def _result(decision, rule):
+def _result(decision, rule, *, asked):
     failed = [denial for denial in decision.denials if denial.failed]
     if failed:
         return f"error ({failed[0]})"
     if any(denial.validation == rule for denial in decision.denials):
         return "fail"
-    return "pass" if decision.matched else "skip"
+    changes = "mutate" in asked and "foreach" not in asked["mutate"]
+    applied = bool(decision.operations) if changes else decision.matched
+    return "pass" if applied else "skip"
 
 
 def _patched_difference(case, conversion, patched):
@@ -107,7 +113,7 @@ def _placed(document, namespace):
 
 def _ask(case, policies, index, rule):
     values = _values(case, case["resources"][index], rule)
-    obj = case["resources"][index]
+    obj = _without_nulls(case["resources"][index])
     policies = [_mocked(policy, values) for policy in policies]
     loaded = gather(load_document(Document(p, "converted"), MODES[0].dialect) for p in policies)
     errors = [finding for finding in loaded.findings if finding.severity == "error"]
@@ -126,11 +132,22 @@ def _ask(case, policies, index, rule):
         for name, of in labels.items()
     ]
     surroundings = PolicyContext(
-        namespaces=namespace_lookup(namespaces, {}), authorize=deny_all_permissions
+        namespaces=namespace_lookup(namespaces, {}), authorize=_nobody
     )
     decision = PolicySet(loaded.policies, bindings=(), surroundings=surroundings).review(request)
     result = apply_json_patch(obj, decision.operations) if decision.operations else obj
     return decision, result
+
+
+def _nobody(_user, _permission):
+    return PermissionDecision(allowed=False)
+
+
+def _without_nulls(value):
+    """Drop what is null, as the API server does when it decodes an object."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(part) for key, part in value.items() if part is not None}
+    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
 
 
 def _mocked(policy, values):

@@ -4,7 +4,7 @@ A key or value that is absent is null for Kyverno: an `In` is then false, and a 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from policyd.api.meta import Json
@@ -175,6 +175,8 @@ def _same(key: Value, value: Value, operator: str) -> str:
         left = _defaulted(key, value, default)
     if value.needs:
         right = _defaulted(value, key, default)
+    if "double(" in left or "asApproximateFloat" in left:
+        right = f"{right}.0" if right.isdigit() else right
     if key.kind != value.kind and "dyn" not in (key.kind, value.kind):
         left = f"dyn({left})"
     return f"{left} {operator} {right}"
@@ -193,6 +195,8 @@ def _defaulted(value: Value, other: Value, default: Mapping[str, str]) -> str:
 
 def _membership(key: Value, value: Value, operator: str) -> str:
     some, negative = operator.startswith("Any"), operator.endswith("NotIn")
+    if key.is_literal and isinstance(key.literal, list):
+        return _literals_membership(key.literal, value, some=some, negative=negative)
     if key.kind == "list":
         return _set_membership(key, value, some=some, negative=negative)
     text = _one(key)
@@ -200,6 +204,15 @@ def _membership(key: Value, value: Value, operator: str) -> str:
     if key.needs and not key.itself:
         found = all_of([key.present(), found])
     return negated(found) if negative else found
+
+
+def _literals_membership(keys: list[Json], value: Value, *, some: bool, negative: bool) -> str:
+    ways = []
+    for each in keys:
+        key = literal(each)
+        found = _within(_one(key), key, value)
+        ways.append(negated(found) if negative else found)
+    return " || ".join(ways) if some and len(ways) > 1 else all_of(ways)
 
 
 def _one(key: Value) -> str:
@@ -221,6 +234,8 @@ def _set_membership(key: Value, value: Value, *, some: bool, negative: bool) -> 
     element = Value(text=name, kind=key.element if key.element != "dyn" else "string")
     text = name if key.element in ("string", "dyn") else f"string({name})"
     inside = _within(text, element, value)
+    if any(f".?{field}.orValue" in key.listed() for field in _WILD) and inside != "false":
+        inside = f"{name} == '*' || {inside}"
     condition = negated(inside) if negative else inside
     return f"{key.keys_of or key.listed()}.{'exists' if some else 'all'}({name}, {condition})"
 
@@ -241,10 +256,18 @@ def _within(text: str, key: Value, value: Value) -> str:
             return f"{listed}.exists({value.name}, {wildcard(value.name, pattern)})"
         if value.kind == "dyn":
             return f"{text} in {listed}"
+        if "'*'" in listed:
+            return f"{listed}.exists(p, {text}.matches('^' + p.replace('*', '.*') + '$'))"
         if value.element in ("string", "dyn"):
             return f"{text} in {listed}"
+        if key.is_literal and key.kind == value.element:
+            return f"{key.text} in {listed}"
         return f"{listed}.exists({value.name}, string({value.name}) == {text})"
     return f"{text} == {value.otherwise(repr(''))}"
+
+
+_WILD: Final = ("apiGroups", "resources", "verbs", "resourceNames", "nonResourceURLs", "hosts")
+"""Fields whose values have wildcards themselves: `*` is like everything."""
 
 
 def _within_literals(text: str, given: list[str]) -> str:
@@ -265,13 +288,25 @@ def _order(key: Value, value: Value, operator: str) -> str:
     for each in (key, value):
         if each.is_literal and isinstance(each.literal, str) and _only_duration(each.literal):
             return _durations(key, value, operator)
+    key, value = _known_number(key), _known_number(value)
     left, right = _amount(key, value), _amount(value, key)
-    if left.startswith("quantity(") or right.startswith("quantity("):
+    computed = "number" in (key.kind, value.kind) and not (key.is_literal or value.is_literal)
+    if not computed and any(map(_is_quantity_text, (left, right))):
         left, right = _quantity(key, left), _quantity(value, right)
         return f"{left}.compareTo({right}) {operator} 0"
     if "." in right and _is_float(right):
         left = left if key.kind != "number" or _is_float(left) else f"double({left})"
     return f"{left} {operator} {right}"
+
+
+def _is_quantity_text(text: str) -> bool:
+    return text.startswith("quantity(") and not text.endswith(".asApproximateFloat()")
+
+
+def _known_number(value: Value) -> Value:
+    """Return a value whose text computes a number as one."""
+    computes = ".asApproximateFloat()" in value.text or value.text.startswith("double(")
+    return replace(value, kind="number") if computes else value
 
 
 def _only_duration(text: str) -> bool:

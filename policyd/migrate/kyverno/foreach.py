@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from policyd.api.meta import Json
@@ -44,10 +45,10 @@ def element_scope(given: Mapping[str, Any], scope: Scope) -> tuple[str, Scope, l
     if "elementIndex" in json.dumps(given):
         index = inner.free("i")
         names, roots["elementIndex"] = [index, name], Value(text=index, kind="number")
-        inner = Scope(inner.roots, inner.subject, (*inner.taken, index), inner.operations)
+        inner = replace(inner, taken=(*inner.taken, index))
     depth = sum(key.startswith("element") and key[7:].isdigit() for key in scope.roots)
     roots[f"element{depth}"] = element
-    inner = inner.with_roots(**roots)
+    inner = replace(inner.with_roots(**roots), listed=listed.listed())
     inner = inline_variables(given.get("context"), inner)
     text = listed.listed() if listed.kind == "list" else listed.otherwise("[]")
     return text, inner, names

@@ -15,14 +15,15 @@ from policyd.migrate.cel_values import (
     Value,
     all_of,
     json_literal,
+    member,
     text_literal,
+    value_of_optional,
 )
 from policyd.migrate.jmespath import split_variables, value_of
 from policyd.migrate.kyverno.conditions import block_condition
 from policyd.migrate.kyverno.foreach import element_scope
 from policyd.migrate.kyverno.patterns import ANCHOR, passes, pattern_steps
 from policyd.migrate.kyverno.scopes import Scope
-from policyd.migrate.kyverno.scopes import field as field_of
 
 _KEYWORDS: Final = frozenset(["in", "true", "false", "null", "namespace", "package", "as", "for"])
 _OPERATIONS: Final = frozenset(["add", "replace", "remove", "copy", "move", "test"])
@@ -40,6 +41,7 @@ class _Overlay:
         element: Its element.
         chosen: The condition of elements that are changed.
         used: Whether the element has been put in its place.
+        patches: What an apply configuration cannot set: lists of operations in CEL.
     """
 
     scope: Scope
@@ -48,6 +50,7 @@ class _Overlay:
     element: Value | None = None
     chosen: str = ""
     used: bool = False
+    patches: list[str] = field(default_factory=list)
 
 
 def mutations_of(
@@ -68,19 +71,25 @@ def mutations_of(
         return {}, [_foreach(each, scope, place, late) for each in mutate["foreach"]]
     if "patchesJson6902" in mutate:
         patches = _patches(mutate["patchesJson6902"], scope, place)
-        text = f"[{', '.join(patches)}]"
+        text = " + ".join(patches).replace("}] + [JSONPatch", "}, JSONPatch")
         return {}, [_json_patch(f"{late} ? {text} : []" if late else text)]
     if "patchStrategicMerge" not in mutate:
         raise Untranslatable("`mutate` has neither an overlay nor patches")
     overlay = _Overlay(scope)
     text = _whole(overlay, mutate["patchStrategicMerge"], place)
-    conditions = {}
+    conditions: dict[str, str] = {}
     if overlay.conditions:
         if any("variables." in each for each in overlay.conditions):
             late = all_of(filter(None, [late, *overlay.conditions]))
         else:
             conditions["applies"] = all_of(overlay.conditions)
-    return conditions, [_apply(f"{late} ? {text} : Object{{}}" if late else text)]
+    made = []
+    if not text.endswith("{}"):
+        made.append(_apply(f"{late} ? {text} : Object{{}}" if late else text))
+    if overlay.patches:
+        text = " + ".join(overlay.patches)
+        made.append(_json_patch(f"{late} ? {text} : []" if late else text))
+    return conditions, made
 
 
 def _apply(text: str) -> dict[str, Any]:
@@ -96,6 +105,8 @@ def _whole(overlay: _Overlay, pattern: Json, place: Sequence[str]) -> str:
         raise Untranslatable("the overlay is not a map")
     typed = ".".join(("Object", *place))
     text = _object(overlay, pattern, typed, overlay.scope.subject)
+    if text.endswith("{}"):
+        return text
     for index in reversed(range(len(place))):
         typed = ".".join(("Object", *place[:index]))
         text = f"{typed}{{{place[index]}: {text}}}"
@@ -125,7 +136,10 @@ def _parts(
     for key, wanted in pattern.items():
         anchor = ANCHOR.fullmatch(key)
         if anchor is None:
-            found = field_of(value, key)
+            found = member(value, key)
+            if _is_replaced(value, key, wanted):
+                overlay.patches += _replacing(overlay, wanted, f"{typed}.{key}", found, value)
+                continue
             text = _set(overlay, wanted, f"{typed}.{key}", found)
             if text:
                 parts.append((f"?{key}" if text.startswith("?") else key, text.lstrip("?")))
@@ -134,7 +148,10 @@ def _parts(
             if condition:
                 overlay.conditions.append(condition)
         elif anchor["kind"] == "+":
-            found = field_of(value, anchor["key"])
+            found = member(value, anchor["key"])
+            if _is_replaced(value, anchor["key"], _plain(wanted), whole=True):
+                overlay.patches += _added(overlay, _plain(wanted), f"{typed}.{anchor['key']}", found)
+                continue
             text = _set(overlay, _plain(wanted), f"{typed}.{anchor['key']}", found)
             given = text.lstrip("?") if text.startswith("?") else f"optional.of({text})"
             there = found.present() or "true"
@@ -142,6 +159,83 @@ def _parts(
         else:
             raise Untranslatable(f"the anchor `{key}` has no meaning in `mutate`")
     return parts
+
+
+def _types_of(value: Value, key: str) -> list[FieldType]:
+    """Return the types of a field in the structs that a value may be."""
+    structs = [fields(shape[1]) for shape in value.shapes if shape[0] == "struct"]
+    return [struct[key] for struct in structs if key in struct]
+
+
+def _is_replaced(value: Value, key: str, wanted: Json, *, whole: bool = False) -> bool:
+    """Tell whether an apply configuration may not set a field, for it is replaced as a whole."""
+    return any(_has_atomic(of, wanted, inside=whole) for of in _types_of(value, key))
+
+
+def _has_atomic(of: FieldType, wanted: Json, *, inside: bool = False) -> bool:
+    if isinstance(wanted, list):
+        if any(isinstance(each, Mapping) and any(map(ANCHOR.fullmatch, each)) for each in wanted):
+            return False
+        element = of.element
+        atomic = of.shape == "list" and (of.list_type == "atomic")
+        return atomic or (
+            element is not None and any(_has_atomic(element, each, inside=True) for each in wanted)
+        )
+    if not isinstance(wanted, Mapping):
+        return False
+    if of.atomic and (inside or not any(map(ANCHOR.fullmatch, wanted))):
+        return True
+    if of.shape != "struct" or of.struct is None or not inside:
+        return False
+    inner = fields(of.struct)
+    return any(
+        key in inner and _has_atomic(inner[key], part, inside=True) for key, part in wanted.items()
+    )
+
+
+def _pointer_of(typed: str) -> str:
+    return "/" + typed.removeprefix("Object.").replace(".", "/")
+
+
+def _parents(overlay: _Overlay, typed: str) -> list[str]:
+    """Return operations that add the objects that a field is in, where they are absent."""
+    of, made = Value(text="object", shapes=overlay.scope.roots["request.object"].shapes), []
+    if overlay.scope.subject.text != "object":
+        of = Value(text="object")
+    path = ""
+    for name in typed.split(".")[1:-1]:
+        of, path = member(of, name), f"{path}/{name}"
+        there = of.present()
+        if there and not overlay.scope.subject.text.startswith(of.text) and name != "spec":
+            operation = f"JSONPatch{{op: 'add', path: '{path}', value: {{}}}}"
+            made.append(f"({there} ? [] : [{operation}])")
+    return made
+
+
+def _replacing(
+    overlay: _Overlay, wanted: Json, typed: str, found: Value, value: Value
+) -> list[str]:
+    """Return operations that set a field as a whole; elements of other keys stay."""
+    text = _json(_plain(wanted), overlay.scope)
+    (of, *_) = _types_of(value, typed.rpartition(".")[2])
+    key = of.patch_merge_key
+    if isinstance(wanted, list) and "merge" in of.patch_strategies and key:
+        names = ", ".join(_json(each.get(key), overlay.scope) for each in wanted)
+        element = overlay.scope.free(found.name)
+        others = f"{found.listed()}.filter({element}, !({element}.{key} in [{names}]))"
+        text = f"{text} + {others}"
+    return [*_parents(overlay, typed), f"[{_add(typed, text)}]"]
+
+
+def _add(typed: str, text: str) -> str:
+    return f"JSONPatch{{op: 'add', path: {text_literal(_pointer_of(typed))}, value: {text}}}"
+
+
+def _added(overlay: _Overlay, wanted: Json, typed: str, found: Value) -> list[str]:
+    """Return operations that set a field where it is absent."""
+    text = _add(typed, _json(wanted, overlay.scope))
+    there = found.present() or "true"
+    return [*_parents(overlay, typed), f"({there} ? [] : [{text}])"]
 
 
 def _plain(pattern: Json) -> Json:
@@ -207,6 +301,9 @@ def _list(overlay: _Overlay, wanted: list[Json], typed: str, value: Value) -> st
     literals = [part for part in parts if part and not part.startswith("(")]
     computed = [part[1:] for part in parts if part.startswith("(")]
     joined = [*computed, *([f"[{', '.join(literals)}]"] if literals else [])]
+    if literals and typed.rpartition(".")[2] in ("containers", "initContainers"):
+        kept = overlay.scope.free(value.name)
+        joined.append(f"{value.listed()}.map({kept}, {typed}{{name: {kept}.name}})")
     return " + ".join(joined)
 
 
@@ -335,14 +432,15 @@ def _foreach_patches(
 ) -> dict[str, Any]:
     listed, names, chosen, late = around
     patches = _patches(given["patchesJson6902"], scope, place)
-    text = f"[{', '.join(patches)}]" if len(patches) > 1 else patches[0]
+    several = len(patches) > 1 or not patches[0].startswith("[JSONPatch")
+    text = " + ".join(patches) if several else patches[0][1:-1]
     if len(names) == 1:
         kept = f".filter({names[0]}, {chosen})" if chosen else ""
         made = f"{listed}{kept}.map({names[0]}, {text})"
     else:
         condition = f"{chosen}, " if chosen else ""
         made = f"{listed}.transformList({', '.join(names)}, {condition}{text})"
-    made = f"{made}.flatten()" if len(patches) > 1 else made
+    made = f"{made}.flatten()" if several else made
     return _json_patch(f"{late} ? {made} : []" if late else made)
 
 
@@ -358,20 +456,77 @@ def _patches(given: Json, scope: Scope, place: Sequence[str]) -> list[str]:
         raise Untranslatable("`patchesJson6902` is not YAML") from error
     if not isinstance(read, list) or not read:
         raise Untranslatable("`patchesJson6902` is not a list of operations")
-    return [_operation(each, scope, place) for each in read]
+    return [text for each in read for text in _operations(each, scope, place)]
 
 
-def _operation(given: Json, scope: Scope, place: Sequence[str]) -> str:
-    if not isinstance(given, Mapping) or given.get("op") not in _OPERATIONS:
+def _operations(given: Json, scope: Scope, place: Sequence[str]) -> list[str]:
+    """Return lists of operations; `add` adds the objects that the path is in, as Kyverno does."""
+    if not isinstance(given, Mapping) or given.get("op") not in _OPERATIONS or "path" not in given:
         raise Untranslatable("an operation of the patch needs `op` and `path`")
     prefix = "".join(f"/{step}" for step in place)
+    given = {**given, "path": _without_negative_end(str(given["path"]))}
+    parents, path = _walked(given, scope, prefix)
     parts = [f"op: {text_literal(given['op'])}"]
-    for name in ("path", "from"):
-        if name in given:
-            parts.append(f"{name}: {_pointer(prefix + str(given[name]), scope)}")
+    parts.append(f"path: {path}")
+    if "from" in given:
+        parts.append(f"from: {_pointer(prefix + str(given['from']), scope)}")
     if "value" in given:
         parts.append(f"value: {_json(given['value'], scope)}")
-    return f"JSONPatch{{{', '.join(parts)}}}"
+    return [*parents, f"[JSONPatch{{{', '.join(parts)}}}]"]
+
+
+def _without_negative_end(path: str) -> str:
+    return f"{path[:-2]}-" if path.endswith("/-1") else path
+
+
+def _walked(given: Mapping[str, Any], scope: Scope, prefix: str) -> tuple[list[str], str]:
+    """Return operations that add what is missing on the way of a path, and the path in CEL."""
+    text = str(given["path"])
+    if given["op"] != "add" or ("{{" in text and "{{elementIndex}}" not in text.replace(" ", "")):
+        return [], _pointer(prefix + text, scope)
+    steps = text.replace("{{ elementIndex }}", "{{elementIndex}}").split("/")[1:]
+    parents: list[str] = []
+    value, path = scope.subject, [text_literal(prefix)] if prefix else []
+    for index, step in enumerate(steps):
+        following = value_at_step(value, step, scope)
+        last = index == len(steps) - 1
+        if step == "-1":
+            size = f"{value.listed()}.size()"
+            path += [text_literal("/"), f"string({size} > 0 ? {size} - 1 : 0)"]
+        elif step == "{{elementIndex}}":
+            path += [text_literal("/"), f"string({scope.roots['elementIndex'].text})"]
+        else:
+            path.append(text_literal(f"/{step}"))
+        if not last and following.needs and step != "-1":
+            empty = {"-": "[]", "-1": "[{}]"}.get(steps[index + 1], "{}")
+            operation = f"JSONPatch{{op: 'add', path: {_joined(path)}, value: {empty}}}"
+            parents.append(f"({following.present()} ? [] : [{operation}])")
+        value = following
+    return parents, _joined(path)
+
+
+def value_at_step(value: Value, step: str, scope: Scope) -> Value:
+    """Return what a step of a JSON pointer leads to."""
+    if step == "-1":
+        return value_of_optional(f"{value.listed()}.last()")
+    if step == "{{elementIndex}}":
+        found = scope.roots["element"]
+        return found if scope.listed == value.listed() else Value(text=f"{value.text}[0]")
+    if step.isdigit():
+        optional = f"{value.needs[0] if value.itself else value.tight}[?{step}]"
+        return value_of_optional(optional)
+    return member(value, step.replace("~1", "/").replace("~0", "~"))
+
+
+def _joined(pieces: Sequence[str]) -> str:
+    """Return pieces of a text as one expression; literals side by side become one."""
+    joined: list[str] = []
+    for piece in pieces:
+        if joined and joined[-1].startswith("'") and piece.startswith("'"):
+            joined[-1] = joined[-1][:-1] + piece[1:]
+        else:
+            joined.append(piece)
+    return " + ".join(joined)
 
 
 def _pointer(text: str, scope: Scope) -> str:
@@ -399,7 +554,8 @@ def _json(given: Json, scope: Scope) -> str:
             if value is not None and value.needs and value.itself:
                 entries.append(f"?{text_literal(key)}: {value.optional()}")
             else:
-                entries.append(f"{text_literal(key)}: {_json(part, scope)}")
+                shown = _json(part, scope)
+                entries.append(f"{text_literal(key)}: {f'dyn({shown})' if len(given) > 1 else shown}")
         return f"{{{', '.join(entries)}}}"
     if isinstance(given, list):
         return f"[{', '.join(_json(part, scope) for part in given)}]"

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from policyd.api.meta import Json
-from policyd.migrate.cel_values import Untranslatable, Value, all_of
+from policyd.migrate.cel_values import Untranslatable, Value, all_of, member
 from policyd.migrate.kyverno.leaves import has_wildcards, matches, wildcard
-from policyd.migrate.kyverno.scopes import Scope, field, known
+from policyd.migrate.kyverno.scopes import Scope, known
 
 ANCHOR: Final = re.compile(r"(?P<kind>[+<=X^]?)\((?P<key>.+)\)")
 
@@ -78,6 +78,7 @@ def _tight(text: str) -> str:
 
 
 _COMPARISON: Final = re.compile(r"[^&|?]* (?P<operator>==|!=|<=|>=|<|>|in) [^&|?]*")
+_QUOTED: Final = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
 _ATOM: Final = re.compile(r"!?[\w.\[\]'/?-]+(?:\((?:[^()]|\([^()]*\))*\))?")
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
@@ -87,11 +88,23 @@ def negated(text: str) -> str:
     return _negated(text)
 
 
+def _closes_at_end(text: str) -> bool:
+    """Tell whether the parenthesis that a text begins with is closed by its last character."""
+    depth = 0
+    for index, each in enumerate(_QUOTED.sub(lambda found: "_" * len(found.group()), text)):
+        depth += (each == "(") - (each == ")")
+        if depth == 0:
+            return index == len(text) - 1
+    return False
+
+
 def _negated(text: str) -> str:
     if text.startswith("!") and _ATOM.fullmatch(text):
         return text[1:]
     if _ATOM.fullmatch(text):
         return f"!{text}"
+    if text.startswith("!(") and _closes_at_end(text[1:]):
+        return text[2:-1]
     compared = _COMPARISON.fullmatch(text)
     if compared and text.count(f" {compared['operator']} ") == 1 and "(" not in text:
         operator = compared["operator"]
@@ -167,12 +180,30 @@ def _has_anchors(pattern: Json) -> bool:
 
 
 def _field_steps(value: Value, key: str, pattern: Json, scope: Scope) -> list[Step]:
-    if has_wildcards(key) and value.name in ("label", "annotation", "labels", "annotations"):
+    if _is_entry_pattern(value, key):
         return [Step(holds=_any_key(value, key, pattern))]
-    found = field(value, key)
+    found = member(value, key)
     if pattern == "*":
         return [Step(holds=found.present())]
     return pattern_steps(found, pattern, scope)
+
+
+def _is_entry_pattern(value: Value, key: str) -> bool:
+    """Tell whether a key with wildcards is one of labels or annotations, which Kyverno expands."""
+    return has_wildcards(key) and value.text.rpartition(".")[2] in ("labels", "annotations")
+
+
+def _anchored_keys(value: Value, kind: str, key: str, pattern: Json) -> list[Step]:
+    """Return the steps for all keys that are like one with wildcards."""
+    named = wildcard("key", key)
+    inside = matches(Value(text=f"{value.tight}[key]", kind="string"), pattern)
+    if kind == "X":
+        return [Step(holds=f"!{value.tight}.exists(key, {named})")]
+    if kind == "=":
+        return [Step(holds=f"{value.tight}.all(key, {_negated(named)} || {_tight_and(inside)})")]
+    if kind in ("", "<"):
+        return [Step(applies=f"{value.tight}.exists(key, {all_of([named, inside])})")]
+    raise Untranslatable(f"the anchor `{kind}( )` has no meaning for a key with wildcards")
 
 
 def _any_key(value: Value, key: str, pattern: Json) -> str:
@@ -188,7 +219,9 @@ def _any_key(value: Value, key: str, pattern: Json) -> str:
 def _anchored(value: Value, key: str, pattern: Json, scope: Scope) -> list[Step]:
     anchor = ANCHOR.fullmatch(key)
     assert anchor is not None, "the caller has matched it"
-    found = field(value, anchor["key"])
+    if _is_entry_pattern(value, anchor["key"]):
+        return _anchored_keys(value, anchor["kind"], anchor["key"], pattern)
+    found = member(value, anchor["key"])
     there, inside = found.present(), known(found)
     match anchor["kind"]:
         case "X":

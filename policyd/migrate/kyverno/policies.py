@@ -173,10 +173,8 @@ def _documents(
     for position, (indexes, rule) in enumerate(made):
         name = frame.name
         if len(made) > 1 and len(indexes) < rules:
-            several = sum(len(i) == 1 and i == indexes for i, _ in made) > 1
-            alone = rules == 1 and several
-            name = frame.name if alone else f"{frame.name}-{_slug(rule.name or str(indexes[0]))}"
-            name += rule.suffix
+            slug = "" if rules == 1 else f"-{_slug(rule.name or str(indexes[0]))}"
+            name = f"{frame.name}{slug}{rule.suffix}"
         name = _free(name[:_LONGEST_NAME], taken)
         first_metadata = document["metadata"]
         spec = _spec(rule, frame, first_metadata.get("annotations") or {})

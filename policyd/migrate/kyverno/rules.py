@@ -319,6 +319,14 @@ _PLACES: Final = (
 )
 
 
+def _without_pods(constraints: Mapping[str, Any]) -> dict[str, Any]:
+    rules = [
+        {**each, "resources": [plural for plural in each["resources"] if plural != "pods"]}
+        for each in constraints["resourceRules"]
+    ]
+    return {**constraints, "resourceRules": [each for each in rules if each["resources"]]}
+
+
 def _mutating(rule: Mapping[str, Any], frame: Frame) -> list[ConvertedRule]:
     if "targets" in rule["mutate"]:
         raise RefusedError(
@@ -336,11 +344,7 @@ def _mutating(rule: Mapping[str, Any], frame: Frame) -> list[ConvertedRule]:
         common = _common(rule, frame, subject, chosen, asks="mutate")
         matching = common.matching
         if place:
-            constraints = dict(matching.constraints)
-            constraints["resourceRules"] = [
-                each for each in constraints["resourceRules"] if each["resources"] != ["pods"]
-            ]
-            matching = replace(matching, constraints=constraints)
+            matching = replace(matching, constraints=_without_pods(matching.constraints))
         conditions, mutations = _at(
             ("mutate",), mutations_of, rule["mutate"], common.scope, place, common.late
         )

@@ -10,8 +10,6 @@ from policyd.migrate.cel_values import (
     Value,
     element_of,
     literal,
-    member,
-    shapes_of_field,
     text_literal,
 )
 from policyd.migrate.jmespath import split_variables, value_of
@@ -44,12 +42,14 @@ class Scope:
         subject: The object that the rule is about: `object`, `pod`, or a part of `object`.
         taken: Names of variables of comprehensions around.
         operations: The operations of the requests that the rule concerns.
+        listed: The list of the `foreach` around, in CEL.
     """
 
     roots: Mapping[str, Value]
     subject: Value
     taken: tuple[str, ...] = ()
     operations: tuple[str, ...] = ("CREATE", "UPDATE")
+    listed: str = ""
 
     def value(self, given: Json) -> Value:
         """Return a value of the policy: a literal, or what its `{{ }}` stand for.
@@ -82,7 +82,7 @@ class Scope:
             raise Untranslatable(f"`{expression}` is a {value.kind}, and stands in a text")
         return f"string({value.otherwise(repr(''))})"
 
-    def deeper(self, of: Value, *, index: bool = False) -> tuple["Scope", Value, str]:
+    def deeper(self, of: Value) -> tuple["Scope", Value, str]:
         """Return the scope in a comprehension over a list, its element, and the variable's name.
 
         Raises:
@@ -91,7 +91,6 @@ class Scope:
         if len(self.taken) > _DEEPEST:
             raise Untranslatable("lists are nested too deeply")
         name = self.free(of.name)
-        del index
         return replace(self, taken=(*self.taken, name)), element_of(of, name), name
 
     def free(self, wanted: str) -> str:
@@ -108,32 +107,7 @@ class Scope:
         return replace(self, roots={**self.roots, **roots})
 
 
-_SURE: Final = {
-    "spec": ("containers",),
-    "container": ("name", "image"),
-}
-"""Fields that the API server requires, by what a field is in."""
-
-
-def field(of: Value, name: str) -> Value:
-    """Return a field of a value that is there; fields that are required are there, too."""
-    found = member(of, name)
-    sure = (of.text in ("object", "pod") and name in ("metadata", "kind", "apiVersion")) or (
-        of.text == "pod" and name == "spec"
-    )
-    sure = sure or (of.text == "pod.spec" and name == "containers")
-    sure = sure or (of.name == "container" and of.text == "container" and name == "name")
-    if sure and not of.needs:
-        return replace(found, needs=(), itself=False)
-    return found
-
-
 def known(value: Value) -> Value:
     """Return a value whose presence is known."""
     return replace(value, needs=(), itself=False)
 
-
-def root(text: str, shapes_name: str = "") -> Value:
-    """Return the value of a variable of CEL that is there."""
-    shapes = shapes_of_field(frozenset(), shapes_name) if shapes_name else frozenset()
-    return Value(text=text, kind="map", shapes=shapes)
