@@ -88,7 +88,8 @@ def _result(decision, rule, *, asked):
     failed = [denial for denial in decision.denials if denial.failed]
     if failed:
         return f"error ({failed[0]})"
-    if any(denial.validation == rule for denial in decision.denials):
+    names = {denial.validation for denial in decision.denials if denial.kind == "Policy"}
+    if rule in names or any(denial.kind != "Policy" for denial in decision.denials):
         return "fail"
     changes = "mutate" in asked and "foreach" not in asked["mutate"]
     applied = bool(decision.operations) if changes else decision.matched
@@ -155,7 +156,9 @@ def _mocked(policy, values):
     mocked = copy.deepcopy(policy)
     spec = mocked["spec"]
     if "validations" in spec:
-        spec["enforcement"] = "Deny"
+        spec["enforcement" if "enforcement" in spec else "validationActions"] = "Deny"
+        if "validationActions" in spec:
+            spec["validationActions"] = ["Deny"]
     for variable in spec.get("variables", ()):
         given = _mock(variable["name"], values)
         if given is not None:

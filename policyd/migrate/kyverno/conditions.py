@@ -147,6 +147,10 @@ def _equality(key: Value, value: Value, operator: str) -> str:
         text = key.otherwise(default) if default else key.tight
         found = wildcard(text, value.literal)
         return found if operator == "==" else negated(found)
+    if _is_from_outside(value) and not key.is_literal:
+        given, text = value.otherwise(repr("")), key.otherwise(repr(""))
+        found = f"{text}.matches('^' + {given}.replace('.', '[.]').replace('*', '.*') + '$')"
+        return found if operator == "==" else f"!{found}"
     return _same(key, _as_number(value, key), operator)
 
 
@@ -263,7 +267,15 @@ def _within(text: str, key: Value, value: Value) -> str:
         if key.is_literal and key.kind == value.element:
             return f"{key.text} in {listed}"
         return f"{listed}.exists({value.name}, string({value.name}) == {text})"
-    return f"{text} == {value.otherwise(repr(''))}"
+    given = value.otherwise(repr(""))
+    if _is_from_outside(value):
+        return f"{text} in ({given}.startsWith('[') ? json.unmarshal({given}) : [{given}])"
+    return f"{text} == {given}"
+
+
+def _is_from_outside(value: Value) -> bool:
+    """Tell whether a text is of a ConfigMap or an object: it may be a pattern, or a list."""
+    return value.kind == "string" and value.text.startswith("variables.")
 
 
 _WILD: Final = ("apiGroups", "resources", "verbs", "resourceNames", "nonResourceURLs", "hosts")

@@ -6,17 +6,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from policyd.api.meta import Json
-from policyd.migrate.cel_values import NO_LITERAL, Untranslatable, Value, literal
+from policyd.migrate.cel_values import IDENTIFIER, NO_LITERAL, Untranslatable, Value, literal, text_literal
 from policyd.migrate.jmespath import value_of
-from policyd.migrate.kyverno.scopes import Scope
+from policyd.migrate.kyverno.scopes import OutsideError, Scope
 
 _MOST: Final = 200
-_OUTSIDE: Final = {
-    "configMap": "a ConfigMap",
-    "apiCall": "an answer of the API server or a service",
-    "imageRegistry": "the registry of an image",
-    "globalReference": "a GlobalContextEntry",
-}
+_OUTSIDE: Final = ("configMap", "apiCall", "imageRegistry", "globalReference")
+_API_PATH: Final = re.compile(
+    r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>[^/]+)"
+    r"(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?/?"
+)
 
 
 @dataclass(frozen=True)
@@ -74,12 +73,98 @@ def _entries(context: Json, scope: Any) -> Iterator[tuple[str, Value]]:  # noqa:
         if not isinstance(entry, Mapping) or not entry.get("name"):
             raise Untranslatable("an entry of `context` has no name")
         name = str(entry["name"])
+        if name in scope().roots:
+            raise Untranslatable(f"the variable `{name}` hides another one")
         outside = next((kind for kind in _OUTSIDE if kind in entry), None)
-        if outside is not None:
-            raise Untranslatable(
-                f"the variable `{name}` is {_OUTSIDE[outside]}, which is not converted yet"
-            )
-        yield name, _variable(name, entry.get("variable"), scope())
+        try:
+            if outside is None:
+                yield name, _variable(name, entry.get("variable"), scope())
+            else:
+                yield name, _from_outside(name, outside, entry[outside], scope())
+        except Untranslatable as error:
+            raise _in_a_circle(name, context, error) or error from error
+
+
+def _in_a_circle(name: str, context: list[Any], error: Untranslatable) -> Untranslatable | None:
+    """Say that a variable needs one that is not known before it."""
+    for entry in context:
+        other = str(entry.get("name")) if isinstance(entry, Mapping) else ""
+        if error.reason == f"the variable {other} is not known here":
+            which = "itself" if other == name else f"`{other}`, which comes after it"
+            return Untranslatable(f"the variable `{name}` needs {which}")
+    return None
+
+
+def _from_outside(name: str, source: str, given: Json, scope: Scope) -> Value:
+    """Return the value of a variable that is read from elsewhere."""
+    if not isinstance(given, Mapping):
+        raise Untranslatable(f"the variable `{name}` has no value")
+    if not scope.kyverno:
+        raise OutsideError(f"the variable `{name}` is read from outside of the request")
+    if source == "configMap":
+        return _config_map(given, scope)
+    if source == "globalReference":
+        found = f"globalContext.Get({text_literal(str(given.get('name', '')))}, '')"
+        return _selected(given, Value(text=found), scope)
+    if source == "imageRegistry":
+        raise Untranslatable(
+            f"the variable `{name}` is the data of an image in a registry: write it with"
+            " `image.GetMetadata`"
+        )
+    return _api_call(name, given, scope)
+
+
+def _config_map(given: Mapping[str, Any], scope: Scope) -> Value:
+    places = [_text(scope, given.get(field) or "default") for field in ("namespace", "name")]
+    found = f"resource.Get('v1', 'configmaps', {', '.join(places)})"
+    shapes = frozenset({("struct", "core/v1.ConfigMap")})
+    return Value(text=found, kind="map", shapes=shapes)
+
+
+def _text(scope: Scope, given: Json) -> str:
+    value = scope.value(str(given))
+    return value.otherwise("''") if value.needs else value.text
+
+
+def _api_call(name: str, given: Mapping[str, Any], scope: Scope) -> Value:
+    if "service" in given or given.get("method", "GET") != "GET" or not given.get("urlPath"):
+        raise Untranslatable(
+            f"the variable `{name}` calls a service: write it with `http.Get` or `http.Post`"
+        )
+    path = str(given["urlPath"])
+    variables = re.findall(r"\{\{.*?\}\}", path)
+    plain = re.sub(r"\{\{.*?\}\}", "\ue000", path)
+    if plain.rstrip("/").endswith("/namespaces/\ue000") or re.fullmatch(
+        r"/api/v1/namespaces/[^/]+", plain
+    ):
+        parts: dict[str, str | None] = {
+            "group": None, "version": "v1", "namespace": None,
+            "plural": "namespaces", "name": plain.rpartition("/")[2],
+        }
+    else:
+        match = _API_PATH.fullmatch(plain)
+        if match is None:
+            raise Untranslatable(f"the variable `{name}` calls `{path}`, which is no resource")
+        parts = match.groupdict()
+    waiting = iter(variables)
+    shown = {
+        key: _text(scope, part.replace("\ue000", next(waiting))) if part and "\ue000" in part
+        else text_literal(part or "")
+        for key, part in parts.items()
+    }
+    version = f"{parts['group']}/{parts['version']}" if parts["group"] else str(parts["version"])
+    where = f"{text_literal(version)}, {shown['plural']}, {shown['namespace']}"
+    if parts["name"]:
+        found = Value(text=f"resource.Get({where}, {shown['name']})", kind="map")
+    else:
+        found = Value(text=f"resource.List({where})", kind="map")
+    return _selected(given, found, scope)
+
+
+def _selected(given: Mapping[str, Any], found: Value, scope: Scope) -> Value:
+    if not given.get("jmesPath"):
+        return found
+    return value_of(str(given["jmesPath"]), scope.roots, scope=found)
 
 
 def _variable(name: str, given: Json, scope: Scope) -> Value:
@@ -102,6 +187,6 @@ def _variable(name: str, given: Json, scope: Scope) -> Value:
 
 def _identifier(name: str) -> str:
     """Return a name as CEL permits it: `pod-count` is podCount."""
-    first, *others = re.split(r"[^A-Za-z0-9]+", name.strip("_"))
+    first, *others = re.split(r"\W+", name)
     called = first + "".join(word[:1].upper() + word[1:] for word in others)
-    return called if called[:1].isalpha() else f"v{called}"
+    return called if IDENTIFIER.fullmatch(called) else f"v{called}"

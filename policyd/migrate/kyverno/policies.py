@@ -27,6 +27,7 @@ _DESCRIPTION: Final = "policies.kyverno.io/description"
 _TITLE: Final = "policies.kyverno.io/title"
 _LONGEST_NAME: Final = 253
 _MOST_RULES: Final = 500
+_ALL_CONTROLLERS: Final = 7
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,13 @@ def is_legacy(document: Json) -> bool:
     return document.get("kind") in KINDS and version.partition("/")[0] == GROUP
 
 
-def convert(document: Mapping[str, Any]) -> Conversion:
+def convert(document: Mapping[str, Any], *, kyverno: bool = False) -> Conversion:
     """Convert a legacy policy.
+
+    Args:
+        document: The policy.
+        kyverno: Whether the result is of Kyverno's own kinds. Rules that read what is outside of
+            the request are so in any case, for only these kinds can read it.
 
     Raises:
         PolicydError: If the document is not shaped like one.
@@ -89,7 +95,7 @@ def convert(document: Mapping[str, Any]) -> Conversion:
     namespace = ""
     if document["kind"] == "Policy":
         namespace = str(metadata.get("namespace") or "default")
-    frame = Frame(metadata["name"], namespace, annotation, spec)
+    frame = Frame(metadata["name"], namespace, annotation, spec, kyverno)
     return _converted(document, frame, rules)
 
 
@@ -156,7 +162,8 @@ def _add(made: list[tuple[tuple[int, ...], ConvertedRule]], index: int, rule: Co
 
 def _alike(one: ConvertedRule, other: ConvertedRule) -> bool:
     return (
-        one.matching == other.matching
+        (one.kyverno, one.controllers) == (other.kyverno, other.controllers)
+        and one.matching == other.matching
         and one.variables == other.variables
         and one.enforcement == other.enforcement
     )
@@ -180,12 +187,40 @@ def _documents(
         spec = _spec(rule, frame, first_metadata.get("annotations") or {})
         if mutating > 1 and rule.mutations:
             spec["priority"] = len(made) - position
+        if rule.kyverno:
+            yield _of_kyverno(rule, name, spec)
+            continue
         yield {
             "apiVersion": "policyd.io/v1alpha1",
             "kind": "Policy",
             "metadata": {"name": name},
             "spec": spec,
         }
+
+
+def _of_kyverno(rule: ConvertedRule, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a policy of Kyverno's own kinds, which see a pod template as a pod."""
+    kind = "MutatingPolicy" if rule.mutations else "ValidatingPolicy"
+    metadata: dict[str, Any] = {"name": name}
+    description = spec.pop("description", None)
+    if description:
+        metadata["annotations"] = {_DESCRIPTION: description}
+    enforcement = spec.pop("enforcement", None)
+    spec.pop("rollout", None)
+    spec.pop("priority", None)
+    if enforcement:
+        spec["validationActions"] = [enforcement]
+        for validation in spec["validations"]:
+            validation["identifier"] = validation.pop("name")
+    pods = [["pods"]] == [each["resources"] for each in spec["matchConstraints"]["resourceRules"]]
+    if pods and len(rule.controllers) < _ALL_CONTROLLERS:
+        spec["autogen"] = {"podControllers": {"controllers": list(rule.controllers)}}
+    return {
+        "apiVersion": "policies.kyverno.io/v1",
+        "kind": kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
 
 
 def _slug(name: str) -> str:

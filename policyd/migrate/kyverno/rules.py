@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from policyd.migrate.kyverno.matching import (
 )
 from policyd.migrate.kyverno.overlays import mutations_of
 from policyd.migrate.kyverno.patterns import any_pattern, negated, pattern_steps, verdict
-from policyd.migrate.kyverno.scopes import REQUEST, Scope
+from policyd.migrate.kyverno.scopes import REQUEST, OutsideError, Scope, with_images
 from policyd.patch.operations import Path
 
 AUTOGEN: Final = "pod-policies.kyverno.io/autogen-controllers"
@@ -66,12 +66,14 @@ class Frame:
         namespace: The namespace of a Policy; empty for a ClusterPolicy.
         annotation: The controllers that its annotation names.
         spec: The fields of its spec.
+        kyverno: Whether the result is of Kyverno's kinds, with the functions that it adds to CEL.
     """
 
     name: str
     namespace: str
     annotation: str | None
     spec: Mapping[str, Any]
+    kyverno: bool = False
 
 
 @dataclass
@@ -85,6 +87,8 @@ class ConvertedRule:
     mutations: list[dict[str, Any]] = field(default_factory=list)
     enforcement: str = ""
     suffix: str = ""
+    kyverno: bool = False
+    controllers: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
 
 
@@ -97,10 +101,14 @@ def convert_rule(rule: Mapping[str, Any], frame: Frame) -> list[ConvertedRule]:
     for name, (reason, hint) in _REFUSED.items():
         if name in rule:
             raise RefusedError(reason, (name,), hint)
-    if "mutate" in rule:
-        return _mutating(rule, frame)
-    if "validate" in rule:
-        return [_validating(rule, frame)]
+    if "mutate" in rule or "validate" in rule:
+        convert = _mutating if "mutate" in rule else _validating
+        try:
+            return convert(rule, frame)
+        except RefusedError as error:
+            if isinstance(error.__cause__, OutsideError) and not frame.kyverno:
+                return convert(rule, replace(frame, kyverno=True))
+            raise
     raise RefusedError("the rule has none of `validate`, `mutate` and `generate`")
 
 
@@ -119,16 +127,24 @@ def _common(
 ) -> _Common:
     operations, preconditions = _operations(rule, asks)
     matching = _at(
-        ("match",), matching_of, rule.get("match"), rule.get("exclude"), operations, controllers
+        ("match",),
+        matching_of,
+        rule.get("match"),
+        rule.get("exclude"),
+        operations,
+        () if frame.kyverno else controllers,
     )
     if frame.namespace:
         own = {"own-namespace": f"request.namespace == '{frame.namespace}'"}
         matching = replace(matching, conditions={**own, **matching.conditions})
     scope = scope_of(subject, rule.get("match"), tuple(operations))
+    scope = replace(scope, kyverno=frame.kyverno)
+    scope = with_images(scope)
     scope, variables = _at(("context",), variables_of, rule.get("context"), scope)
     conditions, late = dict(matching.conditions), ""
-    for name, text in _at(("preconditions",), _preconditions, preconditions, scope):
-        if "variables." in text:
+    named = _at(("preconditions",), _preconditions, preconditions, scope)
+    for name, text in named:
+        if "variables." in text and not frame.kyverno:
             late = all_of(filter(None, [late, text]))
         else:
             conditions[name] = text
@@ -143,15 +159,16 @@ def _at(path: Path, run: Any, *arguments: Any) -> Any:  # noqa: ANN401 - calls a
         raise RefusedError(error.reason, path) from error
 
 
-def _preconditions(block: Json, scope: Scope) -> Iterator[tuple[str, str]]:
+def _preconditions(block: Json, scope: Scope) -> list[tuple[str, str]]:
     some, every = conditions_in(block)
     if len(some) > 1 or (some and every):
-        yield "preconditions", block_condition(block, scope)
-        return
+        return [("preconditions", block_condition(block, scope))]
+    named = []
     for index, each in enumerate((*some, *every)):
         single = {"key": each.key, "operator": each.operator, "value": each.value}
         name = "precondition" if len((*some, *every)) == 1 else f"precondition-{index + 1}"
-        yield name, block_condition([single], scope)
+        named.append((name, block_condition([single], scope)))
+    return named
 
 
 def scope_of(subject: str, match: Json, operations: tuple[str, ...]) -> Scope:
@@ -233,14 +250,14 @@ def _named_operations(condition: Json) -> Any:  # noqa: ANN401 - a function, or 
 # Validation.
 
 
-def _validating(rule: Mapping[str, Any], frame: Frame) -> ConvertedRule:
+def _validating(rule: Mapping[str, Any], frame: Frame) -> list[ConvertedRule]:
     validate = rule["validate"]
     asks = next((name for name in _VALIDATE if name in validate), None)
     if asks is None or asks in ("cel", "manifests"):
         known = "it is CEL already" if asks == "cel" else "it has no pattern and no conditions"
         raise RefusedError(f"`validate` is not converted: {known}", ("validate",))
     controllers = extends_to_controllers(rule.get("match"), rule.get("exclude"), frame.annotation)
-    subject = "pod" if controllers else "object"
+    subject = "pod" if controllers and not frame.kyverno else "object"
     common = _common(rule, frame, subject, controllers, asks=asks)
     matching, expression = _asked(validate, asks, common)
     if common.late:
@@ -248,14 +265,17 @@ def _validating(rule: Mapping[str, Any], frame: Frame) -> ConvertedRule:
     validation = {"name": str(rule.get("name", "")), "expression": expression}
     notes: list[str] = []
     validation |= _message(str(validate.get("message") or ""), common.scope, notes)
-    return ConvertedRule(
+    made = ConvertedRule(
         name=str(rule.get("name", "")),
         matching=matching,
         variables=common.variables,
         validations=[validation],
         enforcement=str(validate.get("failureAction") or ""),
+        kyverno=frame.kyverno,
+        controllers=controllers,
         notes=notes,
     )
+    return [made]
 
 
 def _tight(text: str) -> str:
@@ -335,7 +355,7 @@ def _mutating(rule: Mapping[str, Any], frame: Frame) -> list[ConvertedRule]:
             "write it as a MutatingPolicy of Kyverno with `mutateExisting`",
         )
     controllers = extends_to_controllers(rule.get("match"), rule.get("exclude"), frame.annotation)
-    places = _PLACES if controllers else _PLACES[:1]
+    places = _PLACES if controllers and not frame.kyverno else _PLACES[:1]
     made = []
     for subject, place, plurals, suffix in places:
         chosen = [plural for plural in controllers if plural in plurals]
@@ -356,6 +376,8 @@ def _mutating(rule: Mapping[str, Any], frame: Frame) -> list[ConvertedRule]:
                 variables=common.variables,
                 mutations=mutations,
                 suffix=suffix if controllers else "",
+                kyverno=frame.kyverno,
+                controllers=controllers,
             )
         )
     return made

@@ -1,5 +1,6 @@
 """The variables that an expression of a rule sees, and texts with `{{ }}` in them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -10,6 +11,7 @@ from policyd.migrate.cel_values import (
     Value,
     element_of,
     literal,
+    member,
     text_literal,
 )
 from policyd.migrate.jmespath import split_variables, value_of
@@ -31,6 +33,43 @@ REQUEST: Final[Mapping[str, str]] = {
 """The variables of the request that CEL has by the same name, and their kinds."""
 
 _DEEPEST: Final = 50
+_IMAGES: Final = re.compile(
+    r"images\.(?P<list>containers|initContainers|ephemeralContainers)\."
+    r"(?:\*|\"?\{\{\s*(?P<element>element)\.name\s*\}\}\"?)\."
+    r"(?P<part>registry|path|name|tag|digest)"
+)
+_PARTS: Final = {
+    "registry": "registry().replace('index.', '', 1)",
+    "path": "repository().replace('library/', '', 1)",
+    "tag": "tag()",
+    "digest": "digest()",
+    "name": "repository().split('/').last().value()",
+}
+
+
+def _image_name(found: re.Match[str]) -> str:
+    """Name the variable for a part of images, which JMESPath reads from a map of them."""
+    element = "_of_element" if found["element"] else ""
+    return f"images_{found['list']}_{found['part']}{element}"
+
+
+def with_images(scope: "Scope") -> "Scope":
+    """Return a scope with the parts of images, which Kyverno's function `image` gives."""
+    if not scope.kyverno:
+        return scope
+    roots, spec = {}, member(scope.subject, "spec")
+    for name in ("containers", "initContainers", "ephemeralContainers"):
+        listed = member(spec, name).listed()
+        for part, call in _PARTS.items():
+            text = f"{listed}.map(c, image(c.image).{call})"
+            roots[f"images_{name}_{part}"] = Value(text=text, kind="list", element="string")
+            one = Value(text=f"image(container.image).{call}", kind="string")
+            roots[f"images_{name}_{part}_of_element"] = one
+    return scope.with_roots(**roots)
+
+
+class OutsideError(Untranslatable):
+    """A rule needs what only Kyverno's own kinds have: objects of the cluster, parts of images."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +82,7 @@ class Scope:
         taken: Names of variables of comprehensions around.
         operations: The operations of the requests that the rule concerns.
         listed: The list of the `foreach` around, in CEL.
+        kyverno: Whether the functions that Kyverno adds to CEL may be used.
     """
 
     roots: Mapping[str, Value]
@@ -50,6 +90,7 @@ class Scope:
     taken: tuple[str, ...] = ()
     operations: tuple[str, ...] = ("CREATE", "UPDATE")
     listed: str = ""
+    kyverno: bool = False
 
     def value(self, given: Json) -> Value:
         """Return a value of the policy: a literal, or what its `{{ }}` stand for.
@@ -59,9 +100,9 @@ class Scope:
         """
         if not isinstance(given, str) or "{{" not in given:
             return literal(given)
-        parts = list(split_variables(given.replace("\\{{", "{{")))
+        parts = list(split_variables(given))
         if len(parts) == 3 and not parts[0].strip() and not parts[2].strip():
-            return value_of(parts[1], self.roots)
+            return self.asked(parts[1])
         pieces = [
             self._piece(part) if index % 2 else text_literal(part)
             for index, part in enumerate(parts)
@@ -69,9 +110,19 @@ class Scope:
         ]
         return Value(text=" + ".join(pieces), kind="string", loose=len(pieces) > 1)
 
+    def asked(self, expression: str) -> Value:
+        """Return the value of a JMESPath expression.
+
+        Raises:
+            Untranslatable: If it has no counterpart in CEL.
+        """
+        if _IMAGES.search(expression) and not self.kyverno:
+            raise OutsideError("parts of images are read by a function of Kyverno")
+        return value_of(_IMAGES.sub(_image_name, expression), self.roots)
+
     def _piece(self, expression: str) -> str:
         """Return the text of a variable in a text; nothing for null."""
-        value = value_of(expression, self.roots)
+        value = self.asked(expression)
         if value.kind == "string":
             text = value.otherwise("''")
             return text if value.needs or not value.loose else f"({text})"
