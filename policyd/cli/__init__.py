@@ -71,6 +71,7 @@ _OTHERS: Final[_Commands] = {
     "devices": ("policyd.cli.devices:command", "Show which GPUs nodes have, whole and in parts."),
     "export": ("policyd.cli.export:command", "Write policies in the API server's own kinds."),
     "convert": ("policyd.cli.convert:command", "Write Kueue's v1beta1 objects as v1beta2."),
+    "migrate": ("policyd.cli.migrate.command:command", "Write policies of Kyverno in CEL."),
     "library": ("policyd.cli.library:command", "List, show and copy the policies of the library."),
     "schema": ("policyd.cli.schema:command", "Print the JSON schema of policies, for editors."),
     "controller": ("policyd.cli.controller:command", "Run the queue on a cluster."),

@@ -189,7 +189,14 @@ _ALWAYS_PRESENT: Final[Mapping[str, frozenset[str]]] = {
 
 def _is_built_in(of: Value) -> bool:
     """Tell whether a value is an object of one of Kubernetes' own kinds: all have a spec."""
-    return of.text == "object" and any(shape[0] == "struct" for shape in of.shapes)
+    return (
+        of.text == "object"
+        and bool(of.shapes)
+        and all(
+            shape[0] == "struct" and {"metadata", "spec"} <= {*fields(shape[1])}
+            for shape in of.shapes
+        )
+    )
 
 
 _KEYWORDS: Final = frozenset(["in", "true", "false", "null"])
@@ -342,7 +349,25 @@ def all_of(conditions: Iterable[str]) -> str:
     parts = list(conditions)
     if len(parts) == 1:
         return parts[0]
-    return " && ".join(f"({part})" if "||" in part or " ? " in part else part for part in parts)
+    return " && ".join(f"({part})" if _is_looser(outline(part)) else part for part in parts)
+
+
+_QUOTED: Final = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
+
+
+def outline(text: str) -> str:
+    """Return a CEL expression with what is in quotes, parentheses, brackets or braces left out."""
+    depth, kept = 0, []
+    for each in _QUOTED.sub("''", text):
+        depth -= each in ")]}"
+        if depth == 0:
+            kept.append(each)
+        depth += each in "([{"
+    return "".join(kept)
+
+
+def _is_looser(shown: str) -> bool:
+    return "||" in shown or " ? " in shown
 
 
 def _parenthesized(text: str, value: Value) -> str:

@@ -99,7 +99,7 @@ def value_of(
     if _depth_of(tree) > _DEEPEST:
         raise Untranslatable("the expression is nested too deeply")
     for name, inner in nested.items():
-        known[name] = value_of(inner, roots, scope=scope)
+        known[name] = value_of(inner, roots)  # Kyverno replaces these first
     root = scope if scope is None or isinstance(scope, Value) else Value(text=scope)
     return _Translation(known)(tree, root)
 

@@ -132,9 +132,7 @@ def _ask(case, policies, index, rule):
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": of}}
         for name, of in labels.items()
     ]
-    surroundings = PolicyContext(
-        namespaces=namespace_lookup(namespaces, {}), authorize=_nobody
-    )
+    surroundings = PolicyContext(namespaces=namespace_lookup(namespaces, {}), authorize=_nobody)
     decision = PolicySet(loaded.policies, bindings=(), surroundings=surroundings).review(request)
     result = apply_json_patch(obj, decision.operations) if decision.operations else obj
     return decision, result

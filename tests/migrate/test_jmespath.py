@@ -68,7 +68,7 @@ def evaluated(text, obj):
         (
             "request.object.spec.[initContainers, containers][].name",
             "(object.?spec.?initContainers.orValue([]) + object.?spec.?containers.orValue([]))"
-            ".map(container, has(container.name), container.name)",
+            ".map(container, container.name)",
         ),
         (
             "contains(request.object.rules[].verbs[], '*')",

@@ -10,7 +10,7 @@ from typing import Final
 from policyd.api.meta import Json
 from policyd.migrate.cel_values import Untranslatable, Value, all_of, literal, text_literal
 from policyd.migrate.kyverno.leaves import has_wildcards, is_duration, is_quantity, wildcard
-from policyd.migrate.kyverno.patterns import negated
+from policyd.migrate.kyverno.patterns import grouped, negated
 from policyd.migrate.kyverno.scopes import Scope
 
 _SETS: Final = {
@@ -50,7 +50,9 @@ def conditions_in(block: Json) -> tuple[list[Condition], list[Condition]]:
         return [], []
     if isinstance(block, Mapping):
         return _listed(block.get("any")), _listed(block.get("all"))
-    if isinstance(block, list) and any(isinstance(each, Mapping) and "key" not in each for each in block):
+    if isinstance(block, list) and any(
+        isinstance(each, Mapping) and "key" not in each for each in block
+    ):
         if len(block) == 1:
             return conditions_in(block[0])
         raise Untranslatable("several blocks of `any` and `all` in one list")
@@ -80,7 +82,7 @@ def block_condition(block: Json, scope: Scope) -> str:
     some, every = conditions_in(block)
     ways = [condition_text(each, scope) for each in some]
     parts = [condition_text(each, scope) for each in every]
-    either = " || ".join(f"({way})" if "&&" in way or "||" in way else way for way in ways)
+    either = " || ".join(map(grouped, ways) if len(ways) > 1 else ways)
     return all_of(filter(None, [*parts, either])) if parts or ways else ""
 
 
@@ -97,7 +99,7 @@ def refusal(block: Json, scope: Scope) -> str:
     if some:
         nothing = all_of(_opposite(each, scope) for each in some)
         allowed.append(nothing)
-    return " || ".join(f"({a})" if len(allowed) > 1 and "&&" in a else a for a in allowed)
+    return " || ".join(map(grouped, allowed) if len(allowed) > 1 else allowed)
 
 
 def _opposite(condition: Condition, scope: Scope) -> str:
@@ -254,23 +256,26 @@ def _within(text: str, key: Value, value: Value) -> str:
     pattern = key.literal if key.is_literal and isinstance(key.literal, str) else ""
     if value.keys_of is not None and not has_wildcards(pattern):
         return f"{text} in {value.keys_of}"
-    if value.kind in ("list", "dyn") and value.kind != "string":
+    if value.kind in ("list", "dyn"):
         listed = value.listed() if value.kind == "list" else value.otherwise("[]")
-        if has_wildcards(pattern):
-            return f"{listed}.exists({value.name}, {wildcard(value.name, pattern)})"
-        if value.kind == "dyn":
-            return f"{text} in {listed}"
-        if "'*'" in listed:
-            return f"{listed}.exists(p, {text}.matches('^' + p.replace('*', '.*') + '$'))"
-        if value.element in ("string", "dyn"):
-            return f"{text} in {listed}"
-        if key.is_literal and key.kind == value.element:
-            return f"{key.text} in {listed}"
-        return f"{listed}.exists({value.name}, string({value.name}) == {text})"
-    given = value.otherwise(repr(""))
+        return _within_list(text, key, value, (listed, pattern))
+    shown = value.otherwise("''")
     if _is_from_outside(value):
-        return f"{text} in ({given}.startsWith('[') ? json.unmarshal({given}) : [{given}])"
-    return f"{text} == {given}"
+        return f"{text} in ({shown}.startsWith('[') ? json.unmarshal({shown}) : [{shown}])"
+    return f"{text} == {shown}"
+
+
+def _within_list(text: str, key: Value, value: Value, parts: tuple[str, str]) -> str:
+    listed, pattern = parts
+    if has_wildcards(pattern):
+        return f"{listed}.exists({value.name}, {wildcard(value.name, pattern)})"
+    if value.kind == "list" and "'*'" in listed:
+        return f"{listed}.exists(p, {text}.matches('^' + p.replace('*', '.*') + '$'))"
+    if value.kind == "dyn" or value.element in ("string", "dyn"):
+        return f"{text} in {listed}"
+    if key.is_literal and key.kind == value.element:
+        return f"{key.text} in {listed}"
+    return f"{listed}.exists({value.name}, string({value.name}) == {text})"
 
 
 def _is_from_outside(value: Value) -> bool:
@@ -339,9 +344,9 @@ def _amount(value: Value, other: Value) -> str:
         return _literal_amount(value, other)
     if value.kind == "number":
         return value.otherwise("0") if value.needs else value.text
-    if value.kind == "dyn" and other.is_literal and isinstance(other.literal, int | float):
-        if ("dyn",) not in value.shapes:
-            return value.otherwise("0") if value.itself else value.text
+    compared = other.is_literal and isinstance(other.literal, int | float)
+    if value.kind == "dyn" and compared and ("dyn",) not in value.shapes:
+        return value.otherwise("0") if value.itself else value.text
     return f"quantity({_text_of(value)})"
 
 
@@ -371,7 +376,11 @@ def _quoted(given: str) -> str:
 def _quantity(value: Value, text: str) -> str:
     if text.startswith("quantity("):
         return text
-    return f"quantity({text_literal(str(value.literal))})" if value.is_literal else f"quantity(string({text}))"
+    return (
+        f"quantity({text_literal(str(value.literal))})"
+        if value.is_literal
+        else f"quantity(string({text}))"
+    )
 
 
 def _durations(key: Value, value: Value, operator: str) -> str:
@@ -388,4 +397,3 @@ def _duration(value: Value) -> str:
     if value.text.startswith("duration(") or " - " in value.text:
         return value.text
     return f"duration({value.otherwise(repr('0s'))})"
-

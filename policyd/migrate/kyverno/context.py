@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from policyd.api.meta import Json
-from policyd.migrate.cel_values import IDENTIFIER, NO_LITERAL, Untranslatable, Value, literal, text_literal
+from policyd.migrate.cel_values import (
+    IDENTIFIER,
+    NO_LITERAL,
+    Untranslatable,
+    Value,
+    literal,
+    text_literal,
+)
 from policyd.migrate.jmespath import value_of
 from policyd.migrate.kyverno.scopes import OutsideError, Scope
 
@@ -33,9 +40,10 @@ def variables_of(context: Json, scope: Scope) -> tuple[Scope, list[Named]]:
         Untranslatable: If an entry has no counterpart in CEL.
     """
     made: list[Named] = []
-    for name, value in _entries(context, lambda: scope):
-        scope = _with(scope, name, value, made)
-    return scope, made
+    holder = [scope]
+    for name, value in _entries(context, lambda: holder[0]):
+        holder[0] = _with(holder[0], name, value, made)
+    return holder[0], made
 
 
 def _with(scope: Scope, name: str, value: Value, made: list[Named]) -> Scope:
@@ -46,8 +54,14 @@ def _with(scope: Scope, name: str, value: Value, made: list[Named]) -> Scope:
         text = value.otherwise(default.get(value.kind, "''"))
     made.append(Named(called, text))
     kept = replace(
-        value, text=f"variables.{called}", needs=(), itself=False, loose=False, keys_of=None,
-        condition=None, literal=NO_LITERAL,
+        value,
+        text=f"variables.{called}",
+        needs=(),
+        itself=False,
+        loose=False,
+        keys_of=None,
+        condition=None,
+        literal=NO_LITERAL,
     )
     return scope.with_roots(**{name: kept})
 
@@ -138,8 +152,11 @@ def _api_call(name: str, given: Mapping[str, Any], scope: Scope) -> Value:
         r"/api/v1/namespaces/[^/]+", plain
     ):
         parts: dict[str, str | None] = {
-            "group": None, "version": "v1", "namespace": None,
-            "plural": "namespaces", "name": plain.rpartition("/")[2],
+            "group": None,
+            "version": "v1",
+            "namespace": None,
+            "plural": "namespaces",
+            "name": plain.rpartition("/")[2],
         }
     else:
         match = _API_PATH.fullmatch(plain)
@@ -148,7 +165,8 @@ def _api_call(name: str, given: Mapping[str, Any], scope: Scope) -> Value:
         parts = match.groupdict()
     waiting = iter(variables)
     shown = {
-        key: _text(scope, part.replace("\ue000", next(waiting))) if part and "\ue000" in part
+        key: _text(scope, part.replace("\ue000", next(waiting)))
+        if part and "\ue000" in part
         else text_literal(part or "")
         for key, part in parts.items()
     }

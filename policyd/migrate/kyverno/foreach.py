@@ -10,7 +10,7 @@ from policyd.migrate.cel_values import Untranslatable, Value, all_of
 from policyd.migrate.jmespath import value_of
 from policyd.migrate.kyverno.conditions import block_condition, refusal
 from policyd.migrate.kyverno.context import inline_variables
-from policyd.migrate.kyverno.patterns import any_pattern, negated, pattern_steps, verdict
+from policyd.migrate.kyverno.patterns import any_pattern, grouped, negated, pattern_steps, verdict
 from policyd.migrate.kyverno.scopes import Scope
 
 
@@ -26,8 +26,7 @@ def foreach_condition(given: Json, scope: Scope) -> str:
     condition = _of_element(given, inner)
     if given.get("preconditions"):
         before = block_condition(given["preconditions"], inner)
-        shown = f"({condition})" if "||" in condition or "&&" in condition else condition
-        condition = f"{negated(before)} || {shown}" if before else condition
+        condition = f"{negated(before)} || {grouped(condition)}" if before else condition
     return f"{listed}.all({', '.join(names)}, {condition})"
 
 
@@ -48,6 +47,10 @@ def element_scope(given: Mapping[str, Any], scope: Scope) -> tuple[str, Scope, l
         inner = replace(inner, taken=(*inner.taken, index))
     depth = sum(key.startswith("element") and key[7:].isdigit() for key in scope.roots)
     roots[f"element{depth}"] = element
+    images = [path for path in scope.roots if path.endswith("_of_element")]
+    for path in images:
+        text = scope.roots[path].text.replace("(container.", f"({name}.")
+        roots[path] = replace(scope.roots[path], text=text)
     inner = replace(inner.with_roots(**roots), listed=listed.listed())
     inner = inline_variables(given.get("context"), inner)
     text = listed.listed() if listed.kind == "list" else listed.otherwise("[]")

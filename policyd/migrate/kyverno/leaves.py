@@ -50,26 +50,25 @@ def has_wildcards(text: str) -> bool:
 
 def wildcard(text: str, pattern: str) -> str:
     """Return the condition that a text in CEL matches a pattern of `*` and `?`."""
-    inner = pattern.strip("*")
     if not has_wildcards(pattern):
         return f"{text} == {text_literal(pattern)}"
-    if pattern.strip("*") == "":
+    inner = pattern.strip("*")
+    if inner == "":
         return "true"
     if pattern in ("?*", "*?"):
         return f"{text} != ''"
-    if not has_wildcards(inner):
-        shown = text_literal(inner)
-        if pattern == f"*{inner}*":
-            return f"{text}.contains({shown})"
-        if pattern.startswith("*"):
-            return f"{text}.endsWith({shown})"
-        return f"{text}.startsWith({shown})"
-    return f"{text}.matches({text_literal('^' + _as_regex(pattern) + '$')})"
+    if has_wildcards(inner):
+        return f"{text}.matches({text_literal('^' + _as_regex(pattern) + '$')})"
+    both = pattern.startswith("*") and pattern.endswith("*")
+    method = "contains" if both else "endsWith" if pattern.startswith("*") else "startsWith"
+    return f"{text}.{method}({text_literal(inner)})"
 
 
 def _as_regex(pattern: str) -> str:
     texts = {"*": ".*", "?": "."}
-    return "".join(texts.get(each) or re.sub(r"[^\w\s/:@,=%-]", r"\\\g<0>", each) for each in pattern)
+    return "".join(
+        texts.get(each) or re.sub(r"[^\w\s/:@,=%-]", r"\\\g<0>", each) for each in pattern
+    )
 
 
 def matches(value: Value, pattern: Json) -> str:
@@ -87,7 +86,9 @@ def matches(value: Value, pattern: Json) -> str:
     if isinstance(pattern, bool):
         plain = value.otherwise("false" if pattern else "true") if value.itself else value.tight
         shown = plain if pattern else f"!{plain}"
-        return shown if value.kind == "bool" or value.itself else f"{plain} == {str(pattern).lower()}"
+        return (
+            shown if value.kind == "bool" or value.itself else f"{plain} == {str(pattern).lower()}"
+        )
     if pattern is None:
         return _nothing(value)
     if isinstance(pattern, int | float):
@@ -119,7 +120,11 @@ def _text(value: Value, pattern: str) -> str:
     if len(plain) == len(alternatives) > 1 and value.kind != "number":
         listed = ", ".join(map(text_literal, plain))
         given = _as_text(value, value.otherwise("''") if value.itself else value.tight)
-        return f"{given} in [{listed}]" if "" not in plain else _there(value, partial(_any, alternatives))
+        return (
+            f"{given} in [{listed}]"
+            if "" not in plain
+            else _there(value, partial(_any, alternatives))
+        )
     if len(alternatives) == 1 and len(alternatives[0]) == 1:
         return _single(value, alternatives[0][0])
     return _there(value, partial(_any, alternatives))
@@ -138,7 +143,9 @@ def _part(text: str) -> _Part:
 
 
 def _any(alternatives: list[list[_Part]], value: Value) -> str:
-    ways = [" && ".join(_compared(value, value.tight, part) for part in parts) for parts in alternatives]
+    ways = [
+        " && ".join(_compared(value, value.tight, part) for part in parts) for parts in alternatives
+    ]
     if len(ways) == 1:
         return ways[0]
     return " || ".join(f"({way})" if " && " in way else way for way in ways)
@@ -237,5 +244,6 @@ def _ordered(value: Value, text: str, part: _Part) -> str:
         return f"isQuantity({given}) && {compared}"
     if is_duration(operand):
         shape = "'^([0-9.]+(ns|us|ms|s|m|h))+$'"
-        return f"{given}.matches({shape}) && duration({given}) {operator} duration({text_literal(operand)})"
+        limit = f"duration({text_literal(operand)})"
+        return f"{given}.matches({shape}) && duration({given}) {operator} {limit}"
     return "false"

@@ -1,4 +1,4 @@
-"""Write `match` and `exclude` as match constraints, with conditions in CEL for what they cannot say."""
+"""Write `match` and `exclude` as match constraints, and what these cannot say as conditions."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from policyd.dialects.kyverno.filters import is_pattern, parse_kind
 from policyd.engine.objects.equivalents import plural_of
 from policyd.migrate.cel_values import Untranslatable, all_of, text_literal
 from policyd.migrate.kyverno.leaves import has_wildcards, wildcard
-from policyd.migrate.kyverno.patterns import negated
+from policyd.migrate.kyverno.patterns import grouped, negated
 
 OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 
@@ -162,11 +162,10 @@ def matching_of(
     elif every or not all(each.picks_kinds_only for each in picked):
         conditions["matched"] = _several(picked, every=every)
     left_out, every_left_out = filters_of(exclude)
-    if left_out and all(each.picks_kinds_only and each.kinds for each in left_out):
-        if not every_left_out:
-            constraints["excludeResourceRules"] = _rules(left_out, OPERATIONS, controllers)
-            return Matching(constraints, conditions)
-    if left_out:
+    by_kind = all(each.picks_kinds_only and each.kinds for each in left_out)
+    if left_out and by_kind and not every_left_out:
+        constraints["excludeResourceRules"] = _rules(left_out, OPERATIONS, controllers)
+    elif left_out:
         conditions["not-excluded"] = negated(_several(left_out, every=every_left_out))
     return Matching(constraints, {name: text for name, text in conditions.items() if text})
 
@@ -194,7 +193,7 @@ def _several(filters: list[Filter], *, every: bool) -> str:
         ways.append(all_of(filter(None, parts)) or "true")
     if every:
         return all_of(ways)
-    return " || ".join(f"({way})" if len(ways) > 1 and "&&" in way else way for way in ways)
+    return " || ".join(map(grouped, ways) if len(ways) > 1 else ways)
 
 
 def _operations(each: Filter) -> str:
@@ -221,27 +220,25 @@ def _one_of(text: str, patterns: Sequence[str]) -> str:
 
 
 def _conditions(each: Filter, wanted: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    partial = [kind for kind in each.kinds if _is_partial(kind)]
-    if partial:
+    if any(map(_is_partial, each.kinds)):
         yield "kind", _kind_condition(each.kinds)
     names = [*(wanted.get("names") or ()), *([wanted["name"]] if wanted.get("name") else ())]
     if names:
         yield "name", _one_of("request.name", names)
     if wanted.get("namespaces"):
-        namespace = "request.namespace"
-        if {parse_kind(kind)[2] for kind in each.kinds} == {"Namespace"}:
-            namespace = "request.name"
+        of_namespaces = {parse_kind(kind)[2] for kind in each.kinds} == {"Namespace"}
+        namespace = "request.name" if of_namespaces else "request.namespace"
         yield "namespace", _one_of(namespace, wanted["namespaces"])
-    for key, text in (wanted.get("annotations") or {}).items():
-        yield "annotation", _entry("annotations", key, str(text))
-    if wanted.get("selector"):
-        yield "labels", _selected("object.metadata.?labels", wanted["selector"])
-    if wanted.get("namespaceSelector"):
-        labels = "namespaceObject.metadata.?labels"
-        yield "namespace-labels", _selected(labels, wanted["namespaceSelector"])
-    user = _user(each)
-    if user:
-        yield "user", user
+    yield "annotations", _annotated(wanted.get("annotations") or {})
+    for name, of in (("selector", "object"), ("namespaceSelector", "namespaceObject")):
+        selected = _selected(f"{of}.metadata.?labels", wanted.get(name) or {})
+        yield "labels" if of == "object" else "namespace-labels", selected
+    yield "user", _user(each)
+
+
+def _annotated(wanted: Mapping[str, Any]) -> str:
+    found = [_entry("annotations", key, str(text)) for key, text in wanted.items()]
+    return all_of(found) if found else ""
 
 
 def _entry(field_name: str, key: str, text: str) -> str:
@@ -264,24 +261,24 @@ def _selected(labels: str, selector: Mapping[str, Any]) -> str:
             value = f"{labels}[?{text_literal(key)}]"
             shown = f"{value}.orValue('')"
             parts.append(f"{value}.hasValue()" if text == "*" else wildcard(shown, str(text)))
-    for each in selector.get("matchExpressions") or ():
-        parts.append(_requirement(labels, each))
-    return all_of(parts)
+    parts += [_requirement(labels, each) for each in selector.get("matchExpressions") or ()]
+    return all_of(parts) if parts else ""
 
 
 def _requirement(labels: str, given: Mapping[str, Any]) -> str:
     value = f"{labels}[?{text_literal(given['key'])}]"
     listed = f"[{', '.join(map(text_literal, given.get('values') or ()))}]"
-    match given.get("operator"):
-        case "In":
-            return f"{value}.hasValue() && {value}.value() in {listed}"
-        case "NotIn":
-            return f"(!{value}.hasValue() || !({value}.value() in {listed}))"
-        case "Exists":
-            return f"{value}.hasValue()"
-        case "DoesNotExist":
-            return f"!{value}.hasValue()"
-    raise Untranslatable(f"a label selector has no operator `{given.get('operator')}`")
+    there = f"{value}.hasValue()"
+    ways = {
+        "In": f"{there} && {value}.value() in {listed}",
+        "NotIn": f"(!{there} || !({value}.value() in {listed}))",
+        "Exists": there,
+        "DoesNotExist": f"!{there}",
+    }
+    operator = str(given.get("operator"))
+    if operator not in ways:
+        raise Untranslatable(f"a label selector has no operator `{operator}`")
+    return ways[operator]
 
 
 def _user(each: Filter) -> str:
@@ -320,22 +317,21 @@ def _rules(
     every: bool = False,
 ) -> list[dict[str, Any]]:
     named = [each for each in filters if each.kinds]
-    if every:
-        named = named[:1]
-    grouped: dict[tuple[Any, ...], list[str]] = {}
-    for each in named:
-        wanted = tuple(each.resources.get("operations") or operations)
-        for kind in each.kinds:
-            for group, version, plural in _resources(kind):
-                grouped.setdefault((group, version, wanted), []).append(plural)
-    if not named:
-        grouped["*", "*", tuple(operations)] = ["*"]
-    if controllers:
-        wanted = next(iter(grouped))[2]
-        for group, plurals in CONTROLLERS.items():
-            chosen = [plural for plural in plurals if plural in controllers]
-            if chosen:
-                grouped.setdefault((group, "*" if group else "v1", wanted), []).extend(chosen)
+    found = [
+        (group, version, tuple(each.resources.get("operations") or operations), plural)
+        for each in (named[:1] if every else named)
+        for kind in each.kinds
+        for group, version, plural in _resources(kind)
+    ] or [("*", "*", tuple(operations), "*")]
+    found += [
+        (group, "*" if group else "v1", found[0][2], plural)
+        for group, plurals in CONTROLLERS.items()
+        for plural in plurals
+        if plural in controllers
+    ]
+    by_rule: dict[tuple[Any, ...], list[str]] = {}
+    for group, version, wanted, plural in found:
+        by_rule.setdefault((group, version, wanted), []).append(plural)
     return [
         {
             "apiGroups": [group],
@@ -343,7 +339,7 @@ def _rules(
             "operations": list(wanted),
             "resources": list(dict.fromkeys(plurals)),
         }
-        for (group, version, wanted), plurals in grouped.items()
+        for (group, version, wanted), plurals in by_rule.items()
     ]
 
 

@@ -115,14 +115,18 @@ def _whole(overlay: _Overlay, pattern: Json, place: Sequence[str]) -> str:
 
 def _object(overlay: _Overlay, pattern: Mapping[str, Json], typed: str, value: Value) -> str:
     parts = _parts(overlay, pattern, typed, value)
-    if any(not IDENTIFIER.fullmatch(key.strip("?")) or key.strip("?") in _KEYWORDS for key, _ in parts):
+    if any(
+        not IDENTIFIER.fullmatch(key.strip("?")) or key.strip("?") in _KEYWORDS for key, _ in parts
+    ):
         return _map(parts)
     return f"{typed}{{{', '.join(f'{key}: {text}' for key, text in parts)}}}"
 
 
 def _map(parts: Sequence[tuple[str, str]]) -> str:
     shown = (
-        f"?{text_literal(key[1:])}: {text}" if key.startswith("?") else f"{text_literal(key)}: {text}"
+        f"?{text_literal(key[1:])}: {text}"
+        if key.startswith("?")
+        else f"{text_literal(key)}: {text}"
         for key, text in parts
     )
     return f"{{{', '.join(shown)}}}"
@@ -132,33 +136,47 @@ def _parts(
     overlay: _Overlay, pattern: Mapping[str, Json], typed: str, value: Value
 ) -> list[tuple[str, str]]:
     """Return the fields that an overlay sets, with a `?` before those that may have no value."""
-    parts = []
+    parts: list[tuple[str, str] | None] = []
     for key, wanted in pattern.items():
         anchor = ANCHOR.fullmatch(key)
         if anchor is None:
-            found = member(value, key)
-            if _is_replaced(value, key, wanted):
-                overlay.patches += _replacing(overlay, wanted, f"{typed}.{key}", found, value)
-                continue
-            text = _set(overlay, wanted, f"{typed}.{key}", found)
-            if text:
-                parts.append((f"?{key}" if text.startswith("?") else key, text.lstrip("?")))
+            parts.append(_plain_part(overlay, (key, wanted), typed, value))
         elif anchor["kind"] in ("", "<", "="):
             condition = passes(pattern_steps(value, {f"({anchor['key']})": wanted}, overlay.scope))
-            if condition:
-                overlay.conditions.append(condition)
+            overlay.conditions += [condition] if condition else []
         elif anchor["kind"] == "+":
-            found = member(value, anchor["key"])
-            if _is_replaced(value, anchor["key"], _plain(wanted), whole=True):
-                overlay.patches += _added(overlay, _plain(wanted), f"{typed}.{anchor['key']}", found)
-                continue
-            text = _set(overlay, _plain(wanted), f"{typed}.{anchor['key']}", found)
-            given = text.lstrip("?") if text.startswith("?") else f"optional.of({text})"
-            there = found.present() or "true"
-            parts.append((f"?{anchor['key']}", f"{there} ? optional.none() : {given}"))
+            added = anchor["key"], _plain(wanted)
+            parts.append(_added_part(overlay, added, typed, member(value, anchor["key"]), value))
         else:
             raise Untranslatable(f"the anchor `{key}` has no meaning in `mutate`")
-    return parts
+    return [part for part in parts if part is not None]
+
+
+def _plain_part(
+    overlay: _Overlay, entry: tuple[str, Json], typed: str, value: Value
+) -> tuple[str, str] | None:
+    key, wanted = entry
+    found = member(value, key)
+    if _is_replaced(value, key, wanted):
+        overlay.patches += _replacing(overlay, wanted, f"{typed}.{key}", found, value)
+        return None
+    text = _set(overlay, wanted, f"{typed}.{key}", found)
+    if not text:
+        return None
+    return (f"?{key}" if text.startswith("?") else key, text.lstrip("?"))
+
+
+def _added_part(
+    overlay: _Overlay, entry: tuple[str, Json], typed: str, found: Value, value: Value
+) -> tuple[str, str] | None:
+    """Return a field that is set where it is absent."""
+    key, wanted = entry
+    if _is_replaced(value, key, wanted, whole=True):
+        overlay.patches += _added(overlay, wanted, f"{typed}.{key}", found)
+        return None
+    text = _set(overlay, wanted, f"{typed}.{key}", found)
+    given = text.lstrip("?") if text.startswith("?") else f"optional.of({text})"
+    return f"?{key}", f"{found.present() or 'true'} ? optional.none() : {given}"
 
 
 def _types_of(value: Value, key: str) -> list[FieldType]:
@@ -255,10 +273,8 @@ def _set(overlay: _Overlay, wanted: Json, typed: str, value: Value) -> str:
             return _entries(overlay, wanted, typed, value)
         if not wanted:
             return f"{typed}{{}}"
-        parts_before = len(overlay.conditions)
         text = _object(overlay, wanted, typed, value)
-        only_anchors = len(overlay.conditions) > parts_before and text.endswith("{}")
-        return "" if only_anchors else text
+        return "" if text == f"{typed}{{}}" else text  # anchors alone set nothing
     if isinstance(wanted, list):
         return _list(overlay, wanted, typed, value)
     return _scalar(overlay, wanted)
@@ -276,7 +292,8 @@ def _scalar(overlay: _Overlay, wanted: Json) -> str:
 def _entries(overlay: _Overlay, wanted: Mapping[str, Json], typed: str, value: Value) -> str:
     if any("{{" in key for key in wanted):
         return _computed_entries(overlay, wanted)
-    return _map(_parts(overlay, wanted, typed, value))
+    parts = _parts(overlay, wanted, typed, value)
+    return _map(parts) if parts or not wanted else ""
 
 
 def _computed_entries(overlay: _Overlay, wanted: Mapping[str, Json]) -> str:
@@ -341,9 +358,7 @@ def _names_element(wanted: Mapping[str, Json]) -> bool:
     )
 
 
-def _of_element(
-    overlay: _Overlay, wanted: Mapping[str, Json], typed: str, value: Value
-) -> str:
+def _of_element(overlay: _Overlay, wanted: Mapping[str, Json], typed: str, value: Value) -> str:
     """Return the changes of the elements of a `foreach` that is about the list itself."""
     element = overlay.element
     assert element is not None, "checked by the caller"
@@ -364,7 +379,7 @@ def _with_keys(entry: str, typed: str, element: Value, of: Value) -> str:
     keys = _keys_of(of)
     start = f"{typed}{{"
     if not entry.startswith(start):
-        raise Untranslatable("an element of a list of the overlay has a key that CEL has no name for")
+        raise Untranslatable("an element of a list of the overlay has a key that is no name")
     rest = entry[len(start) :]
     missing = [key for key in keys if f"{key}: " not in _top(rest)]
     given = [
@@ -410,7 +425,9 @@ def _foreach(
     given: Mapping[str, Any], scope: Scope, place: Sequence[str], late: str
 ) -> dict[str, Any]:
     listed, inner, names = element_scope(given, scope)
-    chosen = block_condition(given.get("preconditions"), inner) if given.get("preconditions") else ""
+    chosen = (
+        block_condition(given.get("preconditions"), inner) if given.get("preconditions") else ""
+    )
     if "patchesJson6902" in given:
         return _foreach_patches(given, inner, place, (listed, names, chosen, late))
     if "patchStrategicMerge" not in given:
@@ -555,10 +572,11 @@ def _json(given: Json, scope: Scope) -> str:
                 entries.append(f"?{text_literal(key)}: {value.optional()}")
             else:
                 shown = _json(part, scope)
-                entries.append(f"{text_literal(key)}: {f'dyn({shown})' if len(given) > 1 else shown}")
+                entries.append(
+                    f"{text_literal(key)}: {f'dyn({shown})' if len(given) > 1 else shown}"
+                )
         return f"{{{', '.join(entries)}}}"
     if isinstance(given, list):
         return f"[{', '.join(_json(part, scope) for part in given)}]"
     value = scope.value(given)
     return value.otherwise("''") if value.needs else value.text
-

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from policyd.api.meta import Json
-from policyd.migrate.cel_values import Untranslatable, Value, all_of, member
+from policyd.migrate.cel_values import Untranslatable, Value, all_of, member, outline
 from policyd.migrate.kyverno.leaves import has_wildcards, matches, wildcard
 from policyd.migrate.kyverno.scopes import Scope, known
 
@@ -45,7 +45,7 @@ def verdict(steps: Iterable[Step]) -> str:
         if not step.applies or (last and step.implied):
             text = held
         elif held:
-            text = f"{_negated(step.applies)} || {_tight(held)}"
+            text = f"{negated(step.applies)} || {_tight(held)}"
     return text
 
 
@@ -60,7 +60,7 @@ def applies(steps: Iterable[Step]) -> str:
     text = ""
     for step in reversed(list(steps)):
         if step.holds and text:
-            text = f"{_negated(step.holds)} || {_tight(text)}"
+            text = f"{negated(step.holds)} || {_tight(text)}"
         text = _both(step.applies, text)
     return text
 
@@ -74,42 +74,29 @@ def _conjunction(parts: Iterable[str]) -> str:
 
 
 def _tight(text: str) -> str:
-    return f"({text})" if "||" in text or " ? " in text else text
+    return f"({text})" if re.search(r"\|\|| \? ", outline(text)) else text
 
 
-_COMPARISON: Final = re.compile(r"[^&|?]* (?P<operator>==|!=|<=|>=|<|>|in) [^&|?]*")
-_QUOTED: Final = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
-_ATOM: Final = re.compile(r"!?[\w.\[\]'/?-]+(?:\((?:[^()]|\([^()]*\))*\))?")
+_COMPARISON: Final = re.compile(r" (==|!=|<=|>=|<|>) ")
+_LOGICAL: Final = re.compile(r"&&|\|\|| \? ")
+_LOOSE: Final = re.compile(r"&&|\|\|| ")
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
 def negated(text: str) -> str:
     """Return the condition that another is false."""
-    return _negated(text)
-
-
-def _closes_at_end(text: str) -> bool:
-    """Tell whether the parenthesis that a text begins with is closed by its last character."""
-    depth = 0
-    for index, each in enumerate(_QUOTED.sub(lambda found: "_" * len(found.group()), text)):
-        depth += (each == "(") - (each == ")")
-        if depth == 0:
-            return index == len(text) - 1
-    return False
-
-
-def _negated(text: str) -> str:
-    if text.startswith("!") and _ATOM.fullmatch(text):
-        return text[1:]
-    if _ATOM.fullmatch(text):
+    shown = outline(text)
+    if shown == "!()" or (shown.startswith("!") and not _LOOSE.search(shown)):
+        return text[2:-1] if shown == "!()" else text[1:]
+    if not _LOOSE.search(shown):
         return f"!{text}"
-    if text.startswith("!(") and _closes_at_end(text[1:]):
-        return text[2:-1]
-    compared = _COMPARISON.fullmatch(text)
-    if compared and text.count(f" {compared['operator']} ") == 1 and "(" not in text:
-        operator = compared["operator"]
-        if operator in _OPPOSITE:
-            return text.replace(f" {operator} ", f" {_OPPOSITE[operator]} ")
+    compared = _COMPARISON.findall(shown)
+    if len(compared) == 1 and not _LOGICAL.search(shown):
+        (operator,) = compared
+        for found in re.finditer(f" {operator} ", text):
+            before, after = text[: found.start()], text[found.end() :]
+            if outline(before) + found[0] + outline(after) == shown:
+                return f"{before} {_OPPOSITE[operator]} {after}"
     return f"!({text})"
 
 
@@ -200,7 +187,7 @@ def _anchored_keys(value: Value, kind: str, key: str, pattern: Json) -> list[Ste
     if kind == "X":
         return [Step(holds=f"!{value.tight}.exists(key, {named})")]
     if kind == "=":
-        return [Step(holds=f"{value.tight}.all(key, {_negated(named)} || {_tight_and(inside)})")]
+        return [Step(holds=f"{value.tight}.all(key, {negated(named)} || {grouped(inside)})")]
     if kind in ("", "<"):
         return [Step(applies=f"{value.tight}.exists(key, {all_of([named, inside])})")]
     raise Untranslatable(f"the anchor `{kind}( )` has no meaning for a key with wildcards")
@@ -225,43 +212,46 @@ def _anchored(value: Value, key: str, pattern: Json, scope: Scope) -> list[Step]
     there, inside = found.present(), known(found)
     match anchor["kind"]:
         case "X":
-            return [Step(holds=_negated(there) if there else "false")]
+            step = Step(holds=negated(there) if there else "false")
+        case "" | "<" if pattern == "*":
+            step = Step(applies=there if anchor["kind"] == "" else "")
         case "":
-            whole = "" if pattern == "*" else passes(pattern_steps(inside, pattern, scope))
-            return [Step(applies=_conditional(found, pattern, whole))]
+            step = Step(applies=_conditional(found, pattern, scope))
         case "<":
-            whole = "" if pattern == "*" else passes(pattern_steps(inside, pattern, scope))
-            return [Step(applies=_unless_absent(found, whole))]
+            whole = passes(pattern_steps(inside, pattern, scope))
+            step = Step(applies=_unless_absent(found, whole))
         case "^":
-            return [Step(holds=_unless_absent(found, _existence(inside, pattern, scope)))]
+            step = Step(holds=_unless_absent(found, _existence(inside, pattern, scope)))
         case "=":
-            if pattern == "*":
-                return []
-            steps = pattern_steps(inside, pattern, scope)
-            return [*_if_there(found, steps)]
+            return [] if pattern == "*" else [*_if_there(found, inside, pattern, scope)]
         case _:
             raise Untranslatable(f"the anchor `{key}` adds a field, which is for `mutate`")
+    return [step]
 
 
-def _conditional(found: Value, pattern: Json, whole: str) -> str:
-    if found.itself and not isinstance(pattern, dict | list) and pattern != "*":
-        if not (isinstance(pattern, str) and "{{" in pattern):
-            return matches(found, pattern)
+def _conditional(found: Value, pattern: Json, scope: Scope) -> str:
+    """Return the condition that a field is there and is as an anchor `( )` asks."""
+    computed = isinstance(pattern, str) and "{{" in pattern
+    if found.itself and not isinstance(pattern, dict | list) and not computed:
+        return matches(found, pattern)
+    whole = passes(pattern_steps(known(found), pattern, scope))
     return _conjunction(filter(None, (found.present(), whole)))
 
 
 def _unless_absent(found: Value, condition: str) -> str:
     if not condition or not found.needs:
         return condition
-    return f"{_negated(found.present())} || {_tight_and(condition)}"
+    return f"{negated(found.present())} || {grouped(condition)}"
 
 
-def _tight_and(text: str) -> str:
-    return f"({text})" if "||" in text or "&&" in text or " ? " in text else text
+def grouped(text: str) -> str:
+    """Return a condition in parentheses, if it is made of several."""
+    return f"({text})" if _LOGICAL.search(outline(text)) else text
 
 
-def _if_there(found: Value, steps: list[Step]) -> Iterator[Step]:
+def _if_there(found: Value, inside: Value, pattern: Json, scope: Scope) -> Iterator[Step]:
     """Yield the steps for a value that may be absent."""
+    steps = pattern_steps(inside, pattern, scope)
     if all(not step.applies for step in steps):
         yield Step(holds=_unless_absent(found, _conjunction(s.holds for s in steps if s.holds)))
         return
@@ -311,6 +301,5 @@ def any_pattern(value: Value, patterns: list[Json], scope: Scope) -> str:
     ways = [passes(steps) or "true" for steps in found]
     conditions = [applies(steps) for steps in found]
     if found and all(conditions):
-        ways.append(_conjunction(map(_negated, conditions)))
-    return " || ".join(f"({way})" if "||" in way or "&&" in way else way for way in ways) or "false"
-
+        ways.append(_conjunction(map(negated, conditions)))
+    return " || ".join(map(grouped, ways)) or "false"

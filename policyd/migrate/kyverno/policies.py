@@ -113,6 +113,18 @@ def _converted(document: Mapping[str, Any], frame: Frame, rules: list[Any]) -> C
         for each in found:
             notes += [(index, note) for note in each.notes]
             _add(made, index, each)
+    if frame.spec.get("validationFailureActionOverrides"):
+        refusals += [
+            Refusal(
+                ("spec", "validationFailureActionOverrides"),
+                rule.name,
+                f"the rule `{rule.name}` becomes a policy of Kyverno's own kinds, which have one"
+                " action for all namespaces",
+                "write a policy for each action, with a `namespaceSelector`",
+            )
+            for _, rule in made
+            if rule.kyverno and rule.validations
+        ]
     documents = tuple(_documents(document, frame, made, len(rules)))
     places = tuple(indexes for indexes, _ in made)
     return Conversion(documents, places, tuple(refusals), tuple(notes))
@@ -150,7 +162,9 @@ def _refused_settings(spec: Mapping[str, Any]) -> Iterator[Refusal]:
             )
 
 
-def _add(made: list[tuple[tuple[int, ...], ConvertedRule]], index: int, rule: ConvertedRule) -> None:
+def _add(
+    made: list[tuple[tuple[int, ...], ConvertedRule]], index: int, rule: ConvertedRule
+) -> None:
     """Add a rule, to a policy that concerns the same requests if there is one."""
     for position, (indexes, other) in enumerate(made):
         if rule.validations and other.validations and _alike(other, rule):
@@ -206,13 +220,13 @@ def _of_kyverno(rule: ConvertedRule, name: str, spec: dict[str, Any]) -> dict[st
     if description:
         metadata["annotations"] = {_DESCRIPTION: description}
     enforcement = spec.pop("enforcement", None)
-    spec.pop("rollout", None)
+    spec.pop("rollout", None)  # `_converted` refuses it
     spec.pop("priority", None)
     if enforcement:
         spec["validationActions"] = [enforcement]
         for validation in spec["validations"]:
             validation["identifier"] = validation.pop("name")
-    pods = [["pods"]] == [each["resources"] for each in spec["matchConstraints"]["resourceRules"]]
+    pods = [each["resources"] for each in spec["matchConstraints"]["resourceRules"]] == [["pods"]]
     if pods and len(rule.controllers) < _ALL_CONTROLLERS:
         spec["autogen"] = {"podControllers": {"controllers": list(rule.controllers)}}
     return {

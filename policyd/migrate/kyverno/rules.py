@@ -9,7 +9,7 @@ from typing import Any, Final
 from policyd.api.kinds import resources
 from policyd.api.meta import Json
 from policyd.dialects.kyverno.filters import parse_kind
-from policyd.migrate.cel_values import Untranslatable, Value, all_of
+from policyd.migrate.cel_values import Untranslatable, Value, all_of, text_literal
 from policyd.migrate.kyverno.conditions import block_condition, conditions_in, refusal
 from policyd.migrate.kyverno.context import Named, variables_of
 from policyd.migrate.kyverno.foreach import foreach_condition
@@ -21,7 +21,7 @@ from policyd.migrate.kyverno.matching import (
     matching_of,
 )
 from policyd.migrate.kyverno.overlays import mutations_of
-from policyd.migrate.kyverno.patterns import any_pattern, negated, pattern_steps, verdict
+from policyd.migrate.kyverno.patterns import any_pattern, grouped, negated, pattern_steps, verdict
 from policyd.migrate.kyverno.scopes import REQUEST, OutsideError, Scope, with_images
 from policyd.patch.operations import Path
 
@@ -135,7 +135,7 @@ def _common(
         () if frame.kyverno else controllers,
     )
     if frame.namespace:
-        own = {"own-namespace": f"request.namespace == '{frame.namespace}'"}
+        own = {"own-namespace": f"request.namespace == {text_literal(frame.namespace)}"}
         matching = replace(matching, conditions={**own, **matching.conditions})
     scope = scope_of(subject, rule.get("match"), tuple(operations))
     scope = replace(scope, kyverno=frame.kyverno)
@@ -204,7 +204,9 @@ def _operations(rule: Mapping[str, Any], asks: str) -> tuple[list[str], Json]:
     """
     text = json.dumps([rule.get("validate"), rule.get("preconditions"), rule.get("context")])
     every = asks == "deny" and "request.object" not in text and "element" not in text
-    operations = [o for o in OPERATIONS if o in ("CREATE", "UPDATE") or (every and o == "DELETE")]
+    operations: list[str] = [
+        o for o in OPERATIONS if o in ("CREATE", "UPDATE") or (every and o == "DELETE")
+    ]
     block = rule.get("preconditions")
     some, all_listed = _lists(block)
     remaining = list(all_listed)
@@ -238,7 +240,7 @@ def _named_operations(condition: Json) -> Any:  # noqa: ANN401 - a function, or 
     values = value if isinstance(value, list) else [value]
     if not all(isinstance(each, str) and "{{" not in each for each in values):
         return None
-    names = {each.upper() for each in values}
+    names = {str(each).upper() for each in values}
     operator = str(condition.get("operator")).lower()
     if operator in ("equals", "equal", "in", "anyin", "allin"):
         return lambda operation: operation in names
@@ -261,7 +263,7 @@ def _validating(rule: Mapping[str, Any], frame: Frame) -> list[ConvertedRule]:
     common = _common(rule, frame, subject, controllers, asks=asks)
     matching, expression = _asked(validate, asks, common)
     if common.late:
-        expression = f"{negated(common.late)} || {_tight(expression)}"
+        expression = f"{negated(common.late)} || {grouped(expression)}"
     validation = {"name": str(rule.get("name", "")), "expression": expression}
     notes: list[str] = []
     validation |= _message(str(validate.get("message") or ""), common.scope, notes)
@@ -278,13 +280,7 @@ def _validating(rule: Mapping[str, Any], frame: Frame) -> list[ConvertedRule]:
     return [made]
 
 
-def _tight(text: str) -> str:
-    return f"({text})" if "||" in text or "&&" in text or " ? " in text else text
-
-
-def _asked(
-    validate: Mapping[str, Any], asks: str, common: _Common
-) -> tuple[Matching, str]:
+def _asked(validate: Mapping[str, Any], asks: str, common: _Common) -> tuple[Matching, str]:
     """Return the constraints of a rule, and the condition that it validates."""
     matching, scope, asked = common.matching, common.scope, validate[asks]
     path = ("validate", asks)
@@ -327,7 +323,14 @@ _PLACES: Final = (
     (
         "object.spec.template",
         ("spec", "template"),
-        ("daemonsets", "deployments", "replicasets", "statefulsets", "jobs", "replicationcontrollers"),
+        (
+            "daemonsets",
+            "deployments",
+            "replicasets",
+            "statefulsets",
+            "jobs",
+            "replicationcontrollers",
+        ),
         "-controllers",
     ),
     (

@@ -161,4 +161,3 @@ class Scope:
 def known(value: Value) -> Value:
     """Return a value whose presence is known."""
     return replace(value, needs=(), itself=False)
-
