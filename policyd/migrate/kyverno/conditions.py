@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from policyd.api.meta import Json
-from policyd.migrate.cel_values import Untranslatable, Value, all_of, literal, text_literal
+from policyd.migrate.cel_values import CelTerm, Untranslatable, all_of, literal, text_literal
 from policyd.migrate.kyverno.leaves import has_wildcards, is_duration, is_quantity, wildcard
 from policyd.migrate.kyverno.patterns import grouped, negated
-from policyd.migrate.kyverno.scopes import Scope
+from policyd.migrate.kyverno.scopes import ExpressionScope
 
 _SETS: Final = {
     "in": "AllIn",
@@ -32,7 +32,7 @@ _MOST: Final = 1000
 
 
 @dataclass(frozen=True)
-class Condition:
+class KeyCondition:
     """One condition: its two sides and its operator, in lower case."""
 
     key: Json
@@ -40,7 +40,7 @@ class Condition:
     value: Json
 
 
-def conditions_in(block: Json) -> tuple[list[Condition], list[Condition]]:
+def conditions_in(block: Json) -> tuple[list[KeyCondition], list[KeyCondition]]:
     """Return the conditions of which any must hold, and those that all must.
 
     Raises:
@@ -59,7 +59,7 @@ def conditions_in(block: Json) -> tuple[list[Condition], list[Condition]]:
     return [], _listed(block)
 
 
-def _listed(given: Json) -> list[Condition]:
+def _listed(given: Json) -> list[KeyCondition]:
     if given is None:
         return []
     if not isinstance(given, list) or len(given) > _MOST:
@@ -67,13 +67,13 @@ def _listed(given: Json) -> list[Condition]:
     return [_read(each) for each in given]
 
 
-def _read(given: Json) -> Condition:
+def _read(given: Json) -> KeyCondition:
     if not isinstance(given, Mapping) or "key" not in given or "operator" not in given:
         raise Untranslatable("a condition needs `key`, `operator` and `value`")
-    return Condition(given["key"], str(given["operator"]).lower(), given.get("value"))
+    return KeyCondition(given["key"], str(given["operator"]).lower(), given.get("value"))
 
 
-def block_condition(block: Json, scope: Scope) -> str:
+def block_condition(block: Json, scope: ExpressionScope) -> str:
     """Return the condition of a block; empty if there is none.
 
     Raises:
@@ -86,7 +86,7 @@ def block_condition(block: Json, scope: Scope) -> str:
     return all_of(filter(None, [*parts, either])) if parts or ways else ""
 
 
-def refusal(block: Json, scope: Scope) -> str:
+def refusal(block: Json, scope: ExpressionScope) -> str:
     """Return the condition that is true where a block of `deny` does not refuse.
 
     Raises:
@@ -102,10 +102,10 @@ def refusal(block: Json, scope: Scope) -> str:
     return " || ".join(map(grouped, allowed) if len(allowed) > 1 else allowed)
 
 
-def _opposite(condition: Condition, scope: Scope) -> str:
+def _opposite(condition: KeyCondition, scope: ExpressionScope) -> str:
     opposite = _OPPOSITES.get(condition.operator)
     if opposite is not None:
-        return condition_text(Condition(condition.key, opposite, condition.value), scope)
+        return condition_text(KeyCondition(condition.key, opposite, condition.value), scope)
     return negated(condition_text(condition, scope))
 
 
@@ -117,7 +117,7 @@ _OPPOSITES: Final = {
 }
 
 
-def condition_text(condition: Condition, scope: Scope) -> str:
+def condition_text(condition: KeyCondition, scope: ExpressionScope) -> str:
     """Return one condition in CEL.
 
     Raises:
@@ -139,7 +139,7 @@ def condition_text(condition: Condition, scope: Scope) -> str:
 # Equality.
 
 
-def _equality(key: Value, value: Value, operator: str) -> str:
+def _equality(key: CelTerm, value: CelTerm, operator: str) -> str:
     if value.is_literal and isinstance(value.literal, bool):
         return _truth(key, wanted=value.literal == (operator == "=="))
     if key.is_literal and isinstance(key.literal, bool):
@@ -156,7 +156,7 @@ def _equality(key: Value, value: Value, operator: str) -> str:
     return _same(key, _as_number(value, key), operator)
 
 
-def _truth(key: Value, *, wanted: bool) -> str:
+def _truth(key: CelTerm, *, wanted: bool) -> str:
     if key.kind != "bool":
         text = key.otherwise("false") if key.itself else key.tight
         return f"{text} == true" if wanted else f"{text} != true"
@@ -164,7 +164,7 @@ def _truth(key: Value, *, wanted: bool) -> str:
     return text if wanted else negated(text)
 
 
-def _as_number(value: Value, other: Value) -> Value:
+def _as_number(value: CelTerm, other: CelTerm) -> CelTerm:
     """Return a text as the number that it is, where it is compared with one."""
     if other.kind != "number" or not value.is_literal or not isinstance(value.literal, str):
         return value
@@ -174,7 +174,7 @@ def _as_number(value: Value, other: Value) -> Value:
         return value
 
 
-def _same(key: Value, value: Value, operator: str) -> str:
+def _same(key: CelTerm, value: CelTerm, operator: str) -> str:
     default = {"string": "''", "number": "0", "list": "[]", "map": "{}", "bool": "false"}
     left, right = key.text, value.text
     if key.needs:
@@ -188,7 +188,7 @@ def _same(key: Value, value: Value, operator: str) -> str:
     return f"{left} {operator} {right}"
 
 
-def _defaulted(value: Value, other: Value, default: Mapping[str, str]) -> str:
+def _defaulted(value: CelTerm, other: CelTerm, default: Mapping[str, str]) -> str:
     kind = value.kind if value.kind != "dyn" else other.kind
     empty = default.get(kind, "''")
     if other.is_literal and other.text == empty and kind == "number":
@@ -199,7 +199,7 @@ def _defaulted(value: Value, other: Value, default: Mapping[str, str]) -> str:
 # Sets.
 
 
-def _membership(key: Value, value: Value, operator: str) -> str:
+def _membership(key: CelTerm, value: CelTerm, operator: str) -> str:
     some, negative = operator.startswith("Any"), operator.endswith("NotIn")
     if key.is_literal and isinstance(key.literal, list):
         return _literals_membership(key.literal, value, some=some, negative=negative)
@@ -212,7 +212,7 @@ def _membership(key: Value, value: Value, operator: str) -> str:
     return negated(found) if negative else found
 
 
-def _literals_membership(keys: list[Json], value: Value, *, some: bool, negative: bool) -> str:
+def _literals_membership(keys: list[Json], value: CelTerm, *, some: bool, negative: bool) -> str:
     ways = []
     for each in keys:
         key = literal(each)
@@ -221,13 +221,13 @@ def _literals_membership(keys: list[Json], value: Value, *, some: bool, negative
     return " || ".join(ways) if some and len(ways) > 1 else all_of(ways)
 
 
-def _one(key: Value) -> str:
+def _one(key: CelTerm) -> str:
     if key.is_literal:
         return text_literal(_shown(key.literal))
     return key.otherwise("''") if key.itself and key.kind in ("string", "dyn") else _stringed(key)
 
 
-def _stringed(key: Value) -> str:
+def _stringed(key: CelTerm) -> str:
     return key.text if key.kind in ("string", "dyn") else f"string({key.otherwise('0')})"
 
 
@@ -235,9 +235,9 @@ def _shown(given: Json) -> str:
     return str(given).lower() if isinstance(given, bool) else str(given)
 
 
-def _set_membership(key: Value, value: Value, *, some: bool, negative: bool) -> str:
+def _set_membership(key: CelTerm, value: CelTerm, *, some: bool, negative: bool) -> str:
     name = key.name if key.name not in ("e", "") else "e"
-    element = Value(text=name, kind=key.element if key.element != "dyn" else "string")
+    element = CelTerm(text=name, kind=key.element if key.element != "dyn" else "string")
     text = name if key.element in ("string", "dyn") else f"string({name})"
     inside = _within(text, element, value)
     if any(f".?{field}.orValue" in key.listed() for field in _WILD) and inside != "false":
@@ -246,7 +246,7 @@ def _set_membership(key: Value, value: Value, *, some: bool, negative: bool) -> 
     return f"{key.keys_of or key.listed()}.{'exists' if some else 'all'}({name}, {condition})"
 
 
-def _within(text: str, key: Value, value: Value) -> str:
+def _within(text: str, key: CelTerm, value: CelTerm) -> str:
     """Return the condition that a text is in a list, by wildcards on either side."""
     if value.is_literal:
         given = value.literal if isinstance(value.literal, list) else [value.literal]
@@ -265,7 +265,7 @@ def _within(text: str, key: Value, value: Value) -> str:
     return f"{text} == {shown}"
 
 
-def _within_list(text: str, key: Value, value: Value, parts: tuple[str, str]) -> str:
+def _within_list(text: str, key: CelTerm, value: CelTerm, parts: tuple[str, str]) -> str:
     listed, pattern = parts
     if has_wildcards(pattern):
         return f"{listed}.exists({value.name}, {wildcard(value.name, pattern)})"
@@ -278,7 +278,7 @@ def _within_list(text: str, key: Value, value: Value, parts: tuple[str, str]) ->
     return f"{listed}.exists({value.name}, string({value.name}) == {text})"
 
 
-def _is_from_outside(value: Value) -> bool:
+def _is_from_outside(value: CelTerm) -> bool:
     """Tell whether a text is of a ConfigMap or an object: it may be a pattern, or a list."""
     return value.kind == "string" and value.text.startswith("variables.")
 
@@ -301,7 +301,7 @@ def _within_literals(text: str, given: list[str]) -> str:
 # Order.
 
 
-def _order(key: Value, value: Value, operator: str) -> str:
+def _order(key: CelTerm, value: CelTerm, operator: str) -> str:
     for each in (key, value):
         if each.is_literal and isinstance(each.literal, str) and _only_duration(each.literal):
             return _durations(key, value, operator)
@@ -320,7 +320,7 @@ def _is_quantity_text(text: str) -> bool:
     return text.startswith("quantity(") and not text.endswith(".asApproximateFloat()")
 
 
-def _known_number(value: Value) -> Value:
+def _known_number(value: CelTerm) -> CelTerm:
     """Return a value whose text computes a number as one."""
     computes = ".asApproximateFloat()" in value.text or value.text.startswith("double(")
     return replace(value, kind="number") if computes else value
@@ -338,7 +338,7 @@ def _is_float(text: str) -> bool:
     return "." in text
 
 
-def _amount(value: Value, other: Value) -> str:
+def _amount(value: CelTerm, other: CelTerm) -> str:
     """Return one side of a comparison: a number, or a quantity."""
     if value.is_literal:
         return _literal_amount(value, other)
@@ -350,12 +350,12 @@ def _amount(value: Value, other: Value) -> str:
     return f"quantity({_text_of(value)})"
 
 
-def _text_of(value: Value) -> str:
+def _text_of(value: CelTerm) -> str:
     text = value.otherwise("'0'") if value.needs else value.text
     return text if value.kind == "string" else f"string({text})"
 
 
-def _literal_amount(value: Value, other: Value) -> str:
+def _literal_amount(value: CelTerm, other: CelTerm) -> str:
     given = value.literal
     if isinstance(given, bool) or not isinstance(given, int | float | str):
         raise Untranslatable(f"`{given}` is compared by its size, and is no number")
@@ -373,7 +373,7 @@ def _quoted(given: str) -> str:
     return f"quantity({text_literal(given)})"
 
 
-def _quantity(value: Value, text: str) -> str:
+def _quantity(value: CelTerm, text: str) -> str:
     if text.startswith("quantity("):
         return text
     return (
@@ -383,15 +383,15 @@ def _quantity(value: Value, text: str) -> str:
     )
 
 
-def _durations(key: Value, value: Value, operator: str) -> str:
+def _durations(key: CelTerm, value: CelTerm, operator: str) -> str:
     return f"{_duration(key)} {operator} {_duration(value)}"
 
 
-def _duration(value: Value) -> str:
+def _duration(value: CelTerm) -> str:
     if value.is_literal:
         given = value.literal
         if isinstance(given, bool) or not isinstance(given, int | float | str):
-            raise Untranslatable(f"`{given}` is no duration")
+            raise Untranslatable(f"`{given}` is not a duration")
         shown = given if isinstance(given, str) and is_duration(given) else f"{given}s"
         return f"duration({text_literal(shown)})"
     if value.text.startswith("duration(") or " - " in value.text:

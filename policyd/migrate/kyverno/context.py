@@ -5,17 +5,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from policyd.api.kinds import resource
 from policyd.api.meta import Json
 from policyd.migrate.cel_values import (
     IDENTIFIER,
     NO_LITERAL,
+    CelTerm,
     Untranslatable,
-    Value,
     literal,
     text_literal,
 )
 from policyd.migrate.jmespath import value_of
-from policyd.migrate.kyverno.scopes import OutsideError, Scope
+from policyd.migrate.kyverno.scopes import ExpressionScope, OutsideError
 
 _MOST: Final = 200
 _OUTSIDE: Final = ("configMap", "apiCall", "imageRegistry", "globalReference")
@@ -33,7 +34,7 @@ class Named:
     expression: str
 
 
-def variables_of(context: Json, scope: Scope) -> tuple[Scope, list[Named]]:
+def variables_of(context: Json, scope: ExpressionScope) -> tuple[ExpressionScope, list[Named]]:
     """Return what expressions see with the context of a rule, and its variables.
 
     Raises:
@@ -46,7 +47,7 @@ def variables_of(context: Json, scope: Scope) -> tuple[Scope, list[Named]]:
     return holder[0], made
 
 
-def _with(scope: Scope, name: str, value: Value, made: list[Named]) -> Scope:
+def _with(scope: ExpressionScope, name: str, value: CelTerm, made: list[Named]) -> ExpressionScope:
     called = _identifier(name)
     text = value.text
     if value.needs:
@@ -66,7 +67,7 @@ def _with(scope: Scope, name: str, value: Value, made: list[Named]) -> Scope:
     return scope.with_roots(**{name: kept})
 
 
-def inline_variables(context: Json, scope: Scope) -> Scope:
+def inline_variables(context: Json, scope: ExpressionScope) -> ExpressionScope:
     """Return what expressions see with the context of a `foreach`, whose values stand in them.
 
     Raises:
@@ -78,7 +79,7 @@ def inline_variables(context: Json, scope: Scope) -> Scope:
     return holder[0]
 
 
-def _entries(context: Json, scope: Any) -> Iterator[tuple[str, Value]]:  # noqa: ANN401 - a function
+def _entries(context: Json, scope: Any) -> Iterator[tuple[str, CelTerm]]:  # noqa: ANN401 - a function
     if not context:
         return
     if not isinstance(context, list) or len(context) > _MOST:
@@ -109,7 +110,7 @@ def _in_a_circle(name: str, context: list[Any], error: Untranslatable) -> Untran
     return None
 
 
-def _from_outside(name: str, source: str, given: Json, scope: Scope) -> Value:
+def _from_outside(name: str, source: str, given: Json, scope: ExpressionScope) -> CelTerm:
     """Return the value of a variable that is read from elsewhere."""
     if not isinstance(given, Mapping):
         raise Untranslatable(f"the variable `{name}` has no value")
@@ -119,7 +120,7 @@ def _from_outside(name: str, source: str, given: Json, scope: Scope) -> Value:
         return _config_map(given, scope)
     if source == "globalReference":
         found = f"globalContext.Get({text_literal(str(given.get('name', '')))}, '')"
-        return _selected(given, Value(text=found), scope)
+        return _selected(given, CelTerm(text=found), scope)
     if source == "imageRegistry":
         raise Untranslatable(
             f"the variable `{name}` is the data of an image in a registry: write it with"
@@ -128,19 +129,19 @@ def _from_outside(name: str, source: str, given: Json, scope: Scope) -> Value:
     return _api_call(name, given, scope)
 
 
-def _config_map(given: Mapping[str, Any], scope: Scope) -> Value:
+def _config_map(given: Mapping[str, Any], scope: ExpressionScope) -> CelTerm:
     places = [_text(scope, given.get(field) or "default") for field in ("namespace", "name")]
     found = f"resource.Get('v1', 'configmaps', {', '.join(places)})"
     shapes = frozenset({("struct", "core/v1.ConfigMap")})
-    return Value(text=found, kind="map", shapes=shapes)
+    return CelTerm(text=found, kind="map", shapes=shapes)
 
 
-def _text(scope: Scope, given: Json) -> str:
+def _text(scope: ExpressionScope, given: Json) -> str:
     value = scope.value(str(given))
     return value.otherwise("''") if value.needs else value.text
 
 
-def _api_call(name: str, given: Mapping[str, Any], scope: Scope) -> Value:
+def _api_call(name: str, given: Mapping[str, Any], scope: ExpressionScope) -> CelTerm:
     if "service" in given or given.get("method", "GET") != "GET" or not given.get("urlPath"):
         raise Untranslatable(
             f"the variable `{name}` calls a service: write it with `http.Get` or `http.Post`"
@@ -173,19 +174,32 @@ def _api_call(name: str, given: Mapping[str, Any], scope: Scope) -> Value:
     version = f"{parts['group']}/{parts['version']}" if parts["group"] else str(parts["version"])
     where = f"{text_literal(version)}, {shown['plural']}, {shown['namespace']}"
     if parts["name"]:
-        found = Value(text=f"resource.Get({where}, {shown['name']})", kind="map")
+        found = CelTerm(text=f"resource.Get({where}, {shown['name']})", kind="map")
     else:
-        found = Value(text=f"resource.List({where})", kind="map")
+        found = CelTerm(text=f"resource.List({where})", kind="map")
+        scope = replace(scope, roots={**scope.roots, "items": _items(found, parts)})
+        if str(given.get("jmesPath", "")).startswith("items"):
+            return scope.asked(str(given["jmesPath"]))
     return _selected(given, found, scope)
 
 
-def _selected(given: Mapping[str, Any], found: Value, scope: Scope) -> Value:
+def _items(of: CelTerm, parts: Mapping[str, str | None]) -> CelTerm:
+    """Return the items of a list of the API server, which always has them."""
+    group, version = parts["group"] or "", str(parts["version"])
+    built_in = resource(group, version, str(parts["plural"]))
+    shapes = {("list", ("struct", built_in.type_name))} if built_in else set()
+    return CelTerm(
+        text=f"{of.text}.items", kind="list", element="map", name="item", shapes=frozenset(shapes)
+    )
+
+
+def _selected(given: Mapping[str, Any], found: CelTerm, scope: ExpressionScope) -> CelTerm:
     if not given.get("jmesPath"):
         return found
     return value_of(str(given["jmesPath"]), scope.roots, scope=found)
 
 
-def _variable(name: str, given: Json, scope: Scope) -> Value:
+def _variable(name: str, given: Json, scope: ExpressionScope) -> CelTerm:
     if not isinstance(given, Mapping):
         raise Untranslatable(f"the variable `{name}` has no value")
     value = None

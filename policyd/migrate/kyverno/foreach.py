@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 from policyd.api.meta import Json
-from policyd.migrate.cel_values import Untranslatable, Value, all_of
+from policyd.migrate.cel_values import CelTerm, Untranslatable, all_of
 from policyd.migrate.jmespath import value_of
 from policyd.migrate.kyverno.conditions import block_condition, refusal
 from policyd.migrate.kyverno.context import inline_variables
 from policyd.migrate.kyverno.patterns import any_pattern, grouped, negated, pattern_steps, verdict
-from policyd.migrate.kyverno.scopes import Scope
+from policyd.migrate.kyverno.scopes import ExpressionScope
 
 
-def foreach_condition(given: Json, scope: Scope) -> str:
+def foreach_condition(given: Json, scope: ExpressionScope) -> str:
     """Return the condition that every element of a list is as a `foreach` asks.
 
     Raises:
@@ -30,7 +30,9 @@ def foreach_condition(given: Json, scope: Scope) -> str:
     return f"{listed}.all({', '.join(names)}, {condition})"
 
 
-def element_scope(given: Mapping[str, Any], scope: Scope) -> tuple[str, Scope, list[str]]:
+def element_scope(
+    given: Mapping[str, Any], scope: ExpressionScope
+) -> tuple[str, ExpressionScope, list[str]]:
     """Return the list of a `foreach`, what its expressions see, and the names of its variables.
 
     Raises:
@@ -43,7 +45,7 @@ def element_scope(given: Mapping[str, Any], scope: Scope) -> tuple[str, Scope, l
     names, roots = [name], {"element": element}
     if "elementIndex" in json.dumps(given):
         index = inner.free("i")
-        names, roots["elementIndex"] = [index, name], Value(text=index, kind="number")
+        names, roots["elementIndex"] = [index, name], CelTerm(text=index, kind="number")
         inner = replace(inner, taken=(*inner.taken, index))
     depth = sum(key.startswith("element") and key[7:].isdigit() for key in scope.roots)
     roots[f"element{depth}"] = element
@@ -57,7 +59,7 @@ def element_scope(given: Mapping[str, Any], scope: Scope) -> tuple[str, Scope, l
     return text, inner, names
 
 
-def _of_element(given: Mapping[str, Any], scope: Scope) -> str:
+def _of_element(given: Mapping[str, Any], scope: ExpressionScope) -> str:
     element = scope.roots["element"]
     if "pattern" in given:
         return verdict(pattern_steps(element, given["pattern"], scope)) or "true"

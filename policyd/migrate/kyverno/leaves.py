@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from policyd.api.meta import Json
-from policyd.migrate.cel_values import Value, element_of, literal, text_literal
+from policyd.migrate.cel_values import CelTerm, element_of, literal, text_literal
 
 _RANGE: Final = re.compile(
     r"(?P<low>[-+]?\d+(?:\.\d+)?[A-Za-z]*)(?P<out>!)?-(?P<high>[-+]?\d+(?:\.\d+)?[A-Za-z]*)"
@@ -71,7 +71,7 @@ def _as_regex(pattern: str) -> str:
     )
 
 
-def matches(value: Value, pattern: Json) -> str:
+def matches(value: CelTerm, pattern: Json) -> str:
     """Return the condition that a value matches a scalar of a pattern.
 
     Args:
@@ -96,14 +96,14 @@ def matches(value: Value, pattern: Json) -> str:
     return _text(value, pattern)
 
 
-def _nothing(value: Value) -> str:
+def _nothing(value: CelTerm) -> str:
     empty = {"string": "''", "number": "0", "bool": "false"}.get(value.kind)
     if empty is None:
         return f"!{_tight(value.present())}" if value.needs else f"{value.text} == null"
     return f"{value.otherwise(empty)} == {empty}"
 
 
-def _number(value: Value, pattern: float) -> str:
+def _number(value: CelTerm, pattern: float) -> str:
     shown = literal(str(pattern) if value.kind == "string" else pattern).text
     if not value.itself:
         return f"{value.text} == {shown}"
@@ -111,7 +111,7 @@ def _number(value: Value, pattern: float) -> str:
     return f"{value.otherwise(other)} == {shown}"
 
 
-def _text(value: Value, pattern: str) -> str:
+def _text(value: CelTerm, pattern: str) -> str:
     alternatives = [
         [_part(text.strip(" ")) for text in each.strip(" ").split("&")]
         for each in pattern.split("|")
@@ -142,7 +142,7 @@ def _part(text: str) -> _Part:
     return _Part(operator, text[len(operator) :].strip())
 
 
-def _any(alternatives: list[list[_Part]], value: Value) -> str:
+def _any(alternatives: list[list[_Part]], value: CelTerm) -> str:
     ways = [
         " && ".join(_compared(value, value.tight, part) for part in parts) for parts in alternatives
     ]
@@ -151,7 +151,7 @@ def _any(alternatives: list[list[_Part]], value: Value) -> str:
     return " || ".join(f"({way})" if " && " in way else way for way in ways)
 
 
-def _there(value: Value, condition: "partial[str]") -> str:
+def _there(value: CelTerm, condition: "partial[str]") -> str:
     """Return a condition on a value that must be there."""
     if not value.needs:
         return condition(value)
@@ -163,7 +163,7 @@ def _tight(text: str) -> str:
     return f"({text})" if "||" in text or "&&" in text else text
 
 
-def _single(value: Value, part: _Part) -> str:
+def _single(value: CelTerm, part: _Part) -> str:
     if not value.itself:
         return _there(value, partial(_any, [[part]]))
     default = _default(value, part)
@@ -172,7 +172,7 @@ def _single(value: Value, part: _Part) -> str:
     return _compared(value, value.otherwise(default), part)
 
 
-def _default(value: Value, part: _Part) -> str | None:
+def _default(value: CelTerm, part: _Part) -> str | None:
     """Return a value that stands for an absent one in a comparison, if one does."""
     numeric = part.operator in (">", "<", ">=", "<=", "-")
     if numeric:
@@ -186,12 +186,12 @@ def _default(value: Value, part: _Part) -> str | None:
     return None if part.operand.strip("*") == "" else "''"
 
 
-def _as_text(value: Value, text: str) -> str:
+def _as_text(value: CelTerm, text: str) -> str:
     """Return the text of a value that may be a number, too."""
     return f"string({text})" if value.kind != "string" and ("dyn",) in value.shapes else text
 
 
-def _compared(value: Value, text: str, part: _Part) -> str:
+def _compared(value: CelTerm, text: str, part: _Part) -> str:
     if part.operator == "-":
         return _in_range(value, text, part.operand)
     if part.operator in (">", "<", ">=", "<="):
@@ -204,7 +204,7 @@ def _compared(value: Value, text: str, part: _Part) -> str:
     return _equal(value, text, part.operand, negative=negative)
 
 
-def _equal(value: Value, text: str, operand: str, *, negative: bool) -> str:
+def _equal(value: CelTerm, text: str, operand: str, *, negative: bool) -> str:
     if ("dyn",) in value.shapes and is_quantity(operand) and not _INTEGER.fullmatch(operand):
         same = f"quantity(string({text})).compareTo(quantity({text_literal(operand)}))"
         return f"{same} {'!=' if negative else '=='} 0"
@@ -220,7 +220,7 @@ def _equal(value: Value, text: str, operand: str, *, negative: bool) -> str:
     return "false" if condition == "true" else f"!{condition}"
 
 
-def _in_range(value: Value, text: str, operand: str) -> str:
+def _in_range(value: CelTerm, text: str, operand: str) -> str:
     found = _RANGE.fullmatch(operand)
     assert found is not None, "the caller has matched it"
     low, high = (">=", "<=") if not found["out"] else ("<", ">")
@@ -229,7 +229,7 @@ def _in_range(value: Value, text: str, operand: str) -> str:
     return f"({first} || {second})" if found["out"] else f"{first} && {second}"
 
 
-def _ordered(value: Value, text: str, part: _Part) -> str:
+def _ordered(value: CelTerm, text: str, part: _Part) -> str:
     operator, operand = part.operator, part.operand
     if value.kind == "number" and _INTEGER.fullmatch(operand):
         return f"{text} {operator} {int(operand)}"

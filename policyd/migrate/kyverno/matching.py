@@ -22,7 +22,7 @@ _OF_ONE_GROUP: Final = frozenset(
         *("StorageClass", "HorizontalPodAutoscaler", "ValidatingWebhookConfiguration"),
     ]
 )
-"""Kinds that nobody else defines: Kyverno's `Service` is one of Knative, too."""
+"""Kinds of one group only: a `Service` of Kyverno is one of Knative, too."""
 
 CONTROLLERS: Final[Mapping[str, tuple[str, ...]]] = {
     "apps": ("daemonsets", "deployments", "replicasets", "statefulsets"),
@@ -40,7 +40,7 @@ _FIELDS: Final = frozenset(
 
 
 @dataclass(frozen=True)
-class Filter:
+class RequestFilter:
     """One filter of `match` or `exclude`."""
 
     resources: Mapping[str, Any] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Matching:
     conditions: dict[str, str]
 
 
-def filters_of(block: Json) -> tuple[list[Filter], bool]:
+def filters_of(block: Json) -> tuple[list[RequestFilter], bool]:
     """Return the filters of a block, and whether all must pick a request.
 
     Raises:
@@ -93,14 +93,14 @@ def filters_of(block: Json) -> tuple[list[Filter], bool]:
     return [_filter(block)], False
 
 
-def _filter(given: Json) -> Filter:
+def _filter(given: Json) -> RequestFilter:
     if not isinstance(given, Mapping):
         raise Untranslatable("a filter of `match` or `exclude` is a map")
     wanted = given.get("resources") or {}
     unknown = sorted(set(wanted) - _FIELDS) if isinstance(wanted, Mapping) else ["resources"]
     if unknown:
         raise Untranslatable(f"a filter has the field `{unknown[0]}`, which Kyverno does not know")
-    return Filter(
+    return RequestFilter(
         resources=wanted,
         subjects=given.get("subjects") or (),
         roles=given.get("roles") or (),
@@ -126,13 +126,13 @@ def extends_to_controllers(match: Json, exclude: Json, annotation: str | None) -
     return tuple(plural for plural in known if plural in named)
 
 
-def _may_be_extended(each: Filter) -> bool:
+def _may_be_extended(each: RequestFilter) -> bool:
     wanted = each.resources
     named = any(wanted.get(name) for name in ("name", "names", "selector", "annotations"))
     return not named and (len(each.kinds) <= 1 or not _names_pods(each))
 
 
-def _names_pods(each: Filter) -> bool:
+def _names_pods(each: RequestFilter) -> bool:
     return any(parse_kind(kind)[2:] == ("Pod", "") for kind in each.kinds)
 
 
@@ -170,7 +170,7 @@ def matching_of(
     return Matching(constraints, {name: text for name, text in conditions.items() if text})
 
 
-def _alone(each: Filter, constraints: dict[str, Any]) -> dict[str, str]:
+def _alone(each: RequestFilter, constraints: dict[str, Any]) -> dict[str, str]:
     """Write what one filter says of objects: selectors as such, the rest as conditions."""
     wanted = dict(each.resources)
     for name, target in (("selector", "objectSelector"), ("namespaceSelector",) * 2):
@@ -185,7 +185,7 @@ def _has_patterns(selector: Mapping[str, Any]) -> bool:
     return any(has_wildcards(f"{key}{text}") or "{{" in f"{text}" for key, text in labels.items())
 
 
-def _several(filters: list[Filter], *, every: bool) -> str:
+def _several(filters: list[RequestFilter], *, every: bool) -> str:
     ways = []
     for each in filters:
         parts = [_kind_condition(each.kinds), _operations(each)]
@@ -196,7 +196,7 @@ def _several(filters: list[Filter], *, every: bool) -> str:
     return " || ".join(map(grouped, ways) if len(ways) > 1 else ways)
 
 
-def _operations(each: Filter) -> str:
+def _operations(each: RequestFilter) -> str:
     wanted = each.resources.get("operations") or ()
     return _one_of("request.operation", wanted) if wanted else ""
 
@@ -219,7 +219,7 @@ def _one_of(text: str, patterns: Sequence[str]) -> str:
     return ways[0] if len(ways) == 1 else f"({' || '.join(ways)})"
 
 
-def _conditions(each: Filter, wanted: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _conditions(each: RequestFilter, wanted: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if any(map(_is_partial, each.kinds)):
         yield "kind", _kind_condition(each.kinds)
     names = [*(wanted.get("names") or ()), *([wanted["name"]] if wanted.get("name") else ())]
@@ -281,7 +281,7 @@ def _requirement(labels: str, given: Mapping[str, Any]) -> str:
     return ways[operator]
 
 
-def _user(each: Filter) -> str:
+def _user(each: RequestFilter) -> str:
     ways = [_subject(subject) for subject in each.subjects]
     either = " || ".join(ways)
     parts = [f"({either})" if len(ways) > 1 else either] if ways else []
@@ -310,7 +310,7 @@ def _subject(subject: Mapping[str, Any]) -> str:
 
 
 def _rules(
-    filters: Iterable[Filter],
+    filters: Iterable[RequestFilter],
     operations: Sequence[str],
     controllers: Sequence[str],
     *,

@@ -11,8 +11,8 @@ from policyd.api.kinds import FieldType, fields
 from policyd.api.meta import Json
 from policyd.migrate.cel_values import (
     IDENTIFIER,
+    CelTerm,
     Untranslatable,
-    Value,
     all_of,
     json_literal,
     member,
@@ -23,7 +23,7 @@ from policyd.migrate.jmespath import split_variables, value_of
 from policyd.migrate.kyverno.conditions import block_condition
 from policyd.migrate.kyverno.foreach import element_scope
 from policyd.migrate.kyverno.patterns import ANCHOR, passes, pattern_steps
-from policyd.migrate.kyverno.scopes import Scope
+from policyd.migrate.kyverno.scopes import ExpressionScope
 
 _KEYWORDS: Final = frozenset(["in", "true", "false", "null", "namespace", "package", "as", "for"])
 _OPERATIONS: Final = frozenset(["add", "replace", "remove", "copy", "move", "test"])
@@ -42,19 +42,21 @@ class _Overlay:
         chosen: The condition of elements that are changed.
         used: Whether the element has been put in its place.
         patches: What an apply configuration cannot set: lists of operations in CEL.
+        mixed: Whether a map has literals and computed values, whose types CEL tells apart.
     """
 
-    scope: Scope
+    scope: ExpressionScope
     conditions: list[str] = field(default_factory=list)
     listed: str = ""
-    element: Value | None = None
+    element: CelTerm | None = None
     chosen: str = ""
     used: bool = False
     patches: list[str] = field(default_factory=list)
+    mixed: bool = False
 
 
 def mutations_of(
-    mutate: Mapping[str, Any], scope: Scope, place: Sequence[str], late: str
+    mutate: Mapping[str, Any], scope: ExpressionScope, place: Sequence[str], late: str
 ) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Return further conditions of a policy, and its mutations.
 
@@ -113,7 +115,7 @@ def _whole(overlay: _Overlay, pattern: Json, place: Sequence[str]) -> str:
     return text
 
 
-def _object(overlay: _Overlay, pattern: Mapping[str, Json], typed: str, value: Value) -> str:
+def _object(overlay: _Overlay, pattern: Mapping[str, Json], typed: str, value: CelTerm) -> str:
     parts = _parts(overlay, pattern, typed, value)
     if any(
         not IDENTIFIER.fullmatch(key.strip("?")) or key.strip("?") in _KEYWORDS for key, _ in parts
@@ -133,7 +135,7 @@ def _map(parts: Sequence[tuple[str, str]]) -> str:
 
 
 def _parts(
-    overlay: _Overlay, pattern: Mapping[str, Json], typed: str, value: Value
+    overlay: _Overlay, pattern: Mapping[str, Json], typed: str, value: CelTerm
 ) -> list[tuple[str, str]]:
     """Return the fields that an overlay sets, with a `?` before those that may have no value."""
     parts: list[tuple[str, str] | None] = []
@@ -153,7 +155,7 @@ def _parts(
 
 
 def _plain_part(
-    overlay: _Overlay, entry: tuple[str, Json], typed: str, value: Value
+    overlay: _Overlay, entry: tuple[str, Json], typed: str, value: CelTerm
 ) -> tuple[str, str] | None:
     key, wanted = entry
     found = member(value, key)
@@ -167,7 +169,7 @@ def _plain_part(
 
 
 def _added_part(
-    overlay: _Overlay, entry: tuple[str, Json], typed: str, found: Value, value: Value
+    overlay: _Overlay, entry: tuple[str, Json], typed: str, found: CelTerm, value: CelTerm
 ) -> tuple[str, str] | None:
     """Return a field that is set where it is absent."""
     key, wanted = entry
@@ -179,13 +181,13 @@ def _added_part(
     return f"?{key}", f"{found.present() or 'true'} ? optional.none() : {given}"
 
 
-def _types_of(value: Value, key: str) -> list[FieldType]:
+def _types_of(value: CelTerm, key: str) -> list[FieldType]:
     """Return the types of a field in the structs that a value may be."""
     structs = [fields(shape[1]) for shape in value.shapes if shape[0] == "struct"]
     return [struct[key] for struct in structs if key in struct]
 
 
-def _is_replaced(value: Value, key: str, wanted: Json, *, whole: bool = False) -> bool:
+def _is_replaced(value: CelTerm, key: str, wanted: Json, *, whole: bool = False) -> bool:
     """Tell whether an apply configuration may not set a field, for it is replaced as a whole."""
     return any(_has_atomic(of, wanted, inside=whole) for of in _types_of(value, key))
 
@@ -217,9 +219,9 @@ def _pointer_of(typed: str) -> str:
 
 def _parents(overlay: _Overlay, typed: str) -> list[str]:
     """Return operations that add the objects that a field is in, where they are absent."""
-    of, made = Value(text="object", shapes=overlay.scope.roots["request.object"].shapes), []
+    of, made = CelTerm(text="object", shapes=overlay.scope.roots["request.object"].shapes), []
     if overlay.scope.subject.text != "object":
-        of = Value(text="object")
+        of = CelTerm(text="object")
     path = ""
     for name in typed.split(".")[1:-1]:
         of, path = member(of, name), f"{path}/{name}"
@@ -231,7 +233,7 @@ def _parents(overlay: _Overlay, typed: str) -> list[str]:
 
 
 def _replacing(
-    overlay: _Overlay, wanted: Json, typed: str, found: Value, value: Value
+    overlay: _Overlay, wanted: Json, typed: str, found: CelTerm, value: CelTerm
 ) -> list[str]:
     """Return operations that set a field as a whole; elements of other keys stay."""
     text = _json(_plain(wanted), overlay.scope)
@@ -249,7 +251,7 @@ def _add(typed: str, text: str) -> str:
     return f"JSONPatch{{op: 'add', path: {text_literal(_pointer_of(typed))}, value: {text}}}"
 
 
-def _added(overlay: _Overlay, wanted: Json, typed: str, found: Value) -> list[str]:
+def _added(overlay: _Overlay, wanted: Json, typed: str, found: CelTerm) -> list[str]:
     """Return operations that set a field where it is absent."""
     text = _add(typed, _json(wanted, overlay.scope))
     there = found.present() or "true"
@@ -264,7 +266,7 @@ def _plain(pattern: Json) -> Json:
     return [_plain(part) for part in pattern] if isinstance(pattern, list) else pattern
 
 
-def _set(overlay: _Overlay, wanted: Json, typed: str, value: Value) -> str:
+def _set(overlay: _Overlay, wanted: Json, typed: str, value: CelTerm) -> str:
     """Return the value that a field is set to; empty for none, with a `?` for an optional."""
     if wanted is None:
         raise Untranslatable(f"the overlay removes `{typed.removeprefix('Object.')}`")
@@ -282,17 +284,19 @@ def _set(overlay: _Overlay, wanted: Json, typed: str, value: Value) -> str:
 
 def _scalar(overlay: _Overlay, wanted: Json) -> str:
     given = overlay.scope.value(wanted)
-    if given.is_literal:
-        return json_literal(wanted)
     if given.needs:
         return f"?{given.optional()}"
-    return given.text
+    text = json_literal(wanted) if given.is_literal else given.text
+    return f"dyn({text})" if overlay.mixed else text
 
 
-def _entries(overlay: _Overlay, wanted: Mapping[str, Json], typed: str, value: Value) -> str:
+def _entries(overlay: _Overlay, wanted: Mapping[str, Json], typed: str, value: CelTerm) -> str:
     if any("{{" in key for key in wanted):
         return _computed_entries(overlay, wanted)
+    computed = ["{{" in str(part) for part in wanted.values()]
+    overlay.mixed = any(computed) and len(computed) > 1
     parts = _parts(overlay, wanted, typed, value)
+    overlay.mixed = False
     return _map(parts) if parts or not wanted else ""
 
 
@@ -309,7 +313,7 @@ def _computed_entries(overlay: _Overlay, wanted: Mapping[str, Json]) -> str:
     return f"{overlay.listed}{chosen}.transformMapEntry({index}, {overlay.element.text}, {entry})"
 
 
-def _list(overlay: _Overlay, wanted: list[Json], typed: str, value: Value) -> str:
+def _list(overlay: _Overlay, wanted: list[Json], typed: str, value: CelTerm) -> str:
     if not all(isinstance(each, Mapping) for each in wanted):
         if any(isinstance(each, Mapping | list) for each in wanted):
             raise Untranslatable("a list of the overlay has values of several kinds")
@@ -324,13 +328,13 @@ def _list(overlay: _Overlay, wanted: list[Json], typed: str, value: Value) -> st
     return " + ".join(joined)
 
 
-def _items(overlay: _Overlay, wanted: Mapping[str, Json], typed: str, value: Value) -> str:
+def _items(overlay: _Overlay, wanted: Mapping[str, Json], typed: str, value: CelTerm) -> str:
     """Return an element of a list, or with a `(` before it a list that is computed."""
     anchors = {ANCHOR.fullmatch(key)["kind"] for key in wanted if ANCHOR.fullmatch(key)}  # type: ignore[index]
     if overlay.element is not None and not overlay.used and _names_element(wanted):
         return _of_element(overlay, wanted, typed, value)
     if not anchors & {"", "<", "="}:
-        return _object(overlay, wanted, typed, Value(text="object", needs=("optional.none()",)))
+        return _object(overlay, wanted, typed, CelTerm(text="object", needs=("optional.none()",)))
     inner, element, name = overlay.scope.deeper(value)
     part = _Overlay(inner, listed=overlay.listed, element=overlay.element, used=overlay.used)
     kept = {key: each for key, each in wanted.items() if not key.startswith("<")}
@@ -342,7 +346,8 @@ def _items(overlay: _Overlay, wanted: Mapping[str, Json], typed: str, value: Val
             return ""
     entry = _object(part, kept, typed, element)
     overlay.used = overlay.used or part.used
-    return f"({_changed(value.listed(), name, _with_keys(entry, typed, element, value), part.conditions)}"
+    keyed = _with_keys(entry, typed, element, value)
+    return f"({_changed(value.listed(), name, keyed, part.conditions)}"
 
 
 def _changed(listed: str, name: str, entry: str, conditions: Sequence[str]) -> str:
@@ -358,7 +363,7 @@ def _names_element(wanted: Mapping[str, Json]) -> bool:
     )
 
 
-def _of_element(overlay: _Overlay, wanted: Mapping[str, Json], typed: str, value: Value) -> str:
+def _of_element(overlay: _Overlay, wanted: Mapping[str, Json], typed: str, value: CelTerm) -> str:
     """Return the changes of the elements of a `foreach` that is about the list itself."""
     element = overlay.element
     assert element is not None, "checked by the caller"
@@ -374,12 +379,12 @@ def _of_element(overlay: _Overlay, wanted: Mapping[str, Json], typed: str, value
     return f"({_changed(listed, element.text, entry, conditions)}"
 
 
-def _with_keys(entry: str, typed: str, element: Value, of: Value) -> str:
+def _with_keys(entry: str, typed: str, element: CelTerm, of: CelTerm) -> str:
     """Put the fields into an element that tell the elements of its list apart."""
     keys = _keys_of(of)
     start = f"{typed}{{"
     if not entry.startswith(start):
-        raise Untranslatable("an element of a list of the overlay has a key that is no name")
+        raise Untranslatable("a list of the overlay has an element with a key that is no name")
     rest = entry[len(start) :]
     missing = [key for key in keys if f"{key}: " not in _top(rest)]
     given = [
@@ -400,7 +405,7 @@ def _top(text: str) -> str:
     return "".join(kept)
 
 
-def _keys_of(of: Value) -> tuple[str, ...]:
+def _keys_of(of: CelTerm) -> tuple[str, ...]:
     keys = {_list_keys(shape) for shape in of.shapes}
     found = keys.pop() if len(keys) == 1 else ()
     return found or ("name",)
@@ -422,7 +427,7 @@ def _required(of: Mapping[str, FieldType]) -> list[str]:
 
 
 def _foreach(
-    given: Mapping[str, Any], scope: Scope, place: Sequence[str], late: str
+    given: Mapping[str, Any], scope: ExpressionScope, place: Sequence[str], late: str
 ) -> dict[str, Any]:
     listed, inner, names = element_scope(given, scope)
     chosen = (
@@ -443,7 +448,7 @@ def _foreach(
 
 def _foreach_patches(
     given: Mapping[str, Any],
-    scope: Scope,
+    scope: ExpressionScope,
     place: Sequence[str],
     around: tuple[str, list[str], str, str],
 ) -> dict[str, Any]:
@@ -461,7 +466,7 @@ def _foreach_patches(
     return _json_patch(f"{late} ? {made} : []" if late else made)
 
 
-def _patches(given: Json, scope: Scope, place: Sequence[str]) -> list[str]:
+def _patches(given: Json, scope: ExpressionScope, place: Sequence[str]) -> list[str]:
     """Return the operations of a JSON patch in CEL."""
     if not isinstance(given, str):
         raise Untranslatable("`patchesJson6902` is not a text of YAML")
@@ -476,7 +481,7 @@ def _patches(given: Json, scope: Scope, place: Sequence[str]) -> list[str]:
     return [text for each in read for text in _operations(each, scope, place)]
 
 
-def _operations(given: Json, scope: Scope, place: Sequence[str]) -> list[str]:
+def _operations(given: Json, scope: ExpressionScope, place: Sequence[str]) -> list[str]:
     """Return lists of operations; `add` adds the objects that the path is in, as Kyverno does."""
     if not isinstance(given, Mapping) or given.get("op") not in _OPERATIONS or "path" not in given:
         raise Untranslatable("an operation of the patch needs `op` and `path`")
@@ -496,7 +501,7 @@ def _without_negative_end(path: str) -> str:
     return f"{path[:-2]}-" if path.endswith("/-1") else path
 
 
-def _walked(given: Mapping[str, Any], scope: Scope, prefix: str) -> tuple[list[str], str]:
+def _walked(given: Mapping[str, Any], scope: ExpressionScope, prefix: str) -> tuple[list[str], str]:
     """Return operations that add what is missing on the way of a path, and the path in CEL."""
     text = str(given["path"])
     if given["op"] != "add" or ("{{" in text and "{{elementIndex}}" not in text.replace(" ", "")):
@@ -522,13 +527,13 @@ def _walked(given: Mapping[str, Any], scope: Scope, prefix: str) -> tuple[list[s
     return parents, _joined(path)
 
 
-def value_at_step(value: Value, step: str, scope: Scope) -> Value:
+def value_at_step(value: CelTerm, step: str, scope: ExpressionScope) -> CelTerm:
     """Return what a step of a JSON pointer leads to."""
     if step == "-1":
         return value_of_optional(f"{value.listed()}.last()")
     if step == "{{elementIndex}}":
         found = scope.roots["element"]
-        return found if scope.listed == value.listed() else Value(text=f"{value.text}[0]")
+        return found if scope.listed == value.listed() else CelTerm(text=f"{value.text}[0]")
     if step.isdigit():
         optional = f"{value.needs[0] if value.itself else value.tight}[?{step}]"
         return value_of_optional(optional)
@@ -546,7 +551,7 @@ def _joined(pieces: Sequence[str]) -> str:
     return " + ".join(joined)
 
 
-def _pointer(text: str, scope: Scope) -> str:
+def _pointer(text: str, scope: ExpressionScope) -> str:
     pieces = []
     for index, part in enumerate(split_variables(text)):
         if index % 2:
@@ -560,7 +565,7 @@ def _pointer(text: str, scope: Scope) -> str:
     return " + ".join(pieces)
 
 
-def _json(given: Json, scope: Scope) -> str:
+def _json(given: Json, scope: ExpressionScope) -> str:
     """Return a value of a patch, whose texts may have variables."""
     if "{{" not in json.dumps(given):
         return json_literal(given)

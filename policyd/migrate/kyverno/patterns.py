@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from policyd.api.meta import Json
-from policyd.migrate.cel_values import Untranslatable, Value, all_of, member, outline
+from policyd.migrate.cel_values import CelTerm, Untranslatable, all_of, member, outline
 from policyd.migrate.kyverno.leaves import has_wildcards, matches, wildcard
-from policyd.migrate.kyverno.scopes import Scope, known
+from policyd.migrate.kyverno.scopes import ExpressionScope, known
 
 ANCHOR: Final = re.compile(r"(?P<kind>[+<=X^]?)\((?P<key>.+)\)")
 
@@ -100,7 +100,7 @@ def negated(text: str) -> str:
     return f"!({text})"
 
 
-def pattern_steps(value: Value, pattern: Json, scope: Scope) -> list[Step]:
+def pattern_steps(value: CelTerm, pattern: Json, scope: ExpressionScope) -> list[Step]:
     """Return the steps of a pattern for a value.
 
     Raises:
@@ -108,6 +108,8 @@ def pattern_steps(value: Value, pattern: Json, scope: Scope) -> list[Step]:
     """
     if len(scope.taken) > _DEEPEST or value.text.count(".") > _DEEPEST * 2:
         raise Untranslatable("the pattern is nested too deeply")
+    if value is scope.subject and not isinstance(pattern, Mapping):
+        raise Untranslatable("the pattern is not a map")
     if isinstance(pattern, Mapping):
         return _map_steps(value, pattern, scope)
     if isinstance(pattern, list):
@@ -115,7 +117,7 @@ def pattern_steps(value: Value, pattern: Json, scope: Scope) -> list[Step]:
     return [Step(holds=_leaf(value, pattern, scope))]
 
 
-def _leaf(value: Value, pattern: Json, scope: Scope) -> str:
+def _leaf(value: CelTerm, pattern: Json, scope: ExpressionScope) -> str:
     if not isinstance(pattern, str) or "{{" not in pattern:
         return matches(value, pattern)
     operator = next((o for o in (">=", "<=", ">", "<", "!") if pattern.startswith(o)), "")
@@ -134,7 +136,7 @@ def _leaf(value: Value, pattern: Json, scope: Scope) -> str:
     return all_of([*filter(None, [value.present()]), condition])
 
 
-def _map_steps(value: Value, pattern: Mapping[str, Json], scope: Scope) -> list[Step]:
+def _map_steps(value: CelTerm, pattern: Mapping[str, Json], scope: ExpressionScope) -> list[Step]:
     if value.needs and any(ANCHOR.fullmatch(key) for key in pattern):
         return [*_guarded(value, pattern, scope)]
     anchors = {key: part for key, part in pattern.items() if ANCHOR.fullmatch(key)}
@@ -147,7 +149,7 @@ def _map_steps(value: Value, pattern: Mapping[str, Json], scope: Scope) -> list[
     return [step for step in steps if step != Step()]
 
 
-def _guarded(value: Value, pattern: Json, scope: Scope) -> Iterator[Step]:
+def _guarded(value: CelTerm, pattern: Json, scope: ExpressionScope) -> Iterator[Step]:
     """Yield the steps for a value that must be there."""
     yield Step(holds=value.present())
     yield from pattern_steps(known(value), pattern, scope)
@@ -166,7 +168,7 @@ def _has_anchors(pattern: Json) -> bool:
     return isinstance(pattern, list) and any(map(_has_anchors, pattern))
 
 
-def _field_steps(value: Value, key: str, pattern: Json, scope: Scope) -> list[Step]:
+def _field_steps(value: CelTerm, key: str, pattern: Json, scope: ExpressionScope) -> list[Step]:
     if _is_entry_pattern(value, key):
         return [Step(holds=_any_key(value, key, pattern))]
     found = member(value, key)
@@ -175,15 +177,15 @@ def _field_steps(value: Value, key: str, pattern: Json, scope: Scope) -> list[St
     return pattern_steps(found, pattern, scope)
 
 
-def _is_entry_pattern(value: Value, key: str) -> bool:
+def _is_entry_pattern(value: CelTerm, key: str) -> bool:
     """Tell whether a key with wildcards is one of labels or annotations, which Kyverno expands."""
     return has_wildcards(key) and value.text.rpartition(".")[2] in ("labels", "annotations")
 
 
-def _anchored_keys(value: Value, kind: str, key: str, pattern: Json) -> list[Step]:
+def _anchored_keys(value: CelTerm, kind: str, key: str, pattern: Json) -> list[Step]:
     """Return the steps for all keys that are like one with wildcards."""
     named = wildcard("key", key)
-    inside = matches(Value(text=f"{value.tight}[key]", kind="string"), pattern)
+    inside = matches(CelTerm(text=f"{value.tight}[key]", kind="string"), pattern)
     if kind == "X":
         return [Step(holds=f"!{value.tight}.exists(key, {named})")]
     if kind == "=":
@@ -193,17 +195,17 @@ def _anchored_keys(value: Value, kind: str, key: str, pattern: Json) -> list[Ste
     raise Untranslatable(f"the anchor `{kind}( )` has no meaning for a key with wildcards")
 
 
-def _any_key(value: Value, key: str, pattern: Json) -> str:
+def _any_key(value: CelTerm, key: str, pattern: Json) -> str:
     named = wildcard("key", key)
     if pattern == "*":
         return f"{value.otherwise('{}')}.exists(key, {named})"
     base = known(value)
-    entry = Value(text=f"{base.text}[key]", kind="string")
+    entry = CelTerm(text=f"{base.text}[key]", kind="string")
     condition = f"{base.text}.exists(key, {all_of([named, matches(entry, pattern)])})"
     return all_of([*filter(None, [value.present()]), condition])
 
 
-def _anchored(value: Value, key: str, pattern: Json, scope: Scope) -> list[Step]:
+def _anchored(value: CelTerm, key: str, pattern: Json, scope: ExpressionScope) -> list[Step]:
     anchor = ANCHOR.fullmatch(key)
     assert anchor is not None, "the caller has matched it"
     if _is_entry_pattern(value, anchor["key"]):
@@ -229,7 +231,7 @@ def _anchored(value: Value, key: str, pattern: Json, scope: Scope) -> list[Step]
     return [step]
 
 
-def _conditional(found: Value, pattern: Json, scope: Scope) -> str:
+def _conditional(found: CelTerm, pattern: Json, scope: ExpressionScope) -> str:
     """Return the condition that a field is there and is as an anchor `( )` asks."""
     computed = isinstance(pattern, str) and "{{" in pattern
     if found.itself and not isinstance(pattern, dict | list) and not computed:
@@ -238,7 +240,7 @@ def _conditional(found: Value, pattern: Json, scope: Scope) -> str:
     return _conjunction(filter(None, (found.present(), whole)))
 
 
-def _unless_absent(found: Value, condition: str) -> str:
+def _unless_absent(found: CelTerm, condition: str) -> str:
     if not condition or not found.needs:
         return condition
     return f"{negated(found.present())} || {grouped(condition)}"
@@ -249,7 +251,9 @@ def grouped(text: str) -> str:
     return f"({text})" if _LOGICAL.search(outline(text)) else text
 
 
-def _if_there(found: Value, inside: Value, pattern: Json, scope: Scope) -> Iterator[Step]:
+def _if_there(
+    found: CelTerm, inside: CelTerm, pattern: Json, scope: ExpressionScope
+) -> Iterator[Step]:
     """Yield the steps for a value that may be absent."""
     steps = pattern_steps(inside, pattern, scope)
     if all(not step.applies for step in steps):
@@ -263,7 +267,7 @@ def _if_there(found: Value, inside: Value, pattern: Json, scope: Scope) -> Itera
         )
 
 
-def _existence(value: Value, pattern: Json, scope: Scope) -> str:
+def _existence(value: CelTerm, pattern: Json, scope: ExpressionScope) -> str:
     if not isinstance(pattern, list) or not all(isinstance(each, Mapping) for each in pattern):
         raise Untranslatable("the anchor `^( )` needs a list of maps")
     parts = []
@@ -274,7 +278,7 @@ def _existence(value: Value, pattern: Json, scope: Scope) -> str:
     return _conjunction(parts)
 
 
-def _list_steps(value: Value, pattern: list[Json], scope: Scope) -> list[Step]:
+def _list_steps(value: CelTerm, pattern: list[Json], scope: ExpressionScope) -> list[Step]:
     if not pattern:
         return [Step(holds="false")]
     wanted = pattern[0]
@@ -291,7 +295,7 @@ def _list_steps(value: Value, pattern: list[Json], scope: Scope) -> list[Step]:
     return [*steps, Step(applies=skipped if some else "", holds=holds, implied=True)]
 
 
-def any_pattern(value: Value, patterns: list[Json], scope: Scope) -> str:
+def any_pattern(value: CelTerm, patterns: list[Json], scope: ExpressionScope) -> str:
     """Return the condition that one of several patterns holds, or that none applies.
 
     Raises:

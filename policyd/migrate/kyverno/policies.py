@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from policyd.api.meta import Json
+from policyd.dialects.registry import EVERY_FORMAT
+from policyd.engine.compile.load import load_document
+from policyd.engine.documents.reading import Document
 from policyd.errors import PolicydError
 from policyd.migrate.cel_values import Untranslatable
 from policyd.migrate.kyverno.rules import (
     AUTOGEN,
     ConvertedRule,
-    Frame,
-    RefusedError,
+    PolicyFrame,
+    UnconvertibleRuleError,
+    as_condition,
     convert_rule,
 )
 from policyd.patch.operations import Path
@@ -31,7 +35,7 @@ _ALL_CONTROLLERS: Final = 7
 
 
 @dataclass(frozen=True)
-class Refusal:
+class UnconvertedPart:
     """A part of a policy that is not converted: its place, why, and what to do."""
 
     path: Path
@@ -53,7 +57,7 @@ class Conversion:
 
     policies: tuple[dict[str, Any], ...]
     places: tuple[tuple[int, ...], ...]
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[UnconvertedPart, ...]
     notes: tuple[tuple[int, str], ...]
 
     @property
@@ -95,27 +99,29 @@ def convert(document: Mapping[str, Any], *, kyverno: bool = False) -> Conversion
     namespace = ""
     if document["kind"] == "Policy":
         namespace = str(metadata.get("namespace") or "default")
-    frame = Frame(metadata["name"], namespace, annotation, spec, kyverno)
+    frame = PolicyFrame(metadata["name"], namespace, annotation, spec, kyverno)
     return _converted(document, frame, rules)
 
 
-def _converted(document: Mapping[str, Any], frame: Frame, rules: list[Any]) -> Conversion:
+def _converted(document: Mapping[str, Any], frame: PolicyFrame, rules: list[Any]) -> Conversion:
     refusals, notes = [*_refused_settings(frame.spec)], []
     made: list[tuple[tuple[int, ...], ConvertedRule]] = []
     for index, rule in enumerate(rules):
         try:
             found = _rule(rule, frame)
-        except RefusedError as error:
+            for each in found:
+                _check(document, frame, each)
+        except UnconvertibleRuleError as error:
             name = str(rule.get("name", "")) if isinstance(rule, Mapping) else ""
             path = ("spec", "rules", index, *error.path)
-            refusals.append(Refusal(path, name, error.reason, error.hint))
+            refusals.append(UnconvertedPart(path, name, error.reason, error.hint))
             continue
         for each in found:
             notes += [(index, note) for note in each.notes]
             _add(made, index, each)
     if frame.spec.get("validationFailureActionOverrides"):
         refusals += [
-            Refusal(
+            UnconvertedPart(
                 ("spec", "validationFailureActionOverrides"),
                 rule.name,
                 f"the rule `{rule.name}` becomes a policy of Kyverno's own kinds, which have one"
@@ -130,22 +136,34 @@ def _converted(document: Mapping[str, Any], frame: Frame, rules: list[Any]) -> C
     return Conversion(documents, places, tuple(refusals), tuple(notes))
 
 
-def _rule(rule: Json, frame: Frame) -> list[ConvertedRule]:
+def _check(document: Mapping[str, Any], frame: PolicyFrame, rule: ConvertedRule) -> None:
+    """Check that what is made of a rule can be used.
+
+    Raises:
+        UnconvertibleRuleError: If it cannot be.
+    """
+    (policy,) = _documents(document, frame, [((0,), rule)], 1)
+    for finding in load_document(Document(policy, "converted"), EVERY_FORMAT).findings:
+        if finding.severity == "error":
+            raise UnconvertibleRuleError(f"the result is no valid policy: {finding.message}")
+
+
+def _rule(rule: Json, frame: PolicyFrame) -> list[ConvertedRule]:
     if not isinstance(rule, Mapping):
-        raise RefusedError("the rule is not a map")
+        raise UnconvertibleRuleError("the rule is not a map")
     try:
         return convert_rule(rule, frame)
     except Untranslatable as error:
-        raise RefusedError(error.reason) from error
+        raise UnconvertibleRuleError(error.reason) from error
     except RecursionError as error:
-        raise RefusedError("the rule is nested too deeply") from error
-    except (TypeError, AttributeError, KeyError, ValueError) as error:
-        raise RefusedError(f"the rule is not shaped as Kyverno's are: {error}") from error
+        raise UnconvertibleRuleError("the rule is nested too deeply") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise UnconvertibleRuleError(f"the rule is not shaped as Kyverno's are: {error}") from error
 
 
-def _refused_settings(spec: Mapping[str, Any]) -> Iterator[Refusal]:
+def _refused_settings(spec: Mapping[str, Any]) -> Iterator[UnconvertedPart]:
     if spec.get("applyRules") == "One":
-        yield Refusal(
+        yield UnconvertedPart(
             ("spec", "applyRules"),
             "",
             "`applyRules: One` stops after the first rule that matches, and CEL asks all",
@@ -154,7 +172,7 @@ def _refused_settings(spec: Mapping[str, Any]) -> Iterator[Refusal]:
     for index, each in enumerate(spec.get("validationFailureActionOverrides") or ()):
         names = each.get("namespaces") or [] if isinstance(each, Mapping) else []
         if any("*" in str(name) or "?" in str(name) for name in names):
-            yield Refusal(
+            yield UnconvertedPart(
                 ("spec", "validationFailureActionOverrides", index),
                 "",
                 "the override names namespaces by a pattern",
@@ -185,7 +203,7 @@ def _alike(one: ConvertedRule, other: ConvertedRule) -> bool:
 
 def _documents(
     document: Mapping[str, Any],
-    frame: Frame,
+    frame: PolicyFrame,
     made: list[tuple[tuple[int, ...], ConvertedRule]],
     rules: int,
 ) -> Iterator[dict[str, Any]]:
@@ -224,8 +242,10 @@ def _of_kyverno(rule: ConvertedRule, name: str, spec: dict[str, Any]) -> dict[st
     spec.pop("priority", None)
     if enforcement:
         spec["validationActions"] = [enforcement]
-        for validation in spec["validations"]:
-            validation["identifier"] = validation.pop("name")
+        spec["validations"] = [
+            {"identifier": each["name"], **{key: each[key] for key in each if key != "name"}}
+            for each in spec["validations"]
+        ]
     pods = [each["resources"] for each in spec["matchConstraints"]["resourceRules"]] == [["pods"]]
     if pods and len(rule.controllers) < _ALL_CONTROLLERS:
         spec["autogen"] = {"podControllers": {"controllers": list(rule.controllers)}}
@@ -249,7 +269,9 @@ def _free(name: str, taken: set[str]) -> str:
     return found
 
 
-def _spec(rule: ConvertedRule, frame: Frame, annotations: Mapping[str, Any]) -> dict[str, Any]:
+def _spec(
+    rule: ConvertedRule, frame: PolicyFrame, annotations: Mapping[str, Any]
+) -> dict[str, Any]:
     spec: dict[str, Any] = {}
     description = " ".join(str(annotations.get(_DESCRIPTION) or "").split())
     if description:
@@ -257,7 +279,8 @@ def _spec(rule: ConvertedRule, frame: Frame, annotations: Mapping[str, Any]) -> 
     spec["matchConstraints"] = rule.matching.constraints
     if rule.matching.conditions:
         spec["matchConditions"] = [
-            {"name": name, "expression": text} for name, text in rule.matching.conditions.items()
+            {"name": name, "expression": as_condition(text)}
+            for name, text in rule.matching.conditions.items()
         ]
     if rule.variables:
         spec["variables"] = [

@@ -9,7 +9,7 @@ from typing import Any, Final
 from policyd.api.kinds import resources
 from policyd.api.meta import Json
 from policyd.dialects.kyverno.filters import parse_kind
-from policyd.migrate.cel_values import Untranslatable, Value, all_of, text_literal
+from policyd.migrate.cel_values import CelTerm, Untranslatable, all_of, outline, text_literal
 from policyd.migrate.kyverno.conditions import block_condition, conditions_in, refusal
 from policyd.migrate.kyverno.context import Named, variables_of
 from policyd.migrate.kyverno.foreach import foreach_condition
@@ -22,7 +22,7 @@ from policyd.migrate.kyverno.matching import (
 )
 from policyd.migrate.kyverno.overlays import mutations_of
 from policyd.migrate.kyverno.patterns import any_pattern, grouped, negated, pattern_steps, verdict
-from policyd.migrate.kyverno.scopes import REQUEST, OutsideError, Scope, with_images
+from policyd.migrate.kyverno.scopes import REQUEST, ExpressionScope, OutsideError, with_images
 from policyd.patch.operations import Path
 
 AUTOGEN: Final = "pod-policies.kyverno.io/autogen-controllers"
@@ -43,7 +43,7 @@ _OPERATION: Final = re.compile(
 )
 
 
-class RefusedError(Exception):
+class UnconvertibleRuleError(Exception):
     """A part of a rule has no counterpart.
 
     Attributes:
@@ -58,7 +58,7 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True)
-class Frame:
+class PolicyFrame:
     """What the rules of a policy have in common.
 
     Attributes:
@@ -92,24 +92,24 @@ class ConvertedRule:
     notes: list[str] = field(default_factory=list)
 
 
-def convert_rule(rule: Mapping[str, Any], frame: Frame) -> list[ConvertedRule]:
+def convert_rule(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRule]:
     """Return a rule as policies.
 
     Raises:
-        RefusedError: If a part has no counterpart.
+        UnconvertibleRuleError: If a part has no counterpart.
     """
     for name, (reason, hint) in _REFUSED.items():
         if name in rule:
-            raise RefusedError(reason, (name,), hint)
+            raise UnconvertibleRuleError(reason, (name,), hint)
     if "mutate" in rule or "validate" in rule:
         convert = _mutating if "mutate" in rule else _validating
         try:
             return convert(rule, frame)
-        except RefusedError as error:
+        except UnconvertibleRuleError as error:
             if isinstance(error.__cause__, OutsideError) and not frame.kyverno:
                 return convert(rule, replace(frame, kyverno=True))
             raise
-    raise RefusedError("the rule has none of `validate`, `mutate` and `generate`")
+    raise UnconvertibleRuleError("the rule has none of `validate`, `mutate` and `generate`")
 
 
 @dataclass(frozen=True)
@@ -117,13 +117,18 @@ class _Common:
     """What validating and mutating rules share, for one place of the pods."""
 
     matching: Matching
-    scope: Scope
+    scope: ExpressionScope
     variables: list[Named]
     late: str
 
 
 def _common(
-    rule: Mapping[str, Any], frame: Frame, subject: str, controllers: Sequence[str], *, asks: str
+    rule: Mapping[str, Any],
+    frame: PolicyFrame,
+    subject: str,
+    controllers: Sequence[str],
+    *,
+    asks: str,
 ) -> _Common:
     operations, preconditions = _operations(rule, asks)
     matching = _at(
@@ -151,15 +156,23 @@ def _common(
     return _Common(replace(matching, conditions=conditions), scope, variables, late)
 
 
+def as_condition(text: str) -> str:
+    """Return a condition whose type is bool: a field alone may have any."""
+    shown = outline(text)
+    field_alone = " " not in shown and not shown.startswith("!")
+    untyped = shown.endswith(".orValue()") or not shown.endswith(")")
+    return f"{text} == true" if field_alone and untyped and text != "false" else text
+
+
 def _at(path: Path, run: Any, *arguments: Any) -> Any:  # noqa: ANN401 - calls any function
     """Call a function, and say which part of the rule it is about if that has no counterpart."""
     try:
         return run(*arguments)
     except Untranslatable as error:
-        raise RefusedError(error.reason, path) from error
+        raise UnconvertibleRuleError(error.reason, path) from error
 
 
-def _preconditions(block: Json, scope: Scope) -> list[tuple[str, str]]:
+def _preconditions(block: Json, scope: ExpressionScope) -> list[tuple[str, str]]:
     some, every = conditions_in(block)
     if len(some) > 1 or (some and every):
         return [("preconditions", block_condition(block, scope))]
@@ -171,7 +184,7 @@ def _preconditions(block: Json, scope: Scope) -> list[tuple[str, str]]:
     return named
 
 
-def scope_of(subject: str, match: Json, operations: tuple[str, ...]) -> Scope:
+def scope_of(subject: str, match: Json, operations: tuple[str, ...]) -> ExpressionScope:
     """Return what expressions of a rule see, whose object is `object`, `pod` or a part."""
     kinds = {parse_kind(kind)[2] for each in filters_of(match)[0] for kind in each.kinds}
     structs = set()
@@ -182,19 +195,19 @@ def scope_of(subject: str, match: Json, operations: tuple[str, ...]) -> Scope:
         structs |= found if len(found) == 1 else set()
     shapes = {("struct", struct) for struct in structs} if len(structs) == len(kinds) else set()
     shaped = frozenset(shapes)
-    root = Value(text=subject, kind="map", shapes=shaped)
-    old = Value(text="oldObject", kind="map", shapes=shaped)
+    root = CelTerm(text=subject, kind="map", shapes=shaped)
+    old = CelTerm(text="oldObject", kind="map", shapes=shaped)
     requests = {
-        path: Value(text=path, kind=kind, element="string") for path, kind in REQUEST.items()
+        path: CelTerm(text=path, kind=kind, element="string") for path, kind in REQUEST.items()
     }
-    requests["serviceAccountName"] = Value(
+    requests["serviceAccountName"] = CelTerm(
         text="request.userInfo.username.split(':')[3]", kind="string"
     )
-    requests["serviceAccountNamespace"] = Value(
+    requests["serviceAccountNamespace"] = CelTerm(
         text="request.userInfo.username.split(':')[2]", kind="string"
     )
     roots = {"request.object": root, "request.oldObject": old, **requests}
-    return Scope(roots=roots, subject=root, operations=operations)
+    return ExpressionScope(roots=roots, subject=root, operations=operations)
 
 
 def _operations(rule: Mapping[str, Any], asks: str) -> tuple[list[str], Json]:
@@ -221,7 +234,9 @@ def _operations(rule: Mapping[str, Any], asks: str) -> tuple[list[str], Json]:
         remaining = [other for other in remaining if other is not each]
         some = [other for other in some if other is not each]
     if not operations:
-        raise RefusedError("the preconditions exclude every operation", ("preconditions",))
+        raise UnconvertibleRuleError(
+            "the preconditions exclude every operation", ("preconditions",)
+        )
     return operations, {"any": some or None, "all": remaining or None} if block else None
 
 
@@ -252,19 +267,19 @@ def _named_operations(condition: Json) -> Any:  # noqa: ANN401 - a function, or 
 # Validation.
 
 
-def _validating(rule: Mapping[str, Any], frame: Frame) -> list[ConvertedRule]:
+def _validating(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRule]:
     validate = rule["validate"]
     asks = next((name for name in _VALIDATE if name in validate), None)
     if asks is None or asks in ("cel", "manifests"):
         known = "it is CEL already" if asks == "cel" else "it has no pattern and no conditions"
-        raise RefusedError(f"`validate` is not converted: {known}", ("validate",))
+        raise UnconvertibleRuleError(f"`validate` is not converted: {known}", ("validate",))
     controllers = extends_to_controllers(rule.get("match"), rule.get("exclude"), frame.annotation)
     subject = "pod" if controllers and not frame.kyverno else "object"
     common = _common(rule, frame, subject, controllers, asks=asks)
     matching, expression = _asked(validate, asks, common)
     if common.late:
         expression = f"{negated(common.late)} || {grouped(expression)}"
-    validation = {"name": str(rule.get("name", "")), "expression": expression}
+    validation = {"name": str(rule.get("name", "")), "expression": as_condition(expression)}
     notes: list[str] = []
     validation |= _message(str(validate.get("message") or ""), common.scope, notes)
     made = ConvertedRule(
@@ -298,10 +313,12 @@ def _asked(validate: Mapping[str, Any], asks: str, common: _Common) -> tuple[Mat
     if asks == "foreach":
         parts = [_at(path, foreach_condition, each, scope) for each in asked]
         return matching, all_of(parts)
-    raise RefusedError("`podSecurity` is not converted yet", path, "use policies/security")
+    raise UnconvertibleRuleError(
+        "`podSecurity` is not converted yet", path, "use policies/security"
+    )
 
 
-def _message(message: str, scope: Scope, notes: list[str]) -> dict[str, str]:
+def _message(message: str, scope: ExpressionScope, notes: list[str]) -> dict[str, str]:
     """Return the fields of a message; one that CEL cannot compute stays as a text."""
     plain = " ".join(message.split())
     if "{{" not in message:
@@ -350,9 +367,9 @@ def _without_pods(constraints: Mapping[str, Any]) -> dict[str, Any]:
     return {**constraints, "resourceRules": [each for each in rules if each["resources"]]}
 
 
-def _mutating(rule: Mapping[str, Any], frame: Frame) -> list[ConvertedRule]:
+def _mutating(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRule]:
     if "targets" in rule["mutate"]:
-        raise RefusedError(
+        raise UnconvertibleRuleError(
             "the rule changes objects other than the one of the request",
             ("mutate", "targets"),
             "write it as a MutatingPolicy of Kyverno with `mutateExisting`",

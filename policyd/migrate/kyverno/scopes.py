@@ -7,8 +7,8 @@ from typing import Final
 
 from policyd.api.meta import Json
 from policyd.migrate.cel_values import (
+    CelTerm,
     Untranslatable,
-    Value,
     element_of,
     literal,
     member,
@@ -32,7 +32,7 @@ REQUEST: Final[Mapping[str, str]] = {
 }
 """The variables of the request that CEL has by the same name, and their kinds."""
 
-_DEEPEST: Final = 50
+_DEEPEST: Final = 8
 _IMAGES: Final = re.compile(
     r"images\.(?P<list>containers|initContainers|ephemeralContainers)\."
     r"(?:\*|\"?\{\{\s*(?P<element>element)\.name\s*\}\}\"?)\."
@@ -53,7 +53,7 @@ def _image_name(found: re.Match[str]) -> str:
     return f"images_{found['list']}_{found['part']}{element}"
 
 
-def with_images(scope: "Scope") -> "Scope":
+def with_images(scope: "ExpressionScope") -> "ExpressionScope":
     """Return a scope with the parts of images, which Kyverno's function `image` gives."""
     if not scope.kyverno:
         return scope
@@ -62,8 +62,8 @@ def with_images(scope: "Scope") -> "Scope":
         listed = member(spec, name).listed()
         for part, call in _PARTS.items():
             text = f"{listed}.map(c, image(c.image).{call})"
-            roots[f"images_{name}_{part}"] = Value(text=text, kind="list", element="string")
-            one = Value(text=f"image(container.image).{call}", kind="string")
+            roots[f"images_{name}_{part}"] = CelTerm(text=text, kind="list", element="string")
+            one = CelTerm(text=f"image(container.image).{call}", kind="string")
             roots[f"images_{name}_{part}_of_element"] = one
     return scope.with_roots(**roots)
 
@@ -73,7 +73,7 @@ class OutsideError(Untranslatable):
 
 
 @dataclass(frozen=True)
-class Scope:
+class ExpressionScope:
     """What an expression sees.
 
     Attributes:
@@ -85,14 +85,14 @@ class Scope:
         kyverno: Whether the functions that Kyverno adds to CEL may be used.
     """
 
-    roots: Mapping[str, Value]
-    subject: Value
+    roots: Mapping[str, CelTerm]
+    subject: CelTerm
     taken: tuple[str, ...] = ()
     operations: tuple[str, ...] = ("CREATE", "UPDATE")
     listed: str = ""
     kyverno: bool = False
 
-    def value(self, given: Json) -> Value:
+    def value(self, given: Json) -> CelTerm:
         """Return a value of the policy: a literal, or what its `{{ }}` stand for.
 
         Raises:
@@ -108,9 +108,9 @@ class Scope:
             for index, part in enumerate(parts)
             if part
         ]
-        return Value(text=" + ".join(pieces), kind="string", loose=len(pieces) > 1)
+        return CelTerm(text=" + ".join(pieces), kind="string", loose=len(pieces) > 1)
 
-    def asked(self, expression: str) -> Value:
+    def asked(self, expression: str) -> CelTerm:
         """Return the value of a JMESPath expression.
 
         Raises:
@@ -133,7 +133,7 @@ class Scope:
             raise Untranslatable(f"`{expression}` is a {value.kind}, and stands in a text")
         return f"string({value.otherwise(repr(''))})"
 
-    def deeper(self, of: Value) -> tuple["Scope", Value, str]:
+    def deeper(self, of: CelTerm) -> tuple["ExpressionScope", CelTerm, str]:
         """Return the scope in a comprehension over a list, its element, and the variable's name.
 
         Raises:
@@ -153,11 +153,11 @@ class Scope:
             name, number = f"{wanted}{number}", number + 1
         return name
 
-    def with_roots(self, **roots: Value) -> "Scope":
+    def with_roots(self, **roots: CelTerm) -> "ExpressionScope":
         """Return the scope with further variables."""
         return replace(self, roots={**self.roots, **roots})
 
 
-def known(value: Value) -> Value:
+def known(value: CelTerm) -> CelTerm:
     """Return a value whose presence is known."""
     return replace(value, needs=(), itself=False)
