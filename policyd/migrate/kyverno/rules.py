@@ -22,6 +22,7 @@ from policyd.migrate.kyverno.matching import (
 )
 from policyd.migrate.kyverno.overlays import mutations_of
 from policyd.migrate.kyverno.patterns import any_pattern, grouped, negated, pattern_steps, verdict
+from policyd.migrate.kyverno.pod_security import pod_security
 from policyd.migrate.kyverno.scopes import REQUEST, ExpressionScope, OutsideError, with_images
 from policyd.patch.operations import Path
 
@@ -276,6 +277,8 @@ def _validating(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRu
     controllers = extends_to_controllers(rule.get("match"), rule.get("exclude"), frame.annotation)
     subject = "pod" if controllers and not frame.kyverno else "object"
     common = _common(rule, frame, subject, controllers, asks=asks)
+    if asks == "podSecurity":
+        return [_pod_security(rule, validate, common, (frame.kyverno, controllers))]
     matching, expression = _asked(validate, asks, common)
     if common.late:
         expression = f"{negated(common.late)} || {grouped(expression)}"
@@ -295,6 +298,36 @@ def _validating(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRu
     return [made]
 
 
+def _pod_security(
+    rule: Mapping[str, Any],
+    validate: Mapping[str, Any],
+    common: _Common,
+    kind: tuple[bool, tuple[str, ...]],
+) -> ConvertedRule:
+    """Return a rule with a validation for each control of the Pod Security Standards."""
+    subject = common.scope.subject
+    variables, conditions = _at(
+        ("validate", "podSecurity"), pod_security, validate["podSecurity"], subject
+    )
+    level = validate["podSecurity"]["level"]
+    validations = []
+    for name, text in conditions:
+        given = validate.get("message") or f"the pod violates the {level} Pod Security Standard"
+        expression = f"{negated(common.late)} || {grouped(text)}" if common.late else text
+        slug = "-".join(name.lower().replace("/", "").split())
+        message = _message(f"{given}: {name}", common.scope, [])
+        validations.append({"name": slug, "expression": expression, **message})
+    return ConvertedRule(
+        name=str(rule.get("name", "")),
+        matching=common.matching,
+        variables=[*common.variables, *variables],
+        validations=validations,
+        enforcement=str(validate.get("failureAction") or ""),
+        kyverno=kind[0],
+        controllers=kind[1],
+    )
+
+
 def _asked(validate: Mapping[str, Any], asks: str, common: _Common) -> tuple[Matching, str]:
     """Return the constraints of a rule, and the condition that it validates."""
     matching, scope, asked = common.matching, common.scope, validate[asks]
@@ -310,12 +343,7 @@ def _asked(validate: Mapping[str, Any], asks: str, common: _Common) -> tuple[Mat
         return matching, _at(path, any_pattern, scope.subject, asked, scope)
     if asks == "deny":
         return matching, _at(path, refusal, (asked or {}).get("conditions"), scope)
-    if asks == "foreach":
-        parts = [_at(path, foreach_condition, each, scope) for each in asked]
-        return matching, all_of(parts)
-    raise UnconvertibleRuleError(
-        "`podSecurity` is not converted yet", path, "use policies/security"
-    )
+    return matching, all_of([_at(path, foreach_condition, each, scope) for each in asked])
 
 
 def _message(message: str, scope: ExpressionScope, notes: list[str]) -> dict[str, str]:

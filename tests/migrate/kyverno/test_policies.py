@@ -47,7 +47,7 @@ def test_the_action_is_the_enforcement_and_overrides_are_steps():
         pytest.param({"verifyImages": [{}]}, "signatures", id="images"),
         pytest.param({"generate": {"kind": "A"}}, "generates", id="generate"),
         pytest.param({"mutate": {"targets": [{}]}}, "other than the one", id="existing"),
-        pytest.param({"validate": {"podSecurity": {"level": "baseline"}}}, "podSecurity", id="pss"),
+        pytest.param({"validate": {"podSecurity": {"level": "odd"}}}, "podSecurity", id="pss"),
         pytest.param({"validate": {"pattern": {"a": "{{ nothing.b }}"}}}, "nothing", id="variable"),
         pytest.param({"validate": {"pattern": {"a": "{{ b"}}}, "no `}}`", id="open-variable"),
         pytest.param({"validate": {"pattern": {"+(a)": "b"}}}, "`mutate`", id="anchor"),
