@@ -32,6 +32,15 @@ _TITLE: Final = "policies.kyverno.io/title"
 _LONGEST_NAME: Final = 253
 _MOST_RULES: Final = 500
 _ALL_CONTROLLERS: Final = 7
+_MISSHAPEN: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""The errors of a document whose parts are of other types than Kyverno's."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,7 @@ def is_legacy(document: Json) -> bool:
     if not isinstance(document, Mapping):
         return False
     version = str(document.get("apiVersion") or "")
-    return document.get("kind") in KINDS and version.partition("/")[0] == GROUP
+    return str(document.get("kind")) in KINDS and version.partition("/")[0] == GROUP
 
 
 def convert(document: Mapping[str, Any], *, kyverno: bool = False) -> Conversion:
@@ -100,7 +109,10 @@ def convert(document: Mapping[str, Any], *, kyverno: bool = False) -> Conversion
     if document["kind"] == "Policy":
         namespace = str(metadata.get("namespace") or "default")
     frame = PolicyFrame(metadata["name"], namespace, annotation, spec, kyverno)
-    return _converted(document, frame, rules)
+    try:
+        return _converted(document, frame, rules)
+    except _MISSHAPEN as error:
+        raise PolicydError(f"the policy is not shaped as Kyverno's are: {error}") from error
 
 
 def _converted(document: Mapping[str, Any], frame: PolicyFrame, rules: list[Any]) -> Conversion:
@@ -157,7 +169,7 @@ def _rule(rule: Json, frame: PolicyFrame) -> list[ConvertedRule]:
         raise UnconvertibleRuleError(error.reason) from error
     except RecursionError as error:
         raise UnconvertibleRuleError("the rule is nested too deeply") from error
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except _MISSHAPEN as error:
         raise UnconvertibleRuleError(f"the rule is not shaped as Kyverno's are: {error}") from error
 
 
