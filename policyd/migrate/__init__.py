@@ -1,5 +1,5 @@
 """Conversion of policies of other tools to policies in CEL. Pure.
 
-Imports `cel` and `api`. Expressions begin in `jmespath`, which makes values of `cel_values` with
-the functions of `jmespath_functions`.
+Imports `cel`, `api`, `dialects` and `engine`. Start with `jmespath`, which makes terms of
+`cel_values` with the functions of `jmespath_functions`; whole policies are in `kyverno`.
 """

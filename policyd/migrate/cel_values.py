@@ -46,7 +46,7 @@ class Untranslatable(PolicydError):  # noqa: N818 - it says what the expression 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Value:
+class CelTerm:
     """A part of an expression in CEL.
 
     Attributes:
@@ -151,7 +151,7 @@ class Value:
         return f"{self.tight}.size()"
 
 
-def member(of: Value, name: str) -> Value:
+def member(of: CelTerm, name: str) -> CelTerm:
     """Return a field of a value, absent where the value or the field is."""
     if IDENTIFIER.fullmatch(name) and name not in _KEYWORDS:
         strict, absent = f".{name}", f".?{name}"
@@ -159,8 +159,13 @@ def member(of: Value, name: str) -> Value:
         strict, absent = f"[{text_literal(name)}]", f"[?{text_literal(name)}]"
     base = of.needs[0] if of.itself else of.tight
     others = () if of.itself else of.needs
-    if of.text == "object" and name in _ALWAYS_PRESENT:
-        return shaped(f"object{strict}", shapes_of_field(of.shapes, name), needs=others)
+    if name in _ALWAYS_PRESENT.get(of.text, ()) or (name == "spec" and _is_built_in(of)):
+        return shaped(
+            f"{of.tight}{strict}",
+            shapes_of_field(of.shapes, name),
+            needs=others,
+            name=element_name(name),
+        )
     return shaped(
         f"{of.tight}{strict}",
         shapes_of_field(of.shapes, name),
@@ -170,7 +175,28 @@ def member(of: Value, name: str) -> Value:
     )
 
 
-_ALWAYS_PRESENT: Final = frozenset(["apiVersion", "kind", "metadata"])
+_IN_EACH_OBJECT: Final = frozenset(["apiVersion", "kind", "metadata"])
+
+
+_ALWAYS_PRESENT: Final[Mapping[str, frozenset[str]]] = {
+    "object": _IN_EACH_OBJECT,
+    "pod": frozenset(["spec"]),
+    "pod.spec": frozenset(["containers"]),
+    "container": frozenset(["name"]),
+}
+"""Fields that are there, by the CEL text of what they are in."""
+
+
+def _is_built_in(of: CelTerm) -> bool:
+    """Tell whether a value is an object of one of Kubernetes' own kinds: all have a spec."""
+    return (
+        of.text == "object"
+        and bool(of.shapes)
+        and all(
+            shape[0] == "struct" and {"metadata", "spec"} <= {*fields(shape[1])}
+            for shape in of.shapes
+        )
+    )
 
 
 _KEYWORDS: Final = frozenset(["in", "true", "false", "null"])
@@ -235,13 +261,13 @@ def kind_of(shapes: frozenset[Shape]) -> str:
     return str(kinds.pop()) if len(kinds) == 1 else "dyn"
 
 
-def shaped(text: str, shapes: frozenset[Shape], **others: Any) -> Value:  # noqa: ANN401
+def shaped(text: str, shapes: frozenset[Shape], **others: Any) -> CelTerm:  # noqa: ANN401
     """Return a value of known shapes; `others` are attributes of it."""
     elements = kind_of(element_shapes(shapes))
-    return Value(text=text, kind=kind_of(shapes), element=elements, shapes=shapes, **others)
+    return CelTerm(text=text, kind=kind_of(shapes), element=elements, shapes=shapes, **others)
 
 
-def literal(value: Json) -> Value:
+def literal(value: Json) -> CelTerm:
     """Return a JSON value as a CEL literal."""
     kinds = {str: "string", bool: "bool", list: "list", dict: "map", type(None): "null"}
     kind = kinds.get(type(value), "number")
@@ -250,7 +276,7 @@ def literal(value: Json) -> Value:
         found = {literal(each).kind for each in value}
         element = found.pop() if len(found) == 1 else "dyn"
     negative = isinstance(value, int | float) and not isinstance(value, bool) and value < 0
-    return Value(
+    return CelTerm(
         text=json_literal(value), kind=kind, element=element, literal=value, loose=negative
     )
 
@@ -323,36 +349,54 @@ def all_of(conditions: Iterable[str]) -> str:
     parts = list(conditions)
     if len(parts) == 1:
         return parts[0]
-    return " && ".join(f"({part})" if "||" in part or " ? " in part else part for part in parts)
+    return " && ".join(f"({part})" if _is_looser(outline(part)) else part for part in parts)
 
 
-def _parenthesized(text: str, value: Value) -> str:
+_QUOTED: Final = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
+
+
+def outline(text: str) -> str:
+    """Return a CEL expression with what is in quotes, parentheses, brackets or braces left out."""
+    depth, kept = 0, []
+    for each in _QUOTED.sub("''", text):
+        depth -= each in ")]}"
+        if depth == 0:
+            kept.append(each)
+        depth += each in "([{"
+    return "".join(kept)
+
+
+def _is_looser(shown: str) -> bool:
+    return "||" in shown or " ? " in shown
+
+
+def _parenthesized(text: str, value: CelTerm) -> str:
     return f"({text})" if value.loose and not value.needs else text
 
 
-def element_of(of: Value, variable: str) -> Value:
+def element_of(of: CelTerm, variable: str) -> CelTerm:
     """Return an element of a list under the name of a variable."""
     if of.keys_of is not None:
-        return Value(text=variable, kind="string")
+        return CelTerm(text=variable, kind="string")
     if of.shapes:
         return shaped(variable, element_shapes(of.shapes), name=variable)
-    return Value(text=variable, kind=of.element, name=variable)
+    return CelTerm(text=variable, kind=of.element, name=variable)
 
 
-def value_of_optional(optional: str, *, kind: str = "dyn") -> Value:
+def value_of_optional(optional: str, *, kind: str = "dyn") -> CelTerm:
     """Return the value of an optional."""
-    return Value(text=f"{optional}.value()", kind=kind, needs=(optional,), itself=True)
+    return CelTerm(text=f"{optional}.value()", kind=kind, needs=(optional,), itself=True)
 
 
-def condition(text: str, *, loose: bool = False) -> Value:
+def condition(text: str, *, loose: bool = False) -> CelTerm:
     """Return a value that is true or false, and always there."""
-    return Value(text=text, kind="bool", loose=loose)
+    return CelTerm(text=text, kind="bool", loose=loose)
 
 
-def listing(text: str, of: Value, *, element: str | None = None) -> Value:
+def listing(text: str, of: CelTerm, *, element: str | None = None) -> CelTerm:
     """Return a list that is made of another value."""
     needs = () if of.itself else of.needs
-    return Value(
+    return CelTerm(
         text=text,
         kind="list",
         element=of.element if element is None else element,

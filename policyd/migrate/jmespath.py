@@ -1,7 +1,7 @@
 """Translate JMESPath, with the functions that Kyverno adds to it, to CEL.
 
 JMESPath has null where CEL has an error: a field that is absent, an index out of range. The
-translation of a part is therefore a `Value`: its text in CEL, and the optionals that it needs
+translation of a part is therefore a `CelTerm`: its text in CEL, and the optionals that it needs
 to have values. Where the part is used says what absence means there: an empty list where
 elements are asked for, false where a condition is asked for, else the default of `||`.
 `||` also passes over what is there and empty; for a field of which that is no use, such as a
@@ -23,8 +23,8 @@ import jmespath.parser
 from policyd.migrate.cel_values import (
     EMPTY,
     IDENTIFIER,
+    CelTerm,
     Untranslatable,
-    Value,
     all_of,
     condition,
     element_name,
@@ -59,7 +59,7 @@ _DEEPEST: Final = 60
 
 
 def translate(
-    expression: str, roots: Mapping[str, str | Value], *, scope: str | Value | None = None
+    expression: str, roots: Mapping[str, str | CelTerm], *, scope: str | CelTerm | None = None
 ) -> str:
     """Return a JMESPath expression in CEL; where it is null, the CEL is null or fails.
 
@@ -78,8 +78,8 @@ def translate(
 
 
 def value_of(
-    expression: str, roots: Mapping[str, str | Value], *, scope: str | Value | None = None
-) -> Value:
+    expression: str, roots: Mapping[str, str | CelTerm], *, scope: str | CelTerm | None = None
+) -> CelTerm:
     """Return the value of a JMESPath expression in CEL. See `translate`.
 
     Raises:
@@ -99,13 +99,13 @@ def value_of(
     if _depth_of(tree) > _DEEPEST:
         raise Untranslatable("the expression is nested too deeply")
     for name, inner in nested.items():
-        known[name] = value_of(inner, roots, scope=scope)
-    root = scope if scope is None or isinstance(scope, Value) else Value(text=scope)
+        known[name] = value_of(inner, roots)  # Kyverno replaces these first
+    root = scope if scope is None or isinstance(scope, CelTerm) else CelTerm(text=scope)
     return _Translation(known)(tree, root)
 
 
-def _root(path: str, text: str | Value) -> Value:
-    if isinstance(text, Value):
+def _root(path: str, text: str | CelTerm) -> CelTerm:
+    if isinstance(text, CelTerm):
         return text
     return shaped(
         text, shapes_of_field(frozenset(), path.rpartition(".")[2]), name=element_name(path)
@@ -210,27 +210,27 @@ class _Translation:
         taken: The names that comprehensions around have.
     """
 
-    roots: Mapping[str, Value]
+    roots: Mapping[str, CelTerm]
     taken: list[str] = field(default_factory=list)
 
-    def __call__(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401 - a node
+    def __call__(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401 - a node
         """Return the value of a node; `scope` is `@`, None at the root of all variables."""
         found = self.part(node, scope)
         if isinstance(found, _Partial):
             raise Untranslatable(f"the variable {found.path} is not known here")
         return found
 
-    def part(self, node: Any, scope: Value | None) -> "Value | _Partial":  # noqa: ANN401 - a node
+    def part(self, node: Any, scope: CelTerm | None) -> "CelTerm | _Partial":  # noqa: ANN401 - a node
         """Return the value of a node, or the path that may become one."""
         method = getattr(self, f"_{node['type']}", None)
         if method is None:
             raise Untranslatable(f"policyd does not translate {node['type'].replace('_', ' ')}")
-        found: Value | _Partial = method(node, scope)
+        found: CelTerm | _Partial = method(node, scope)
         return found
 
     # Paths.
 
-    def _field(self, node: Any, scope: "Value | _Partial | None") -> "Value | _Partial":  # noqa: ANN401
+    def _field(self, node: Any, scope: "CelTerm | _Partial | None") -> "CelTerm | _Partial":  # noqa: ANN401
         name = node["value"]
         if scope is None or isinstance(scope, _Partial):
             path = f"{scope.path}.{name}" if scope else name
@@ -245,21 +245,21 @@ class _Translation:
             return self._chosen(scope, self.roots[match[1]].text)
         return member(scope, name)
 
-    def _chosen(self, of: Value, key: str) -> Value:
+    def _chosen(self, of: CelTerm, key: str) -> CelTerm:
         """Return the value of a map under a computed key."""
         optional = f"{of.needs[0] if of.itself else of.tight}[?{key}]"
         return shaped(
             f"{of.tight}[{key}]", element_shapes(of.shapes), needs=(optional,), itself=True
         )
 
-    def _current(self, _node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+    def _current(self, _node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
         if scope is None:
             raise Untranslatable("`@` is all variables here")
         return scope
 
     _identity = _current
 
-    def _subexpression(self, node: Any, scope: Value | None) -> "Value | _Partial":  # noqa: ANN401
+    def _subexpression(self, node: Any, scope: CelTerm | None) -> "CelTerm | _Partial":  # noqa: ANN401
         first, *others = node["children"]
         base = self.part(first, scope)
         for each in others:
@@ -271,14 +271,14 @@ class _Translation:
                 base = self(each, base)
         return base
 
-    def _pipe(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+    def _pipe(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
         for each in node["children"]:
             scope = self(each, scope)
         return self._current(node, scope)
 
     _index_expression = _pipe
 
-    def _index(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+    def _index(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
         of, number = self._current(node, scope), node["value"]
         kept = shaped("", element_shapes(of.shapes))
         if not of.shapes:
@@ -296,7 +296,7 @@ class _Translation:
             kept, text=f"{optional}.value()", needs=(optional,), itself=True, loose=False
         )
 
-    def _slice(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+    def _slice(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
         of = self._current(node, scope)
         start, stop, step = node["children"]
         if step not in (None, 1) or (start or 0) < 0 or (stop is not None and stop < 0):
@@ -308,7 +308,7 @@ class _Translation:
 
     # Projections.
 
-    def _flatten(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+    def _flatten(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
         of = self(node["children"][0], scope)
         if of.kind == "dyn":
             of = replace(of, kind="list", element="dyn")
@@ -318,24 +318,24 @@ class _Translation:
             return listing(f"{of.listed()}.flatten()", of, element="dyn")
         return of
 
-    def _projection(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+    def _projection(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
         left, right = node["children"]
         return self._mapped(self(left, scope), right)
 
-    def _value_projection(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+    def _value_projection(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
         left, right = node["children"]
         of = self(left, scope)
         variable = self._variable(of)
         source = of.otherwise("{}") if of.itself else of.tight
-        element = Value(text=f"{source}[{variable}]", kind=of.element)
+        element = CelTerm(text=f"{source}[{variable}]", kind=of.element)
         values = listing(f"{source}.map({variable}, {element.text})", of, element=of.element)
         return values if right["type"] == "identity" else self._mapped(values, right)
 
-    def _filter_projection(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+    def _filter_projection(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
         left, right, condition = node["children"]
         return self._mapped(self(left, scope), right, condition)
 
-    def _mapped(self, of: Value, right: Any, condition: Any = None) -> Value:  # noqa: ANN401
+    def _mapped(self, of: CelTerm, right: Any, condition: Any = None) -> CelTerm:  # noqa: ANN401
         """Return what `right` is for each element for which a condition holds, less nulls."""
         if condition is None and right["type"] == "identity":
             return replace(of, kind="list") if of.kind == "dyn" else of
@@ -363,7 +363,7 @@ class _Translation:
             shapes=frozenset(("list", shape) for shape in made.shapes),
         )
 
-    def _variable(self, of: Value) -> str:
+    def _variable(self, of: CelTerm) -> str:
         """Return a name for an element that nothing around has."""
         wanted = of.name if IDENTIFIER.fullmatch(of.name) else "e"
         if wanted in _RESERVED or wanted in self.roots:
@@ -375,15 +375,15 @@ class _Translation:
 
     # Literals and what is made of several.
 
-    def _literal(self, node: Any, _scope: Value | None) -> Value:  # noqa: ANN401
+    def _literal(self, node: Any, _scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
         return literal(node["value"])
 
-    def _multi_select_list(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+    def _multi_select_list(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
         parts = [self(child, scope) for child in node["children"]]
         if parts and all(part.kind == "list" for part in parts):
             joined = " + ".join(part.listed() for part in parts)
             # One level less than JMESPath has: its `[]` follows, and has nothing left to do.
-            return Value(
+            return CelTerm(
                 text=joined,
                 kind="list",
                 element=parts[0].element,
@@ -396,24 +396,24 @@ class _Translation:
             f"?{part.optional()}" if part.needs else _in_list(part, mixed=len(same) > 1)
             for part in parts
         ]
-        return Value(
+        return CelTerm(
             text=f"[{', '.join(shown)}]",
             kind="list",
             element=same.pop() if len(same) == 1 else "dyn",
             made=True,
         )
 
-    def _multi_select_dict(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+    def _multi_select_dict(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
         pairs = []
         for pair in node["children"]:
             part = self(pair["children"][0], scope)
             key = text_literal(pair["value"])
             pairs.append(f"?{key}: {part.optional()}" if part.needs else f"{key}: dyn({part.text})")
-        return Value(text=f"{{{', '.join(pairs)}}}", kind="map")
+        return CelTerm(text=f"{{{', '.join(pairs)}}}", kind="map")
 
     # Conditions.
 
-    def _or_expression(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+    def _or_expression(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
         left, right = (self(child, scope) for child in node["children"])
         either = f"{_operand(left)} || {_operand(right)}"
         if "bool" in (left.kind, right.kind) and not right.is_literal:
@@ -425,26 +425,26 @@ class _Translation:
             optional = f"{left.optional()}.or({right.optional()})"
             made = value_of_optional(optional, kind=kind)
         elif left.itself:
-            made = Value(text=left.otherwise(right.text), kind=kind)
+            made = CelTerm(text=left.otherwise(right.text), kind=kind)
         else:
             text = f"{left.truth()} ? {left.text} : {right.text}"
-            made = Value(text=text, kind=kind, loose=True)
+            made = CelTerm(text=text, kind=kind, loose=True)
         return replace(made, element=left.element, name=left.name, condition=either)
 
-    def _and_expression(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+    def _and_expression(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
         left, right = (self(child, scope) for child in node["children"])
         both = f"{_operand(left)} && {_operand(right)}"
         if right.kind == "bool":
             return condition(both, loose=True)
         sure = " && ".join(part for part in (left.truth(), right.present()) if part)
         text = f"{sure} ? dyn({right.text}) : dyn(false)"
-        return Value(text=text, condition=both, loose=True)
+        return CelTerm(text=text, condition=both, loose=True)
 
-    def _not_expression(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+    def _not_expression(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
         of = self(node["children"][0], scope)
         return condition(_negated(of.truth()))
 
-    def _comparator(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+    def _comparator(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
         left, right = (self(child, scope) for child in node["children"])
         relation = {"eq": "==", "ne": "!=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}[
             node["value"]
@@ -459,7 +459,7 @@ class _Translation:
 
     # Functions.
 
-    def _function_expression(self, node: Any, scope: Value | None) -> Value:  # noqa: ANN401
+    def _function_expression(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
         name = node["value"]
         if name in ("map", "sort_by", "max_by", "min_by"):
             return self._by_reference(name, node["children"], scope)
@@ -469,12 +469,12 @@ class _Translation:
             raise Untranslatable(f"CEL for admission has no function such as {name}(){known}")
         arguments = [self(child, scope) for child in node["children"]]
         try:
-            made: Value = make(*arguments)
+            made: CelTerm = make(*arguments)
         except TypeError as error:
             raise Untranslatable(f"{name}() does not take {len(arguments)} arguments") from error
         return made
 
-    def _by_reference(self, name: str, children: Any, scope: Value | None) -> Value:  # noqa: ANN401
+    def _by_reference(self, name: str, children: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
         listed, reference = children if name != "map" else reversed(children)
         if reference["type"] != "expref":
             raise Untranslatable(f"{name}() takes an expression such as `&name`")
@@ -495,7 +495,7 @@ class _Translation:
         return value_of_optional(optional, kind=of.element)
 
 
-def _operand(value: Value) -> str:
+def _operand(value: CelTerm) -> str:
     text = value.truth()
     return f"({text})" if "&&" in text or "||" in text or " ? " in text else text
 
@@ -507,11 +507,11 @@ def _negated(condition: str) -> str:
     return f"!{condition}" if simple else f"!({condition})"
 
 
-def _in_list(value: Value, *, mixed: bool) -> str:
+def _in_list(value: CelTerm, *, mixed: bool) -> str:
     return f"dyn({value.text})" if mixed or value.kind == "dyn" else value.text
 
 
-def _with_default(left: Value, right: Value) -> Value:
+def _with_default(left: CelTerm, right: CelTerm) -> CelTerm:
     """Return a value, or a literal where JMESPath takes the value for false."""
     if right.kind == "null":
         return left
@@ -522,10 +522,10 @@ def _with_default(left: Value, right: Value) -> Value:
     if left.keys_of is not None:
         return left
     text = left.otherwise(right.text)
-    return Value(text=text, kind=kind, element=element, name=left.name)
+    return CelTerm(text=text, kind=kind, element=element, name=left.name)
 
 
-def _equality(left: Value, right: Value, relation: str) -> str:
+def _equality(left: CelTerm, right: CelTerm, relation: str) -> str:
     if right.kind == "null":
         present = left.present()
         if not present:
@@ -540,7 +540,7 @@ def _equality(left: Value, right: Value, relation: str) -> str:
     return f"{left.optional()} {relation} {right.optional()}"
 
 
-def _equality_to_literal(left: Value, right: Value, relation: str) -> str:
+def _equality_to_literal(left: CelTerm, right: CelTerm, relation: str) -> str:
     """Compare what may be absent with a text, number or bool; absent, it equals none."""
     if right.kind == left.kind == "bool":
         if right.literal:

@@ -7,8 +7,8 @@ from typing import Final
 
 from policyd.migrate.cel_values import (
     EMPTY,
+    CelTerm,
     Untranslatable,
-    Value,
     condition,
     literal,
     text_literal,
@@ -24,22 +24,22 @@ def keys_text(text: str) -> str:
     return f"{text}.map(k, k)"
 
 
-def _given(value: Value, kind: str) -> Value:
+def _given(value: CelTerm, kind: str) -> CelTerm:
     """Return an argument that a function needs of a kind, with what it needs to be present."""
     return value if value.kind != "dyn" else replace(value, kind=kind)
 
 
-def _concatenated(*parts: Value) -> Value:
+def _concatenated(*parts: CelTerm) -> CelTerm:
     texts = (part.tight for part in map(_to_string, parts))
     return replace(_call(" + ".join(texts), "string", *parts), loose=True)
 
 
-def _call(text: str, kind: str, *arguments: Value, element: str = "dyn") -> Value:
+def _call(text: str, kind: str, *arguments: CelTerm, element: str = "dyn") -> CelTerm:
     needs = tuple(dict.fromkeys(need for each in arguments for need in each.needs))
-    return Value(text=text, kind=kind, element=element, needs=needs)
+    return CelTerm(text=text, kind=kind, element=element, needs=needs)
 
 
-def _contains(of: Value, part: Value) -> Value:
+def _contains(of: CelTerm, part: CelTerm) -> CelTerm:
     if of.keys_of is not None:
         return _call(f"{part.text} in {of.keys_of}", "bool", part)
     if of.kind == "list":
@@ -49,32 +49,36 @@ def _contains(of: Value, part: Value) -> Value:
     if of.kind == "string":
         return _call(f"{of.tight}.contains({part.text})", "bool", of, part)
     # Kubernetes names lists in the plural.
-    told = f"type({of.text}) == list ? {part.text} in {of.tight} : {of.tight}.contains({part.text})"
-    return replace(_call(told, "bool", of, part), loose=True)
+    asked = (
+        f"type({of.text}) == list ? {part.text} in {of.tight} : {of.tight}.contains({part.text})"
+    )
+    return replace(_call(asked, "bool", of, part), loose=True)
 
 
-def _length(of: Value) -> Value:
+def _length(of: CelTerm) -> CelTerm:
     needs = () if of.kind == "list" or (of.itself and of.kind in EMPTY) else of.needs
-    return Value(text=of.size(), kind="number", needs=needs)
+    return CelTerm(text=of.size(), kind="number", needs=needs)
 
 
-def _keys_of(of: Value) -> Value:
+def _keys_of(of: CelTerm) -> CelTerm:
     source = of.otherwise("{}") if of.itself else of.tight
-    return Value(text=keys_text(source), kind="list", element="string", keys_of=source, name="key")
+    return CelTerm(
+        text=keys_text(source), kind="list", element="string", keys_of=source, name="key"
+    )
 
 
-def _values(of: Value) -> Value:
+def _values(of: CelTerm) -> CelTerm:
     source = of.otherwise("{}") if of.itself else of.tight
-    return Value(text=f"{source}.map(k, {source}[k])", kind="list", element=of.element)
+    return CelTerm(text=f"{source}.map(k, {source}[k])", kind="list", element=of.element)
 
 
-def _items(of: Value, key: Value, value: Value) -> Value:
+def _items(of: CelTerm, key: CelTerm, value: CelTerm) -> CelTerm:
     source = of.otherwise("{}") if of.itself else of.tight
     text = f"{source}.map(k, {{{key.text}: dyn(k), {value.text}: dyn({source}[k])}})"
-    return Value(text=text, kind="list", element="map", name="item")
+    return CelTerm(text=text, kind="list", element="map", name="item")
 
 
-def _to_string(of: Value) -> Value:
+def _to_string(of: CelTerm) -> CelTerm:
     if of.kind == "string":
         return of
     if of.kind in ("list", "map"):
@@ -82,7 +86,7 @@ def _to_string(of: Value) -> Value:
     return _call(f"string({of.text})", "string", of)
 
 
-def _to_number(of: Value) -> Value:
+def _to_number(of: CelTerm) -> CelTerm:
     if of.kind == "number":
         return of
     if of.is_literal:
@@ -93,7 +97,7 @@ def _to_number(of: Value) -> Value:
     return _call(f"double({of.text})", "number", of)
 
 
-def _to_array(of: Value) -> Value:
+def _to_array(of: CelTerm) -> CelTerm:
     if of.kind == "list":
         return of
     if of.kind == "dyn":
@@ -102,17 +106,17 @@ def _to_array(of: Value) -> Value:
     return _call(f"[{of.text}]", "list", of, element=of.kind)
 
 
-def _method(name: str, kind: str, of_kind: str = "string") -> Callable[..., Value]:
-    def make(of: Value, *others: Value) -> Value:
+def _method(name: str, kind: str, of_kind: str = "string") -> Callable[..., CelTerm]:
+    def make(of: CelTerm, *others: CelTerm) -> CelTerm:
         arguments = ", ".join(other.text for other in others)
         return _call(f"{_given(of, of_kind).tight}.{name}({arguments})", kind, of, *others)
 
     return make
 
 
-def _of_list(name: str, kind: str = "dyn") -> Callable[[Value], Value]:
-    def make(of: Value) -> Value:
-        return Value(
+def _of_list(name: str, kind: str = "dyn") -> Callable[[CelTerm], CelTerm]:
+    def make(of: CelTerm) -> CelTerm:
+        return CelTerm(
             text=f"{of.listed()}.{name}()",
             kind=kind if kind != "dyn" else of.element,
             element=of.element,
@@ -122,54 +126,54 @@ def _of_list(name: str, kind: str = "dyn") -> Callable[[Value], Value]:
     return make
 
 
-def _join(separator: Value, of: Value) -> Value:
+def _join(separator: CelTerm, of: CelTerm) -> CelTerm:
     return _call(f"{of.listed()}.join({separator.text})", "string", separator)
 
 
-def _split(of: Value, separator: Value) -> Value:
+def _split(of: CelTerm, separator: CelTerm) -> CelTerm:
     return _call(f"{of.tight}.split({separator.text})", "list", of, separator, element="string")
 
 
-def _regex_match(pattern: Value, of: Value) -> Value:
+def _regex_match(pattern: CelTerm, of: CelTerm) -> CelTerm:
     return _call(f"{_to_text(of)}.matches({pattern.text})", "bool", of, pattern)
 
 
-def _to_text(of: Value) -> str:
+def _to_text(of: CelTerm) -> str:
     return f"string({of.text})" if of.kind == "number" else of.tight
 
 
-def _replace_all(of: Value, old: Value, new: Value) -> Value:
+def _replace_all(of: CelTerm, old: CelTerm, new: CelTerm) -> CelTerm:
     return _call(f"{of.tight}.replace({old.text}, {new.text})", "string", of)
 
 
-def _replace(of: Value, old: Value, new: Value, count: Value) -> Value:
+def _replace(of: CelTerm, old: CelTerm, new: CelTerm, count: CelTerm) -> CelTerm:
     return _call(f"{of.tight}.replace({old.text}, {new.text}, {count.text})", "string", of)
 
 
-def _trim(of: Value, cut: Value | None = None) -> Value:
+def _trim(of: CelTerm, cut: CelTerm | None = None) -> CelTerm:
     if cut is None or (cut.is_literal and str(cut.literal).isspace()):
         return _call(f"{of.tight}.trim()", "string", of)
     raise Untranslatable("trim() in CEL removes white space only")
 
 
-def _trim_prefix(of: Value, prefix: Value) -> Value:
+def _trim_prefix(of: CelTerm, prefix: CelTerm) -> CelTerm:
     cut = f"{of.tight}.substring({prefix.tight}.size())"
     return replace(
         _call(f"{of.tight}.startsWith({prefix.text}) ? {cut} : {of.text}", "string", of), loose=True
     )
 
 
-def _truncate(of: Value, length: Value) -> Value:
+def _truncate(of: CelTerm, length: CelTerm) -> CelTerm:
     text = f"{of.tight}.substring(0, [{of.tight}.size(), {length.text}].min())"
     return _call(text, "string", of)
 
 
-def _equal_fold(one: Value, other: Value) -> Value:
+def _equal_fold(one: CelTerm, other: CelTerm) -> CelTerm:
     text = f"{one.tight}.lowerAscii() == {other.tight}.lowerAscii()"
     return replace(_call(text, "bool", one, other), loose=True)
 
 
-def _amount(of: Value) -> tuple[str, str]:
+def _amount(of: CelTerm) -> tuple[str, str]:
     """Return a number, quantity or duration, with which of them it is."""
     if of.kind == "number":
         return of.text if not of.loose else of.tight, "number"
@@ -178,12 +182,12 @@ def _amount(of: Value) -> tuple[str, str]:
     return f"quantity({_quantity_text(of)})", "quantity"
 
 
-def _quantity_text(of: Value) -> str:
+def _quantity_text(of: CelTerm) -> str:
     return of.text if of.kind == "string" else f"string({of.text})"
 
 
-def _arithmetic(sign: str) -> Callable[[Value, Value], Value]:
-    def make(one: Value, other: Value) -> Value:
+def _arithmetic(sign: str) -> Callable[[CelTerm, CelTerm], CelTerm]:
+    def make(one: CelTerm, other: CelTerm) -> CelTerm:
         (left, kind), (right, other_kind) = _amount(one), _amount(other)
         if kind == other_kind == "number":
             if sign == "/":
@@ -200,15 +204,15 @@ def _arithmetic(sign: str) -> Callable[[Value, Value], Value]:
         if sign == "%":
             raise Untranslatable("CEL has no remainder of quantities")
         numbers = [
-            f"{text}.asApproximateFloat()" if told == "quantity" else f"double({text})"
-            for text, told in ((left, kind), (right, other_kind))
+            f"{text}.asApproximateFloat()" if asked == "quantity" else f"double({text})"
+            for text, asked in ((left, kind), (right, other_kind))
         ]
         return replace(_call(f" {sign} ".join(numbers), "number", one, other), loose=True)
 
     return make
 
 
-def _label_match(wanted: Value, labels: Value) -> Value:
+def _label_match(wanted: CelTerm, labels: CelTerm) -> CelTerm:
     given, needed = (
         labels.otherwise("{}"),
         wanted.otherwise("{}") if wanted.itself else wanted.tight,
@@ -216,16 +220,16 @@ def _label_match(wanted: Value, labels: Value) -> Value:
     return condition(f"{needed}.all(k, k in {given} && {given}[k] == {needed}[k])")
 
 
-def _not_null(*values: Value) -> Value:
+def _not_null(*values: CelTerm) -> CelTerm:
     made = values[0]
     for other in values[1:]:
         made = value_of_optional(f"{made.optional()}.or({other.optional()})", kind=made.kind)
     return made
 
 
-def _lookup(of: Value, key: Value) -> Value:
+def _lookup(of: CelTerm, key: CelTerm) -> CelTerm:
     source = of.needs[0] if of.itself else of.tight
-    return Value(
+    return CelTerm(
         text=f"{of.tight}[{key.text}]",
         kind=of.element,
         needs=(f"{source}[?{key.text}]",),
@@ -233,7 +237,7 @@ def _lookup(of: Value, key: Value) -> Value:
     )
 
 
-def _pattern_match(pattern: Value, of: Value) -> Value:
+def _pattern_match(pattern: CelTerm, of: CelTerm) -> CelTerm:
     if not pattern.is_literal:
         raise Untranslatable("pattern_match() has a pattern that is computed")
     return _call(wildcard(_to_text(of), str(pattern.literal)), "bool", of)
@@ -272,7 +276,7 @@ _RANGE: Final = re.compile(
 _COMPARED: Final = {">": "> 0", ">=": ">= 0", "<": "< 0", "<=": "<= 0", "": "== 0", "=": "== 0"}
 
 
-def _semver_compare(version: Value, wanted: Value) -> Value:
+def _semver_compare(version: CelTerm, wanted: CelTerm) -> CelTerm:
     if not wanted.is_literal:
         raise Untranslatable("semver_compare() has a range that is computed")
     either = []
@@ -292,7 +296,7 @@ def _semver_compare(version: Value, wanted: Value) -> Value:
     return replace(_call(text, "bool", version), loose=True)
 
 
-def _regex_replace_all(pattern: Value, of: Value, replacement: Value) -> Value:
+def _regex_replace_all(pattern: CelTerm, of: CelTerm, replacement: CelTerm) -> CelTerm:
     if pattern.is_literal and replacement.is_literal and replacement.literal == "":
         # What follows the first match is cut: the text before it is what is left.
         body = str(pattern.literal)
@@ -301,25 +305,25 @@ def _regex_replace_all(pattern: Value, of: Value, replacement: Value) -> Value:
     raise Untranslatable("CEL for admission cannot replace what a regular expression matches")
 
 
-def _type(of: Value) -> Value:
+def _type(of: CelTerm) -> CelTerm:
     if of.kind in EMPTY:
-        told = {"list": "array", "map": "object", "bool": "boolean"}.get(of.kind, of.kind)
-        return literal(told)
+        asked = {"list": "array", "map": "object", "bool": "boolean"}.get(of.kind, of.kind)
+        return literal(asked)
     raise Untranslatable("type() is of a value whose kind is not known")
 
 
-def _abs(of: Value) -> Value:
+def _abs(of: CelTerm) -> CelTerm:
     return replace(_call(f"{of.tight} < 0 ? -{of.tight} : {of.text}", "number", of), loose=True)
 
 
-def _to_boolean(of: Value) -> Value:
+def _to_boolean(of: CelTerm) -> CelTerm:
     if of.kind == "bool":
         return of
     text = f"string({of.text}).lowerAscii() == 'true'"
     return replace(_call(text, "bool", of), loose=True)
 
 
-FUNCTIONS: Final[Mapping[str, Callable[..., Value]]] = {
+FUNCTIONS: Final[Mapping[str, Callable[..., CelTerm]]] = {
     CONCATENATION: _concatenated,
     "abs": _abs,
     "add": _arithmetic("+"),

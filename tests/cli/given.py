@@ -40,6 +40,20 @@ spec:
     metadata: {annotations: {policyd.io/run-for: 1m}}
     spec: {restartPolicy: Never, containers: [{name: c, resources: {requests: {gpu: 2}}}]}
 """
+LEGACY = """\
+apiVersion: kyverno.io/v1
+kind: ClusterPolicy
+metadata: {name: a, annotations: {pod-policies.kyverno.io/autogen-controllers: Job}}
+spec:
+  validationFailureAction: Enforce
+  rules:
+  - name: r
+    match: {any: [{resources: {kinds: [Pod], namespaces: ["a*"]}}]}
+    exclude: {any: [{subjects: [{kind: User, name: b}]}]}
+    context: [{name: v, variable: {jmesPath: "request.object.metadata.labels.a || 'b'"}}]
+    preconditions: {all: [{key: "{{ request.operation }}", operator: NotEquals, value: DELETE}]}
+    validate: {message: "not {{ v }}", pattern: {spec: {=(nodeName): "!a* | >1"}}}
+"""
 QUEUES = """\
 apiVersion: kueue.x-k8s.io/v1beta1
 kind: ResourceFlavor
@@ -221,5 +235,6 @@ GIVEN: dict[str, CommandInput] = {
     ),
     "what-if-changes": CommandInput(changes_tried, [QUEUES + "---\n" + JOB]),
     "convert": CommandInput(on("convert", "FILE"), [QUEUES]),
+    "migrate kyverno": CommandInput(on("migrate", "kyverno", "FILE"), [LEGACY]),
     "export": CommandInput(on("export", "FILE"), POLICIES),
 }

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from policyd.cli import main
 from policyd.cli.formats import progress
 from policyd.standard_input import StoredFile
-from tests.cli.given import CASES, GIVEN, NODES, POD, POLICY, QUEUES, REVIEW, SNAPSHOT
+from tests.cli.given import CASES, GIVEN, LEGACY, NODES, POD, POLICY, QUEUES, REVIEW, SNAPSHOT
 from webhooks.__main__ import main as webhooks
 
 
@@ -36,6 +36,7 @@ POLICIES = ["-p", str(POLICY), "--assume-labels"]
 FEW = POD.replace("gpu: 9", "gpu: 1")
 BROKEN = "apiVersion: policyd.io/v1alpha1\nkind: Policy\nmetadata: {name: a}\nspec: {x: 1}\n"
 FAILING = CASES.read_text().replace("denied: a pod requests 9", "denied: a pod requests 7", 1)
+PARTIAL = f"{LEGACY}  - {{name: g, generate: {{kind: ConfigMap}}}}\n"
 OTHER_KIND = "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQeue\nmetadata: {name: a}\n"
 
 ENDS = {
@@ -58,6 +59,7 @@ ENDS = {
     "job": (["job/j", "-n", "team-a", "--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
     "top": (["--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
     "export": ([], POLICY.read_text(), BROKEN, "a: ["),
+    "migrate kyverno": ([], LEGACY, PARTIAL, "a: ["),
     "convert": ([], QUEUES, OTHER_KIND, "a: ["),
 }
 """What a command that reads standard input is given; what ends it with 0, with 1, with 2."""

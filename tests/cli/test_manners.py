@@ -199,6 +199,7 @@ def test_a_broken_policy_leaves_standard_output_empty(tmp_path):
             "simulate -": [],
             "check -": [],
             "export -": [],
+            "migrate kyverno -": [],
         }.items()
     ],
 )

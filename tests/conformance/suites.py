@@ -55,6 +55,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     Adapter("policy", "kyverno-cli-map", "policy_native:run_native", "policy"),
     Adapter("policy", "psa-fixtures", "policy_standards:run_standards", "policy"),
     Adapter("policy", "kyverno-*", "policy_kyverno:run_kyverno", "policy"),
+    Adapter("migrate", "kyverno-legacy", "migrate_kyverno:run_migrate", "migrate"),
     Adapter("kueue-config", "apis-kueue-v1beta1__*", "kueue_config:run_objects"),
     Adapter("kueue-config", "apis-config-*__TestSetDefaults_*", "kueue_config:run_defaults"),
     Adapter("kueue-config", "apis-config-*__TestClusterProfile*", "kueue_config:run_alias"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from policyd.cel import Budget, CelError, admission_environment, compile_expression
 from policyd.cel.values_as_json import as_json
-from policyd.migrate.jmespath import Untranslatable, Value, translate, value_of
+from policyd.migrate.jmespath import CelTerm, Untranslatable, translate, value_of
 
 ROOTS = {"request.object": "object", "request.operation": "request.operation"}
 ENVIRONMENT = admission_environment()
@@ -68,7 +68,7 @@ def evaluated(text, obj):
         (
             "request.object.spec.[initContainers, containers][].name",
             "(object.?spec.?initContainers.orValue([]) + object.?spec.?containers.orValue([]))"
-            ".map(container, has(container.name), container.name)",
+            ".map(container, container.name)",
         ),
         (
             "contains(request.object.rules[].verbs[], '*')",
@@ -211,7 +211,7 @@ def test_what_has_no_counterpart_is_named(expression, reason):
 
 
 def test_variables_in_literals_and_names():
-    roots = {**ROOTS, "element": Value(text="container", kind="map")}
+    roots = {**ROOTS, "element": CelTerm(text="container", kind="map")}
     assert translate("'{{ element.name }}'", roots) == "container.name"
     assert translate("'a-{{ element.name }}'", roots) == "'a-' + container.name"
     assert translate('request.object.data."{{ element.name }}"', roots) == (

@@ -64,13 +64,13 @@ def command(
       policyd export --partial policies/ | policyd check -
     """
     documents, findings = read_objects(paths)
-    exported = [*_exported(documents, version)]
-    findings += [finding for one in exported for finding in one.findings]
-    objects = [obj for one in exported for obj in one.objects]
+    made = [*exported_documents(documents, version)]
+    findings += [finding for one in made for finding in one.findings]
+    objects = [obj for one in made for obj in one.objects]
     show_all(findings)
     if not objects and not findings:
         raise click.UsageError(f"no policy in {', '.join(paths)}")
-    text = yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=100)
+    text = yaml.dump_all(objects, Dumper=PolicyDumper, sort_keys=False, width=100)
     if output is None or str(output) == STANDARD_OUTPUT:
         click.echo(text, nl=False)
     else:
@@ -81,7 +81,7 @@ def command(
     sys.exit(0 if partial and code == FINDINGS else code)
 
 
-def _exported(documents: Sequence[Document], version: Version) -> Iterator[Exported]:
+def exported_documents(documents: Sequence[Document], version: Version) -> Iterator[Exported]:
     """Export each document; the bindings of a policy may be in any of them."""
     loaded = [
         (document, load_document(document, EVERY_FORMAT))
@@ -132,10 +132,11 @@ def _native(value: Json, version: Version) -> Iterator[Json]:
     yield {**kept, "apiVersion": f"{GROUP}/{version}"}
 
 
-class _Dumper(yaml.CSafeDumper):
+class PolicyDumper(yaml.CSafeDumper):
     """Writes long expressions as blocks, and no anchors: kubectl reads them, people do not."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's signature
+        """Return that no value is written as an alias."""
         return True
 
 
@@ -144,4 +145,4 @@ def _text(dumper: yaml.CSafeDumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-_Dumper.add_representer(str, _text)
+PolicyDumper.add_representer(str, _text)

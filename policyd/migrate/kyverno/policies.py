@@ -1,0 +1,331 @@
+"""Convert a legacy ClusterPolicy or Policy of Kyverno, rule by rule.
+
+Rules that concern the same requests become one policy with a validation each. A rule that has
+no counterpart is refused with its place, a reason and a remedy; the policy is then partial.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from policyd.api.meta import Json
+from policyd.dialects.registry import EVERY_FORMAT
+from policyd.engine.compile.load import load_document
+from policyd.engine.documents.reading import Document
+from policyd.errors import PolicydError
+from policyd.migrate.cel_values import Untranslatable
+from policyd.migrate.kyverno.rules import (
+    AUTOGEN,
+    ConvertedRule,
+    PolicyFrame,
+    UnconvertibleRuleError,
+    as_condition,
+    convert_rule,
+)
+from policyd.patch.operations import Path
+
+KINDS: Final = frozenset({"ClusterPolicy", "Policy"})
+GROUP: Final = "kyverno.io"
+_DESCRIPTION: Final = "policies.kyverno.io/description"
+_TITLE: Final = "policies.kyverno.io/title"
+_LONGEST_NAME: Final = 253
+_MOST_RULES: Final = 500
+_ALL_CONTROLLERS: Final = 7
+_MISSHAPEN: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""The errors of a document whose parts are of other types than Kyverno's."""
+
+
+@dataclass(frozen=True)
+class UnconvertedPart:
+    """A part of a policy that is not converted: its place, why, and what to do."""
+
+    path: Path
+    rule: str
+    reason: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A policy of Kyverno as policies of policyd.
+
+    Attributes:
+        policies: The policies, as documents.
+        places: For each policy, the indexes of the rules that it is of.
+        refusals: Parts that are not converted.
+        notes: What differs and decides nothing, by the index of the rule.
+    """
+
+    policies: tuple[dict[str, Any], ...]
+    places: tuple[tuple[int, ...], ...]
+    refusals: tuple[UnconvertedPart, ...]
+    notes: tuple[tuple[int, str], ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of the policy is left out."""
+        return bool(self.policies) and not self.refusals
+
+
+def is_legacy(document: Json) -> bool:
+    """Tell whether a document is a legacy policy of Kyverno."""
+    if not isinstance(document, Mapping):
+        return False
+    version = str(document.get("apiVersion") or "")
+    return str(document.get("kind")) in KINDS and version.partition("/")[0] == GROUP
+
+
+def convert(document: Mapping[str, Any], *, kyverno: bool = False) -> Conversion:
+    """Convert a legacy policy.
+
+    Args:
+        document: The policy.
+        kyverno: Whether the result is of Kyverno's own kinds. Rules that read what is outside of
+            the request are so in any case, for only these kinds can read it.
+
+    Raises:
+        PolicydError: If the document is not shaped like one.
+    """
+    metadata, spec = document.get("metadata"), document.get("spec")
+    if not isinstance(metadata, Mapping) or not isinstance(metadata.get("name"), str):
+        raise PolicydError("the policy has no `metadata.name`")
+    rules = spec.get("rules") if isinstance(spec, Mapping) else None
+    if not isinstance(rules, list) or not rules:
+        raise PolicydError("the policy has no `spec.rules`")
+    if len(rules) > _MOST_RULES:
+        raise PolicydError(f"the policy has more than {_MOST_RULES} rules")
+    assert isinstance(spec, Mapping), "it has rules"
+    annotations = metadata.get("annotations")
+    annotation = annotations.get(AUTOGEN) if isinstance(annotations, Mapping) else None
+    namespace = ""
+    if document["kind"] == "Policy":
+        namespace = str(metadata.get("namespace") or "default")
+    frame = PolicyFrame(metadata["name"], namespace, annotation, spec, kyverno)
+    try:
+        return _converted(document, frame, rules)
+    except _MISSHAPEN as error:
+        raise PolicydError(f"the policy is not shaped as Kyverno's are: {error}") from error
+
+
+def _converted(document: Mapping[str, Any], frame: PolicyFrame, rules: list[Any]) -> Conversion:
+    refusals, notes = [*_refused_settings(frame.spec)], []
+    made: list[tuple[tuple[int, ...], ConvertedRule]] = []
+    for index, rule in enumerate(rules):
+        try:
+            found = _rule(rule, frame)
+            for each in found:
+                _check(document, frame, each)
+        except UnconvertibleRuleError as error:
+            name = str(rule.get("name", "")) if isinstance(rule, Mapping) else ""
+            path = ("spec", "rules", index, *error.path)
+            refusals.append(UnconvertedPart(path, name, error.reason, error.hint))
+            continue
+        for each in found:
+            notes += [(index, note) for note in each.notes]
+            _add(made, index, each)
+    if frame.spec.get("validationFailureActionOverrides"):
+        refusals += [
+            UnconvertedPart(
+                ("spec", "validationFailureActionOverrides"),
+                rule.name,
+                f"the rule `{rule.name}` becomes a policy of Kyverno's own kinds, which have one"
+                " action for all namespaces",
+                "write a policy for each action, with a `namespaceSelector`",
+            )
+            for _, rule in made
+            if rule.kyverno and rule.validations
+        ]
+    documents = tuple(_documents(document, frame, made, len(rules)))
+    places = tuple(indexes for indexes, _ in made)
+    return Conversion(documents, places, tuple(refusals), tuple(notes))
+
+
+def _check(document: Mapping[str, Any], frame: PolicyFrame, rule: ConvertedRule) -> None:
+    """Check that what is made of a rule can be used.
+
+    Raises:
+        UnconvertibleRuleError: If it cannot be.
+    """
+    (policy,) = _documents(document, frame, [((0,), rule)], 1)
+    for finding in load_document(Document(policy, "converted"), EVERY_FORMAT).findings:
+        if finding.severity == "error":
+            raise UnconvertibleRuleError(f"the result is no valid policy: {finding.message}")
+
+
+def _rule(rule: Json, frame: PolicyFrame) -> list[ConvertedRule]:
+    if not isinstance(rule, Mapping):
+        raise UnconvertibleRuleError("the rule is not a map")
+    try:
+        return convert_rule(rule, frame)
+    except Untranslatable as error:
+        raise UnconvertibleRuleError(error.reason) from error
+    except RecursionError as error:
+        raise UnconvertibleRuleError("the rule is nested too deeply") from error
+    except _MISSHAPEN as error:
+        raise UnconvertibleRuleError(f"the rule is not shaped as Kyverno's are: {error}") from error
+
+
+def _refused_settings(spec: Mapping[str, Any]) -> Iterator[UnconvertedPart]:
+    if spec.get("applyRules") == "One":
+        yield UnconvertedPart(
+            ("spec", "applyRules"),
+            "",
+            "`applyRules: One` stops after the first rule that matches, and CEL asks all",
+            "exclude in each rule what the rules before it match",
+        )
+    for index, each in enumerate(spec.get("validationFailureActionOverrides") or ()):
+        names = each.get("namespaces") or [] if isinstance(each, Mapping) else []
+        if any("*" in str(name) or "?" in str(name) for name in names):
+            yield UnconvertedPart(
+                ("spec", "validationFailureActionOverrides", index),
+                "",
+                "the override names namespaces by a pattern",
+                "list the namespaces, or select them by labels",
+            )
+
+
+def _add(
+    made: list[tuple[tuple[int, ...], ConvertedRule]], index: int, rule: ConvertedRule
+) -> None:
+    """Add a rule, to a policy that concerns the same requests if there is one."""
+    for position, (indexes, other) in enumerate(made):
+        if rule.validations and other.validations and _alike(other, rule):
+            other.validations += rule.validations
+            made[position] = ((*indexes, index), other)
+            return
+    made.append(((index,), rule))
+
+
+def _alike(one: ConvertedRule, other: ConvertedRule) -> bool:
+    return (
+        (one.kyverno, one.controllers) == (other.kyverno, other.controllers)
+        and one.matching == other.matching
+        and one.variables == other.variables
+        and one.enforcement == other.enforcement
+    )
+
+
+def _documents(
+    document: Mapping[str, Any],
+    frame: PolicyFrame,
+    made: list[tuple[tuple[int, ...], ConvertedRule]],
+    rules: int,
+) -> Iterator[dict[str, Any]]:
+    taken: set[str] = set()
+    mutating = sum(bool(rule.mutations) for _, rule in made)
+    for position, (indexes, rule) in enumerate(made):
+        name = frame.name
+        if len(made) > 1 and len(indexes) < rules:
+            slug = "" if rules == 1 else f"-{_slug(rule.name or str(indexes[0]))}"
+            name = f"{frame.name}{slug}{rule.suffix}"
+        name = _free(name[:_LONGEST_NAME], taken)
+        first_metadata = document["metadata"]
+        spec = _spec(rule, frame, first_metadata.get("annotations") or {})
+        if mutating > 1 and rule.mutations:
+            spec["priority"] = len(made) - position
+        if rule.kyverno:
+            yield _of_kyverno(rule, name, spec)
+            continue
+        yield {
+            "apiVersion": "policyd.io/v1alpha1",
+            "kind": "Policy",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+
+
+def _of_kyverno(rule: ConvertedRule, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a policy of Kyverno's own kinds, which see a pod template as a pod."""
+    kind = "MutatingPolicy" if rule.mutations else "ValidatingPolicy"
+    metadata: dict[str, Any] = {"name": name}
+    description = spec.pop("description", None)
+    if description:
+        metadata["annotations"] = {_DESCRIPTION: description}
+    enforcement = spec.pop("enforcement", None)
+    spec.pop("rollout", None)  # `_converted` refuses it
+    spec.pop("priority", None)
+    if enforcement:
+        spec["validationActions"] = [enforcement]
+        spec["validations"] = [
+            {"identifier": each["name"], **{key: each[key] for key in each if key != "name"}}
+            for each in spec["validations"]
+        ]
+    pods = [each["resources"] for each in spec["matchConstraints"]["resourceRules"]] == [["pods"]]
+    if pods and len(rule.controllers) < _ALL_CONTROLLERS:
+        spec["autogen"] = {"podControllers": {"controllers": list(rule.controllers)}}
+    return {
+        "apiVersion": "policies.kyverno.io/v1",
+        "kind": kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-.") or "rule"
+
+
+def _free(name: str, taken: set[str]) -> str:
+    found, number = name, 2
+    while found in taken:
+        found, number = f"{name[: _LONGEST_NAME - 4]}-{number}", number + 1
+    taken.add(found)
+    return found
+
+
+def _spec(
+    rule: ConvertedRule, frame: PolicyFrame, annotations: Mapping[str, Any]
+) -> dict[str, Any]:
+    spec: dict[str, Any] = {}
+    description = " ".join(str(annotations.get(_DESCRIPTION) or "").split())
+    if description:
+        spec["description"] = description
+    spec["matchConstraints"] = rule.matching.constraints
+    if rule.matching.conditions:
+        spec["matchConditions"] = [
+            {"name": name, "expression": as_condition(text)}
+            for name, text in rule.matching.conditions.items()
+        ]
+    if rule.variables:
+        spec["variables"] = [
+            {"name": each.name, "expression": each.expression} for each in rule.variables
+        ]
+    if rule.validations:
+        spec["validations"] = rule.validations
+        spec |= _enforcement(rule, frame.spec)
+    if rule.mutations:
+        spec["mutations"] = rule.mutations
+        spec["reinvocationPolicy"] = "Never"
+    spec["failurePolicy"] = _failure_policy(frame.spec)
+    return spec
+
+
+def _failure_policy(spec: Mapping[str, Any]) -> str:
+    webhook = spec.get("webhookConfiguration")
+    given = webhook.get("failurePolicy") if isinstance(webhook, Mapping) else None
+    return str(given or spec.get("failurePolicy") or "Fail")
+
+
+def _enforcement(rule: ConvertedRule, spec: Mapping[str, Any]) -> dict[str, Any]:
+    action = rule.enforcement or str(spec.get("validationFailureAction") or "Audit")
+    found: dict[str, Any] = {"enforcement": _action(action)}
+    steps = []
+    for each in spec.get("validationFailureActionOverrides") or ():
+        step: dict[str, Any] = {"enforcement": _action(str(each.get("action")))}
+        for name in ("namespaces", "namespaceSelector"):
+            if each.get(name):
+                step[name] = each[name]
+        steps.append(step)
+    return {**found, "rollout": steps} if steps else found
+
+
+def _action(action: str) -> str:
+    return "Deny" if action.lower() == "enforce" else "Audit"

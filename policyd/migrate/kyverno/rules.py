@@ -1,0 +1,431 @@
+"""Convert one rule of a legacy policy to a policy in CEL."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from policyd.api.kinds import resources
+from policyd.api.meta import Json
+from policyd.dialects.kyverno.filters import parse_kind
+from policyd.migrate.cel_values import CelTerm, Untranslatable, all_of, outline, text_literal
+from policyd.migrate.kyverno.conditions import block_condition, conditions_in, refusal
+from policyd.migrate.kyverno.context import Named, variables_of
+from policyd.migrate.kyverno.foreach import foreach_condition
+from policyd.migrate.kyverno.matching import (
+    OPERATIONS,
+    Matching,
+    extends_to_controllers,
+    filters_of,
+    matching_of,
+)
+from policyd.migrate.kyverno.overlays import mutations_of
+from policyd.migrate.kyverno.patterns import any_pattern, grouped, negated, pattern_steps, verdict
+from policyd.migrate.kyverno.pod_security import pod_security
+from policyd.migrate.kyverno.scopes import REQUEST, ExpressionScope, OutsideError, with_images
+from policyd.patch.operations import Path
+
+AUTOGEN: Final = "pod-policies.kyverno.io/autogen-controllers"
+
+_REFUSED: Final = {
+    "verifyImages": (
+        "signatures of images are not verified by CEL",
+        "keep it as an ImageValidatingPolicy of Kyverno",
+    ),
+    "generate": (
+        "the rule generates objects",
+        "write it as a GeneratingPolicy of Kyverno",
+    ),
+}
+_VALIDATE: Final = ("pattern", "anyPattern", "deny", "foreach", "podSecurity", "cel", "manifests")
+_OPERATION: Final = re.compile(
+    r"\{\{\s*request\.operation\s*(?:\|\|\s*(?:'[A-Z]*'|`\"[A-Z]*\"`)\s*)?\}\}"
+)
+
+
+class UnconvertibleRuleError(Exception):
+    """A part of a rule has no counterpart.
+
+    Attributes:
+        reason: Why, in a sentence.
+        path: The part, from the rule.
+        hint: What to do.
+    """
+
+    def __init__(self, reason: str, path: Path = (), hint: str = "") -> None:
+        super().__init__(reason)
+        self.reason, self.path, self.hint = reason, path, hint
+
+
+@dataclass(frozen=True)
+class PolicyFrame:
+    """What the rules of a policy have in common.
+
+    Attributes:
+        name: The name of the policy.
+        namespace: The namespace of a Policy; empty for a ClusterPolicy.
+        annotation: The controllers that its annotation names.
+        spec: The fields of its spec.
+        kyverno: Whether the result is of Kyverno's kinds, with the functions that it adds to CEL.
+    """
+
+    name: str
+    namespace: str
+    annotation: str | None
+    spec: Mapping[str, Any]
+    kyverno: bool = False
+
+
+@dataclass
+class ConvertedRule:
+    """A rule as policies: its constraints, its conditions, and what it asks or changes."""
+
+    name: str
+    matching: Matching
+    variables: list[Named] = field(default_factory=list)
+    validations: list[dict[str, str]] = field(default_factory=list)
+    mutations: list[dict[str, Any]] = field(default_factory=list)
+    enforcement: str = ""
+    suffix: str = ""
+    kyverno: bool = False
+    controllers: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+
+def convert_rule(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRule]:
+    """Return a rule as policies.
+
+    Raises:
+        UnconvertibleRuleError: If a part has no counterpart.
+    """
+    for name, (reason, hint) in _REFUSED.items():
+        if name in rule:
+            raise UnconvertibleRuleError(reason, (name,), hint)
+    if "mutate" in rule or "validate" in rule:
+        convert = _mutating if "mutate" in rule else _validating
+        try:
+            return convert(rule, frame)
+        except UnconvertibleRuleError as error:
+            if isinstance(error.__cause__, OutsideError) and not frame.kyverno:
+                return convert(rule, replace(frame, kyverno=True))
+            raise
+    raise UnconvertibleRuleError("the rule has none of `validate`, `mutate` and `generate`")
+
+
+@dataclass(frozen=True)
+class _Common:
+    """What validating and mutating rules share, for one place of the pods."""
+
+    matching: Matching
+    scope: ExpressionScope
+    variables: list[Named]
+    late: str
+
+
+def _common(
+    rule: Mapping[str, Any],
+    frame: PolicyFrame,
+    subject: str,
+    controllers: Sequence[str],
+    *,
+    asks: str,
+) -> _Common:
+    operations, preconditions = _operations(rule, asks)
+    matching = _at(
+        ("match",),
+        matching_of,
+        rule.get("match"),
+        rule.get("exclude"),
+        operations,
+        () if frame.kyverno else controllers,
+    )
+    if frame.namespace:
+        own = {"own-namespace": f"request.namespace == {text_literal(frame.namespace)}"}
+        matching = replace(matching, conditions={**own, **matching.conditions})
+    scope = scope_of(subject, rule.get("match"), tuple(operations))
+    scope = replace(scope, kyverno=frame.kyverno)
+    scope = with_images(scope)
+    scope, variables = _at(("context",), variables_of, rule.get("context"), scope)
+    conditions, late = dict(matching.conditions), ""
+    named = _at(("preconditions",), _preconditions, preconditions, scope)
+    for name, text in named:
+        if "variables." in text and not frame.kyverno:
+            late = all_of(filter(None, [late, text]))
+        else:
+            conditions[name] = text
+    return _Common(replace(matching, conditions=conditions), scope, variables, late)
+
+
+def as_condition(text: str) -> str:
+    """Return a condition whose type is bool: a field alone may have any."""
+    shown = outline(text)
+    field_alone = " " not in shown and not shown.startswith("!")
+    untyped = shown.endswith(".orValue()") or not shown.endswith(")")
+    return f"{text} == true" if field_alone and untyped and text != "false" else text
+
+
+def _at(path: Path, run: Any, *arguments: Any) -> Any:  # noqa: ANN401 - calls any function
+    """Call a function, and say which part of the rule it is about if that has no counterpart."""
+    try:
+        return run(*arguments)
+    except Untranslatable as error:
+        raise UnconvertibleRuleError(error.reason, path) from error
+
+
+def _preconditions(block: Json, scope: ExpressionScope) -> list[tuple[str, str]]:
+    some, every = conditions_in(block)
+    if len(some) > 1 or (some and every):
+        return [("preconditions", block_condition(block, scope))]
+    named = []
+    for index, each in enumerate((*some, *every)):
+        single = {"key": each.key, "operator": each.operator, "value": each.value}
+        name = "precondition" if len((*some, *every)) == 1 else f"precondition-{index + 1}"
+        named.append((name, block_condition([single], scope)))
+    return named
+
+
+def scope_of(subject: str, match: Json, operations: tuple[str, ...]) -> ExpressionScope:
+    """Return what expressions of a rule see, whose object is `object`, `pod` or a part."""
+    kinds = {parse_kind(kind)[2] for each in filters_of(match)[0] for kind in each.kinds}
+    structs = set()
+    if subject != "object":
+        kinds = {"Pod"}
+    for kind in kinds:
+        found = {r.type_name for r in resources() if r.kind == kind}
+        structs |= found if len(found) == 1 else set()
+    shapes = {("struct", struct) for struct in structs} if len(structs) == len(kinds) else set()
+    shaped = frozenset(shapes)
+    root = CelTerm(text=subject, kind="map", shapes=shaped)
+    old = CelTerm(text="oldObject", kind="map", shapes=shaped)
+    requests = {
+        path: CelTerm(text=path, kind=kind, element="string") for path, kind in REQUEST.items()
+    }
+    requests["serviceAccountName"] = CelTerm(
+        text="request.userInfo.username.split(':')[3]", kind="string"
+    )
+    requests["serviceAccountNamespace"] = CelTerm(
+        text="request.userInfo.username.split(':')[2]", kind="string"
+    )
+    roots = {"request.object": root, "request.oldObject": old, **requests}
+    return ExpressionScope(roots=roots, subject=root, operations=operations)
+
+
+def _operations(rule: Mapping[str, Any], asks: str) -> tuple[list[str], Json]:
+    """Return the operations that a rule concerns, and the preconditions that remain.
+
+    A condition on `request.operation` is a list of operations. Patterns are not asked of DELETE.
+    """
+    text = json.dumps([rule.get("validate"), rule.get("preconditions"), rule.get("context")])
+    every = asks == "deny" and "request.object" not in text and "element" not in text
+    operations: list[str] = [
+        o for o in OPERATIONS if o in ("CREATE", "UPDATE") or (every and o == "DELETE")
+    ]
+    block = rule.get("preconditions")
+    some, all_listed = _lists(block)
+    remaining = list(all_listed)
+    named = [(each, _named_operations(each)) for each in all_listed]
+    if not all_listed and len(some) == 1:
+        named = [(some[0], _named_operations(some[0]))]
+    for each, wanted in named:
+        if wanted is None:
+            continue
+        operations = [o for o in (OPERATIONS if asks == "deny" else operations) if wanted(o)]
+        operations = [o for o in operations if o != "CONNECT"]
+        remaining = [other for other in remaining if other is not each]
+        some = [other for other in some if other is not each]
+    if not operations:
+        raise UnconvertibleRuleError(
+            "the preconditions exclude every operation", ("preconditions",)
+        )
+    return operations, {"any": some or None, "all": remaining or None} if block else None
+
+
+def _lists(block: Json) -> tuple[list[Any], list[Any]]:
+    if isinstance(block, Mapping):
+        return list(block.get("any") or ()), list(block.get("all") or ())
+    return [], list(block) if isinstance(block, list) else []
+
+
+def _named_operations(condition: Json) -> Any:  # noqa: ANN401 - a function, or None
+    if not isinstance(condition, Mapping) or not isinstance(condition.get("key"), str):
+        return None
+    if not _OPERATION.fullmatch(condition["key"].strip()):
+        return None
+    value = condition.get("value")
+    values = value if isinstance(value, list) else [value]
+    if not all(isinstance(each, str) and "{{" not in each for each in values):
+        return None
+    names = {str(each).upper() for each in values}
+    operator = str(condition.get("operator")).lower()
+    if operator in ("equals", "equal", "in", "anyin", "allin"):
+        return lambda operation: operation in names
+    if operator in ("notequals", "notequal", "notin", "anynotin", "allnotin"):
+        return lambda operation: operation not in names
+    return None
+
+
+# Validation.
+
+
+def _validating(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRule]:
+    validate = rule["validate"]
+    asks = next((name for name in _VALIDATE if name in validate), None)
+    if asks is None or asks in ("cel", "manifests"):
+        known = "it is CEL already" if asks == "cel" else "it has no pattern and no conditions"
+        raise UnconvertibleRuleError(f"`validate` is not converted: {known}", ("validate",))
+    controllers = extends_to_controllers(rule.get("match"), rule.get("exclude"), frame.annotation)
+    subject = "pod" if controllers and not frame.kyverno else "object"
+    common = _common(rule, frame, subject, controllers, asks=asks)
+    if asks == "podSecurity":
+        return [_pod_security(rule, validate, common, (frame.kyverno, controllers))]
+    matching, expression = _asked(validate, asks, common)
+    if common.late:
+        expression = f"{negated(common.late)} || {grouped(expression)}"
+    validation = {"name": str(rule.get("name", "")), "expression": as_condition(expression)}
+    notes: list[str] = []
+    validation |= _message(str(validate.get("message") or ""), common.scope, notes)
+    made = ConvertedRule(
+        name=str(rule.get("name", "")),
+        matching=matching,
+        variables=common.variables,
+        validations=[validation],
+        enforcement=str(validate.get("failureAction") or ""),
+        kyverno=frame.kyverno,
+        controllers=controllers,
+        notes=notes,
+    )
+    return [made]
+
+
+def _pod_security(
+    rule: Mapping[str, Any],
+    validate: Mapping[str, Any],
+    common: _Common,
+    kind: tuple[bool, tuple[str, ...]],
+) -> ConvertedRule:
+    """Return a rule with a validation for each control of the Pod Security Standards."""
+    subject = common.scope.subject
+    variables, conditions = _at(
+        ("validate", "podSecurity"), pod_security, validate["podSecurity"], subject
+    )
+    level = validate["podSecurity"]["level"]
+    validations = []
+    for name, text in conditions:
+        given = validate.get("message") or f"the pod violates the {level} Pod Security Standard"
+        expression = f"{negated(common.late)} || {grouped(text)}" if common.late else text
+        slug = "-".join(name.lower().replace("/", "").split())
+        message = _message(f"{given}: {name}", common.scope, [])
+        validations.append({"name": slug, "expression": expression, **message})
+    return ConvertedRule(
+        name=str(rule.get("name", "")),
+        matching=common.matching,
+        variables=[*common.variables, *variables],
+        validations=validations,
+        enforcement=str(validate.get("failureAction") or ""),
+        kyverno=kind[0],
+        controllers=kind[1],
+    )
+
+
+def _asked(validate: Mapping[str, Any], asks: str, common: _Common) -> tuple[Matching, str]:
+    """Return the constraints of a rule, and the condition that it validates."""
+    matching, scope, asked = common.matching, common.scope, validate[asks]
+    path = ("validate", asks)
+    if asks == "pattern":
+        steps = _at(path, pattern_steps, scope.subject, asked, scope)
+        conditions = dict(matching.conditions)
+        while steps and steps[0].applies and not steps[0].holds and len(steps) > 1:
+            name = f"applies-{len(conditions)}" if "applies" in conditions else "applies"
+            conditions[name] = steps.pop(0).applies
+        return replace(matching, conditions=conditions), verdict(steps) or "true"
+    if asks == "anyPattern":
+        return matching, _at(path, any_pattern, scope.subject, asked, scope)
+    if asks == "deny":
+        return matching, _at(path, refusal, (asked or {}).get("conditions"), scope)
+    return matching, all_of([_at(path, foreach_condition, each, scope) for each in asked])
+
+
+def _message(message: str, scope: ExpressionScope, notes: list[str]) -> dict[str, str]:
+    """Return the fields of a message; one that CEL cannot compute stays as a text."""
+    plain = " ".join(message.split())
+    if "{{" not in message:
+        return {"message": plain} if plain else {}
+    shown = re.sub(r"\{\{\s*(.*?)\s*\}\}", r"<\1>", plain)
+    try:
+        computed = scope.value(plain)
+    except Untranslatable as error:
+        notes.append(f"the message does not show its variables: {error.reason}")
+        return {"message": shown}
+    text = computed.otherwise("''") if computed.needs else computed.text
+    return {"message": shown, "messageExpression": text}
+
+
+# Mutation.
+
+_PLACES: Final = (
+    ("object", (), ("pods",), ""),
+    (
+        "object.spec.template",
+        ("spec", "template"),
+        (
+            "daemonsets",
+            "deployments",
+            "replicasets",
+            "statefulsets",
+            "jobs",
+            "replicationcontrollers",
+        ),
+        "-controllers",
+    ),
+    (
+        "object.spec.jobTemplate.spec.template",
+        ("spec", "jobTemplate", "spec", "template"),
+        ("cronjobs",),
+        "-cronjobs",
+    ),
+)
+
+
+def _without_pods(constraints: Mapping[str, Any]) -> dict[str, Any]:
+    rules = [
+        {**each, "resources": [plural for plural in each["resources"] if plural != "pods"]}
+        for each in constraints["resourceRules"]
+    ]
+    return {**constraints, "resourceRules": [each for each in rules if each["resources"]]}
+
+
+def _mutating(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRule]:
+    if "targets" in rule["mutate"]:
+        raise UnconvertibleRuleError(
+            "the rule changes objects other than the one of the request",
+            ("mutate", "targets"),
+            "write it as a MutatingPolicy of Kyverno with `mutateExisting`",
+        )
+    controllers = extends_to_controllers(rule.get("match"), rule.get("exclude"), frame.annotation)
+    places = _PLACES if controllers and not frame.kyverno else _PLACES[:1]
+    made = []
+    for subject, place, plurals, suffix in places:
+        chosen = [plural for plural in controllers if plural in plurals]
+        if place and not chosen:
+            continue
+        common = _common(rule, frame, subject, chosen, asks="mutate")
+        matching = common.matching
+        if place:
+            matching = replace(matching, constraints=_without_pods(matching.constraints))
+        conditions, mutations = _at(
+            ("mutate",), mutations_of, rule["mutate"], common.scope, place, common.late
+        )
+        matching = replace(matching, conditions={**matching.conditions, **conditions})
+        made.append(
+            ConvertedRule(
+                name=str(rule.get("name", "")),
+                matching=matching,
+                variables=common.variables,
+                mutations=mutations,
+                suffix=suffix if controllers else "",
+                kyverno=frame.kyverno,
+                controllers=controllers,
+            )
+        )
+    return made

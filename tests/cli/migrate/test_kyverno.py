@@ -1,0 +1,95 @@
+"""`policyd migrate kyverno`: what is written, what is said, and the exit codes."""
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from policyd.cli import main
+
+WHOLE = """\
+# Images have a version.
+apiVersion: kyverno.io/v1
+kind: ClusterPolicy
+metadata: {name: versions}
+spec:
+  validationFailureAction: Enforce
+  rules:
+  # Not latest, which is another image tomorrow.
+  - name: no-latest
+    match: {any: [{resources: {kinds: [Pod]}}]}
+    validate:
+      message: name a version
+      pattern: {spec: {containers: [{image: "!*:latest"}]}}
+"""
+GENERATES = """\
+  - name: generates
+    match: {any: [{resources: {kinds: [Namespace]}}]}
+    generate: {kind: ConfigMap, name: a}
+"""
+OTHER = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
+
+
+def migrate(text, *options):
+    done = CliRunner().invoke(main, ["migrate", "kyverno", "-", *options], input=text)
+    return done.stdout, done.stderr, done.exit_code
+
+
+def test_a_policy_is_written_with_its_comments():
+    stdout, stderr, code = migrate(WHOLE)
+
+    (policy,) = yaml.safe_load_all(stdout)
+    assert code == 0
+    assert policy["kind"] == "Policy"
+    assert "# Images have a version.\n# Not latest, which is another image tomorrow.\n" in stdout
+    assert "1 policy of 1 converted whole, 0 in part" in stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "kinds"),
+    [
+        ("policyd", {"Policy"}),
+        ("vpol", {"ValidatingPolicy"}),
+        ("vap", {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}),
+    ],
+)
+def test_the_kind_of_the_result_can_be_chosen(target, kinds):
+    stdout, _, code = migrate(WHOLE, "-o", target)
+
+    assert code == 0
+    assert {each["kind"] for each in yaml.safe_load_all(stdout)} == kinds
+    checked = CliRunner().invoke(main, ["check", "-"], input=stdout)
+    assert checked.exit_code == 0, checked.output
+
+
+def test_a_partial_policy_says_so_and_where():
+    stdout, stderr, code = migrate(WHOLE + GENERATES)
+
+    assert code == 1
+    assert "# Partial: of the ClusterPolicy versions, this is not converted:" in stdout
+    assert "stdin:16:" in stderr
+    assert "rule `generates`: not converted: the rule generates objects" in stderr
+    assert "0 policies of 1 converted whole, 1 in part" in stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(OTHER, id="other-kind"),
+        pytest.param(WHOLE[: WHOLE.index("  rules:")], id="half-a-policy"),
+        pytest.param(f"{WHOLE}---\na: [", id="not-yaml"),
+        pytest.param(f"{WHOLE}---\nkind: ClusterPolicy\napiVersion: kyverno.io/v1\n", id="no-name"),
+    ],
+)
+def test_nothing_is_written_if_something_cannot_be_read(text):
+    stdout, stderr, code = migrate(text)
+
+    assert (stdout, code) == ("", 2)
+    assert "nothing is written" in stderr
+
+
+def test_objects_beside_policies_are_left_out_with_a_warning():
+    stdout, stderr, code = migrate(f"{WHOLE}---\n{OTHER}")
+
+    assert code == 0
+    assert "`ConfigMap` is no ClusterPolicy or Policy of kyverno.io, and is left out" in stderr
+    assert len([*yaml.safe_load_all(stdout)]) == 1

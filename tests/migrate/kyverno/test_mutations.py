@@ -1,0 +1,137 @@
+"""`mutate` changes what it changes in Kyverno: overlays, JSON patches, `foreach`, templates."""
+
+import pytest
+
+from tests.migrate.kyverno.deciding import decide, in_template, legacy, pod, rule
+
+
+def mutated(of, match=None, **mutate):
+    parts = {"match": match} if match else {}
+    return decide(legacy(rule(mutate=mutate, **parts)), of)[1]
+
+
+NAMED = {"name": "c", "image": "nginx:1"}
+
+
+@pytest.mark.parametrize(
+    ("overlay", "expected"),
+    [
+        pytest.param(
+            {"metadata": {"labels": {"a.example/b": "c"}}},
+            pod(labels={"app": "web", "a.example/b": "c"}),
+            id="label",
+        ),
+        pytest.param(
+            {"metadata": {"labels": {"+(app)": "x", "+(b)": "{{request.object.metadata.name}}"}}},
+            pod(labels={"app": "web", "b": "a"}),
+            id="absent-only",
+        ),
+        pytest.param(
+            {"metadata": {"labels": {"(app)": "x", "b": "c"}}},
+            pod(labels={"app": "web"}),
+            id="condition",
+        ),
+        pytest.param(
+            {"spec": {"securityContext": {"runAsUser": 7}}},
+            pod(labels={"app": "web"}, securityContext={"runAsUser": 7}),
+            id="struct",
+        ),
+        pytest.param(
+            {"spec": {"containers": [{"(name)": "c*", "imagePullPolicy": "Always"}]}},
+            pod({**NAMED, "imagePullPolicy": "Always"}, labels={"app": "web"}),
+            id="elements",
+        ),
+        pytest.param(
+            {"spec": {"containers": [{"(image)": "redis*", "imagePullPolicy": "Always"}]}},
+            pod(labels={"app": "web"}),
+            id="no-element",
+        ),
+        pytest.param(
+            {"spec": {"containers": [{"<(image)": "nginx*"}], "priorityClassName": "p"}},
+            pod(labels={"app": "web"}, priorityClassName="p"),
+            id="global-condition",
+        ),
+        pytest.param(
+            {"spec": {"imagePullSecrets": [{"name": "s"}]}},
+            pod(labels={"app": "web"}, imagePullSecrets=[{"name": "s"}]),
+            id="replaced-as-a-whole",
+        ),
+        pytest.param(
+            {"spec": {"containers": [{"name": "x", "image": "y"}]}},
+            pod({"name": "x", "image": "y"}, NAMED, labels={"app": "web"}),
+            id="sidecar",
+        ),
+    ],
+)
+def test_an_overlay_is_merged(overlay, expected):
+    found = mutated(pod(labels={"app": "web"}), patchStrategicMerge=overlay)
+
+    assert bare(found) == bare(expected)
+
+
+def bare(value):
+    """Drop what is empty: a typed object has such fields."""
+    if isinstance(value, dict):
+        kept = {key: bare(part) for key, part in value.items()}
+        return {key: part for key, part in kept.items() if part not in ({}, [], None)}
+    return [bare(part) for part in value] if isinstance(value, list) else value
+
+
+def test_templates_are_changed_like_pods():
+    found = mutated(in_template(pod()), patchStrategicMerge={"spec": {"priorityClassName": "p"}})
+
+    assert found["spec"]["template"]["spec"]["priorityClassName"] == "p"
+
+
+def test_a_template_in_a_template_is_changed():
+    template = {"template": {"spec": pod()["spec"]}}
+    cron = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": "a", "namespace": "default"},
+        "spec": {"jobTemplate": {"spec": template}},
+    }
+    found = mutated(cron, patchStrategicMerge={"metadata": {"labels": {"a": "b"}}})
+
+    assert found["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"] == {"a": "b"}
+
+
+def test_rules_change_what_the_ones_before_them_left():
+    first = rule(name="one", mutate={"patchStrategicMerge": {"metadata": {"labels": {"a": "1"}}}})
+    copied = {"metadata": {"labels": {"b": "{{ request.object.metadata.labels.a || 'none' }}"}}}
+    second = rule(name="zwei", mutate={"patchStrategicMerge": copied})
+
+    _, found = decide(legacy(first, second), pod())
+
+    assert found["metadata"]["labels"] == {"a": "1", "b": "1"}
+
+
+def test_operations_of_a_json_patch_add_what_they_are_in():
+    patch = '[{"op": "add", "path": "/metadata/labels/x~1y", "value": "{{request.object.kind}}"}]'
+
+    assert mutated(pod(), patchesJson6902=patch)["metadata"]["labels"] == {"x/y": "Pod"}
+
+
+def test_every_element_is_changed():
+    listed = {"list": "request.object.spec.containers"}
+    merge = {"spec": {"containers": [{"name": "{{element.name}}", "image": "r/{{element.image}}"}]}}
+    patch = (
+        '- {op: add, path: "/spec/containers/{{elementIndex}}/env/-", '
+        'value: {name: X, value: "{{element.name}}"}}'
+    )
+    of = pod({"name": "a", "image": "b"}, {"name": "c", "image": "d", "env": [{"name": "E"}]})
+
+    found = mutated(of, foreach=[{**listed, "patchStrategicMerge": merge}])
+    assert [each["image"] for each in found["spec"]["containers"]] == ["r/b", "r/d"]
+    found = mutated(of, foreach=[{**listed, "patchesJson6902": patch}])
+    names = [[e["name"] for e in each["env"]] for each in found["spec"]["containers"]]
+    assert names == [["X"], ["E", "X"]]
+
+
+def test_keys_can_be_made_of_elements():
+    merge = {"metadata": {"annotations": {"a.example/{{element.name}}": "yes"}}}
+    entry = {"list": "request.object.spec.containers", "patchStrategicMerge": merge}
+
+    found = mutated(pod(), foreach=[entry])
+
+    assert found["metadata"]["annotations"] == {"a.example/c": "yes"}

@@ -1,0 +1,184 @@
+"""What a policy becomes: one policy for rules alike, others for others, and nothing is lost."""
+
+import pytest
+
+from policyd.errors import PolicydError
+from policyd.migrate.kyverno.comments import comments_of
+from policyd.migrate.kyverno.policies import convert, is_legacy
+from tests.migrate.kyverno.deciding import PODS, answer, legacy, pod, rule
+
+LABELED = {"pattern": {"metadata": {"labels": {"a": "?*"}}}}
+GENERATE = rule(name="g", generate={"kind": "ConfigMap", "data": {}})
+
+
+def test_rules_that_concern_the_same_become_one_policy():
+    other = {"any": [{"resources": {"kinds": ["Service"]}}]}
+    conversion = convert(
+        legacy(
+            rule(name="one", validate=LABELED),
+            rule(name="two", validate={"deny": {}}, match=other),
+            rule(name="three", validate=LABELED),
+        )
+    )
+
+    names = [policy["metadata"]["name"] for policy in conversion.policies]
+    first = conversion.policies[0]["spec"]["validations"]
+    assert names == ["p-one", "p-two"]
+    assert [validation["name"] for validation in first] == ["one", "three"]
+    assert conversion.places == ((0, 2), (1,))
+
+
+def test_the_action_is_the_enforcement_and_overrides_are_steps():
+    policy = legacy(rule(validate=LABELED), failurePolicy="Ignore")
+    policy["spec"]["validationFailureActionOverrides"] = [
+        {"action": "Audit", "namespaces": ["team-a"]}
+    ]
+
+    (made,) = convert(policy).policies
+
+    assert made["spec"]["enforcement"] == "Deny"
+    assert made["spec"]["rollout"] == [{"enforcement": "Audit", "namespaces": ["team-a"]}]
+    assert made["spec"]["failurePolicy"] == "Ignore"
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        pytest.param({"verifyImages": [{}]}, "signatures", id="images"),
+        pytest.param({"generate": {"kind": "A"}}, "generates", id="generate"),
+        pytest.param({"mutate": {"targets": [{}]}}, "other than the one", id="existing"),
+        pytest.param({"validate": {"podSecurity": {"level": "odd"}}}, "podSecurity", id="pss"),
+        pytest.param({"validate": {"pattern": {"a": "{{ nothing.b }}"}}}, "nothing", id="variable"),
+        pytest.param({"validate": {"pattern": {"a": "{{ b"}}}, "no `}}`", id="open-variable"),
+        pytest.param({"validate": {"pattern": {"+(a)": "b"}}}, "`mutate`", id="anchor"),
+        pytest.param({"validate": {}}, "no pattern", id="nothing-asked"),
+        pytest.param({}, "none of", id="no-work"),
+        pytest.param({"validate": LABELED, "match": {}}, "no `match`", id="no-match"),
+        pytest.param({"validate": {"pattern": 5}}, "not a map", id="number"),
+        pytest.param({"mutate": {"patchesJson6902": "{"}}, "YAML", id="patch"),
+        pytest.param(
+            {"validate": LABELED, "exclude": {"any": [{"clusterRoles": ["dev"]}]}},
+            "role",
+            id="role",
+        ),
+        pytest.param(
+            {
+                "validate": LABELED,
+                "preconditions": {"all": [{"key": "a", "operator": "Like", "value": "b"}]},
+            },
+            "no operator",
+            id="operator",
+        ),
+        pytest.param(
+            {
+                "validate": LABELED,
+                "context": [
+                    {"name": "a", "variable": {"jmesPath": "b"}},
+                    {"name": "b", "variable": {"jmesPath": "a"}},
+                ],
+            },
+            "comes after it",
+            id="circle",
+        ),
+        pytest.param(
+            {"validate": LABELED, "context": [{"name": "a", "variable": {"jmesPath": "a.b"}}]},
+            "needs itself",
+            id="own-circle",
+        ),
+    ],
+)
+def test_what_has_no_counterpart_is_refused_with_its_place(parts, reason):
+    conversion = convert(legacy({"name": "bad", "match": PODS, **parts}, rule(validate=LABELED)))
+
+    (refusal,) = conversion.refusals
+    assert not conversion.whole
+    assert len(conversion.policies) == 1
+    assert refusal.path[:3] == ("spec", "rules", 0)
+    assert refusal.rule == "bad"
+    assert reason in refusal.reason
+
+
+def test_a_policy_that_stops_after_a_rule_is_partial():
+    conversion = convert(legacy(rule(validate=LABELED), applyRules="One"))
+
+    assert [refusal.path for refusal in conversion.refusals] == [("spec", "applyRules")]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"metadata": {"name": "a"}}, {"metadata": {"name": "a"}, "spec": {"rules": []}}]
+)
+def test_half_a_policy_is_an_error(wrong):
+    with pytest.raises(PolicydError, match="the policy has no"):
+        convert({"kind": "ClusterPolicy", "apiVersion": "kyverno.io/v1", **wrong})
+
+
+def test_lists_in_lists_end():
+    pattern = "a"
+    for _ in range(200):
+        pattern = [{"(a)": pattern}]
+    conversion = convert(legacy(rule(validate={"pattern": {"spec": pattern}})))
+
+    assert "too deeply" in conversion.refusals[0].reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "legacy_one"),
+    [
+        ("ClusterPolicy", "kyverno.io/v1", True),
+        ("Policy", "kyverno.io/v2beta1", True),
+        ("Policy", "policyd.io/v1alpha1", False),
+        ("ValidatingPolicy", "policies.kyverno.io/v1", False),
+    ],
+)
+def test_legacy_policies_are_recognized(kind, version, legacy_one):
+    assert is_legacy({"kind": kind, "apiVersion": version}) is legacy_one
+
+
+READS = [{"name": "settings", "configMap": {"name": "s", "namespace": "n"}}]
+
+
+def test_what_reads_the_cluster_becomes_one_of_kyvernos_own_kinds():
+    asked = {"key": "{{ settings.data.on || 'no' }}", "operator": "Equals", "value": "yes"}
+    policy = legacy(rule(context=READS, validate={"deny": {"conditions": [asked]}, "message": "m"}))
+
+    (made,) = convert(policy).policies
+
+    assert made["kind"] == "ValidatingPolicy"
+    assert made["spec"]["variables"] == [
+        {"name": "settings", "expression": "resource.Get('v1', 'configmaps', 'n', 's')"}
+    ]
+    assert made["spec"]["validationActions"] == ["Deny"]
+
+
+@pytest.mark.parametrize(
+    ("path", "expression"),
+    [
+        ("/api/v1/namespaces/{{request.namespace}}/pods", "'v1', 'pods', request.namespace"),
+        ("/apis/apps/v1/deployments", "'apps/v1', 'deployments', ''"),
+    ],
+)
+def test_a_list_of_the_api_server_is_read_as_a_resource(path, expression):
+    call = {"name": "n", "apiCall": {"urlPath": path, "jmesPath": "items | length(@)"}}
+    asked = {"key": "{{ n }}", "operator": "GreaterThan", "value": 5}
+    policy = legacy(rule(context=[call], validate={"deny": {"conditions": [asked]}}))
+
+    (made,) = convert(policy).policies
+
+    assert made["spec"]["variables"][0]["expression"] == (
+        f"resource.List({expression}).items.size()"
+    )
+
+
+def test_kyvernos_kinds_see_templates_as_pods():
+    policy = legacy(rule(validate=LABELED))
+
+    assert answer(policy, pod(), kyverno=True) == "fail"
+    assert answer(policy, pod(labels={"a": "b"}), kyverno=True) == "pass"
+
+
+def test_comments_belong_to_the_rule_below_them():
+    text = (
+        "# all\nspec:\n  rules:\n  # first\n  - name: a  # why\n    x: 1\n  # second\n  - name: b\n"
+    )
+
+    assert comments_of(text, [5, 8]) == (["all"], [["first", "why"], ["second"]])
