@@ -118,6 +118,7 @@ what-ifs: $(STAMP) ## compare what-if's answers with what 500 random clusters th
 
 generate: $(STAMP) controlplane ## regenerate the tables of Kubernetes, the CRDs and the reference pages
 	@$(BIN)/python -m tests.controlplane.generate_kinds
+	@$(BIN)/python -m tests.controlplane.generate_defaults
 	@$(BIN)/python -m tests.generate_crds
 	@$(BIN)/python -m tests.generate_docs
 	@$(BIN)/python -m tests.monitoring.dashboards
