@@ -79,8 +79,8 @@ fuzz: $(STAMP) ## compare generated CEL expressions, compiled, with the referenc
 mutations: $(STAMP) ## run each command on N=10000 files with small errors: none may end in a traceback; K=check selects a command
 	@$(BIN)/python -m tests.cli.mutations $(or $(N),10000) $(K)
 
-conformance-live: $(STAMP) controlplane ## run the cases of native policies on a real API server too: ONLY=vap, JSON=FILE
-	@$(BIN)/python -m tests.live $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
+conformance-live: $(STAMP) controlplane ## run the cases of native policies on a real API server too, or compare what policyd apply says of N edits of their objects: ONLY=vap, JSON=FILE, OFFLINE=N, SEED=1
+	@$(BIN)/python -m tests.live $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON)) $(if $(OFFLINE),--offline $(OFFLINE)) $(if $(SEED),--seed $(SEED))
 
 faults: $(STAMP) controlplane ## inject faults into a real control plane, and check the whole history: ONLY=words, KILLS=200
 	@$(BIN)/python -m tests.faults $(if $(ONLY),--only "$(ONLY)") $(if $(KILLS),--kills $(KILLS))

@@ -14,6 +14,7 @@ from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all, unusable
 from policyd.cli.formats.tables import show_table
 from policyd.cli.options import (
+    AS_WRITTEN,
     OBJECTS_IF_ANY,
     POLICIES,
     ClusterOptions,
@@ -35,6 +36,7 @@ from policyd.engine.offline.report import APIS, ReportApi, ResultCount, ResultKe
 from policyd.engine.offline.requests import (
     ObjectError,
     RequestCircumstances,
+    check_readable,
     custom_kinds,
     identify,
     offline_set,
@@ -52,12 +54,14 @@ class _Given(NamespaceOptions, ClusterOptions):
     objects: tuple[str, ...]
     output: Literal["text", "yaml", "json"]
     api: str
+    as_written: bool
 
 
 @click.command("report")
 @POLICIES
 @OBJECTS_IF_ANY
 @NAMESPACE_LABELS
+@AS_WRITTEN
 @click.option(
     "-o",
     "--output",
@@ -108,7 +112,13 @@ def _of_files(loaded: Loaded, given: _Given) -> tuple[PolicyScan, list[Finding]]
     documents, findings = read_many_objects(given["objects"])
     objects = list(documents.of_kinds(_looked_up(loaded.policies)))
     labels = Labels(objects, given)
-    policies = offline_set(loaded, labels.lookup, objects=objects, now=SystemClock().now)
+    policies = offline_set(
+        loaded,
+        labels.lookup,
+        objects=objects,
+        now=SystemClock().now,
+        as_written=given["as_written"],
+    )
     scan = PolicyScan(policies)
     circumstances = RequestCircumstances(kinds=custom_kinds(objects))
     return scan, [*findings, *_look_at(documents, scan, policies, labels, circumstances)]
@@ -131,6 +141,7 @@ def _of_cluster(loaded: Loaded, given: _Given) -> tuple[PolicyScan, list[Finding
             labels.lookup,
             objects=surroundings.objects,
             now=SystemClock().now,
+            as_written=True,  # the API server has set the defaults
         )
 
     found = scan_cluster(given, loaded, policies_with)
@@ -150,6 +161,7 @@ def _look_at(
     for value, document in progress(documents, "looking at", len(documents)):
         try:
             kind, resource, name, namespace = identify(value, circumstances)
+            check_readable(value)
         except ObjectError as error:
             findings.append(unusable(document(), error))
             continue

@@ -5,6 +5,7 @@ API server. What is computed from another field, which no example tells, is here
 """
 
 import base64
+import json
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -15,7 +16,9 @@ import msgspec
 from policyd.api import data
 from policyd.api.meta import Json
 from policyd.api.names import NAME_LABEL
-from policyd.patch.builtin_types import Object
+from policyd.patch.builtin_types import MistypedError, Object
+from policyd.patch.builtin_views import type_of, typed_view
+from policyd.patch.operations import same_json
 
 
 class _Defaults(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +47,22 @@ class _File(msgspec.Struct, frozen=True):
 @cache
 def _file() -> _File:
     return msgspec.json.decode(data.packaged(data.__name__, data.DEFAULTS), type=_File)
+
+
+def as_sent(obj: Json) -> Json:
+    """Return an object as the API server sends it to webhooks and policies that are for new ones.
+
+    An object of a custom kind, and one that cannot be read by its type, stays as it is.
+    """
+    struct = type_of(obj)
+    if struct is None:
+        return obj
+    try:
+        sent = typed_view(obj, struct)[0]
+    except MistypedError:
+        return obj
+    fill_in(sent)
+    return sent
 
 
 def fill_in(obj: Object) -> None:
@@ -210,3 +229,48 @@ _WHOLE: Final[Mapping[str, Callable[[Object], None]]] = {
     "Service": _forget_affinity,
 }
 """Computes fields of an object from fields elsewhere in it, by kind."""
+
+
+def as_written(given: Json, before: Json, after: Json) -> Json:
+    """Return what was written with the changes that were made to it as it was sent.
+
+    Args:
+        given: An object as written.
+        before: The same with the defaults of its type.
+        after: That with changes.
+
+    Returns:
+        The object as written with the changes, and without the defaults that none concerns.
+    """
+    if same_json(before, after):
+        return given
+    if isinstance(given, dict) and isinstance(before, dict) and isinstance(after, dict):
+        return _fields_as_written(given, before, after)
+    if isinstance(given, list) and isinstance(before, list) and isinstance(after, list):
+        return _items_as_written(given, before, after)
+    return after
+
+
+def _fields_as_written(given: Object, before: Object, after: Object) -> Object:
+    result: Object = {}
+    for name, value in given.items():
+        if name in after:
+            result[name] = as_written(value, before.get(name), after[name])
+        elif name not in before:
+            result[name] = value
+    for name, value in after.items():
+        if name not in given and not (name in before and same_json(before[name], value)):
+            empty: Json = {} if isinstance(value, dict) else None
+            result[name] = as_written(empty, before.get(name), value)
+    return result
+
+
+def _items_as_written(given: list[Json], before: list[Json], after: list[Json]) -> list[Json]:
+    if len(given) != len(before):
+        return after
+    if len(after) == len(before):
+        return [as_written(*items) for items in zip(given, before, after, strict=True)]
+    kept = {}
+    for written, sent in zip(given, before, strict=True):
+        kept.setdefault(json.dumps(sent, sort_keys=True), written)
+    return [kept.get(json.dumps(item, sort_keys=True), item) for item in after]
