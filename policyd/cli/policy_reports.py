@@ -43,6 +43,7 @@ from policyd.engine.offline.requests import (
     request_for,
 )
 from policyd.engine.offline.scan import Listed, PolicyScan, ScannedObject
+from policyd.patch.readable import Readability
 
 _APIS: Mapping[str, ReportApi] = {api.api_version: api for api in reversed(APIS)}
 
@@ -158,10 +159,11 @@ def _look_at(
     """Evaluate each object; return a finding for each that is invalid or undecided."""
     findings: list[Finding] = []
     noted: set[tuple[GroupVersionResource, str]] = set()
+    check = Readability().check
     for value, document in progress(documents, "looking at", len(documents)):
         try:
             kind, resource, name, namespace = identify(value, circumstances)
-            check_readable(value)
+            check_readable(value, check)
         except ObjectError as error:
             findings.append(unusable(document(), error))
             continue

@@ -171,8 +171,12 @@ def request_for(
     )
 
 
-def check_readable(obj: Json) -> None:
+def check_readable(obj: Json, check: Callable[[Json, str], object] = decode_typed) -> None:
     """Check that the API server can read an object as its kind.
+
+    Args:
+        obj: The object; of a custom kind, nothing is checked.
+        check: Reads an object as a type; that of `Readability` is for many objects.
 
     Raises:
         ObjectError: If it cannot; the text is the API server's.
@@ -181,7 +185,7 @@ def check_readable(obj: Json) -> None:
     if struct is None:
         return
     try:
-        decode_typed(obj, struct)
+        check(obj, struct)
     except MistypedError as error:
         kind, version = obj["kind"], obj["apiVersion"].rpartition("/")[2]
         what = f'{kind} in version "{version}" cannot be handled as a {kind}'
