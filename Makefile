@@ -79,8 +79,8 @@ fuzz: $(STAMP) ## compare generated CEL expressions, compiled, with the referenc
 mutations: $(STAMP) ## run each command on N=10000 files with small errors: none may end in a traceback; K=check selects a command
 	@$(BIN)/python -m tests.cli.mutations $(or $(N),10000) $(K)
 
-conformance-live: $(STAMP) controlplane ## run the cases of native policies on a real API server too: ONLY=vap, JSON=FILE
-	@$(BIN)/python -m tests.live $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
+conformance-live: $(STAMP) controlplane ## run the cases of native policies on a real API server too, or compare what policyd apply says of N edits of their objects: ONLY=vap, JSON=FILE, OFFLINE=N, SEED=1
+	@$(BIN)/python -m tests.live $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON)) $(if $(OFFLINE),--offline $(OFFLINE)) $(if $(SEED),--seed $(SEED))
 
 faults: $(STAMP) controlplane ## inject faults into a real control plane, and check the whole history: ONLY=words, KILLS=200
 	@$(BIN)/python -m tests.faults $(if $(ONLY),--only "$(ONLY)") $(if $(KILLS),--kills $(KILLS))
@@ -121,6 +121,7 @@ prove: $(STAMP) ## decide published policies, and let the engine judge proofs ab
 
 generate: $(STAMP) controlplane ## regenerate the tables of Kubernetes, the CRDs and the reference pages
 	@$(BIN)/python -m tests.controlplane.generate_kinds
+	@$(BIN)/python -m tests.controlplane.generate_defaults
 	@$(BIN)/python -m tests.generate_crds
 	@$(BIN)/python -m tests.generate_docs
 	@$(BIN)/python -m tests.monitoring.dashboards

@@ -55,6 +55,10 @@ class FieldType:
     """The fields that identify an element of a list of type `map`."""
     required: bool = False
     patch_strategies: tuple[PatchStrategy, ...] = ()
+    go_type: str = ""
+    """The name of the type in messages, where the rest does not tell it."""
+    embedded: str = ""
+    """The struct in which Go has the field, where that is within the one that JSON has it in."""
     patch_merge_key: str | None = None
     """The field that identifies an element in a strategic merge patch, for the strategy `merge`."""
     default: Any = None

@@ -42,7 +42,6 @@ _OF_POLICIES: Final[_Commands] = {
     ),
     "cel": ("policyd.cli.policies.cel:command", "Evaluate CEL expressions as in policies."),
     "prove": ("policyd.cli.prove.command:command", "Prove what policies mean, by a solver."),
-    "cel": ("policyd.cli.cel:command", "Evaluate CEL expressions as in policies."),
 }
 _OF_QUEUES: Final[_Commands] = {
     "why": ("policyd.cli.questions.why:command", "Explain why a job is pending."),

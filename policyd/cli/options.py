@@ -48,6 +48,12 @@ TEXT_OR_JSON = click.option(
     default="text",
     help="For people, or for programs.",
 )
+AS_WRITTEN = click.option(
+    "--as-written",
+    is_flag=True,
+    help="Show Kyverno's policies objects without defaults, as its CLI does.",
+)
+"""The option for the objects that Kyverno's policies see."""
 USER = click.option("--user", default="someone", help="User that sends the request.")
 GROUPS = click.option(
     "--group", "groups", multiple=True, help="Group of that user; may be repeated."

@@ -171,13 +171,14 @@ PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
 }
 """The JSON types of each scalar; scalars that are missing here have readers of their own."""
 
-_BITS = {"int32": 32, "int64": 64}
+_BITS = {"int32": 32, "int64": 64, "intstr": 32}
 
 GO_TYPES = {
     "double": "float64",
-    "bytes": "[]byte",
-    "time": "time.Time",
-    "intstr": "intstr.IntOrString",
+    "bytes": "[]uint8",
+    "time": "string",
+    "microtime": "string",
+    "intstr": "int32",
 }
 
 ZEROS: Mapping[str, Json] = {
@@ -196,7 +197,12 @@ DROPPED: Any = object()
 
 
 class MistypedError(Exception):
-    """A value is of a type that its field cannot have; the text is the API server's."""
+    """A value is of a type that its field cannot have; the text is the API server's.
+
+    Where several are, the first one is named, as by the API server. But types that read themselves
+    (quantities, times, and numbers that may be texts) end the reading: an error in one of them is
+    named rather than those before it.
+    """
 
 
 def decode_typed(given: Object, type_name: str) -> tuple[Object, list[str]]:
@@ -210,6 +216,7 @@ def decode_typed(given: Object, type_name: str) -> tuple[Object, list[str]]:
     """
     decoder = Decoder()
     decoded = decoder.struct(given, type_name, TypePlace(type_name, "", ""))
+    decoder.finish()
     return decoded, decoder.unknown
 
 
@@ -235,9 +242,10 @@ class TypePlace:
         self.plain = plain
         self.indexed = indexed
 
-    def field(self, struct: str, name: str) -> "TypePlace":
-        """Return the place of a field; `struct` is the one that has it."""
-        plain = f"{self.plain}.{name}" if self.plain else name
+    def field(self, struct: str, name: str, embedded: str = "") -> "TypePlace":
+        """Return the place of a field of `struct`, or of the one that this embeds."""
+        within = f"{embedded}.{name}" if embedded else name
+        plain = f"{self.plain}.{within}" if self.plain else within
         indexed = f"{self.indexed}.{name}" if self.indexed else name
         return TypePlace(struct, plain, indexed)
 
@@ -251,20 +259,35 @@ class Decoder:
 
     def __init__(self) -> None:
         self.unknown: list[str] = []
+        self._mistyped: MistypedError | None = None
 
-    def struct(self, given: Json, type_name: str, place: TypePlace) -> Object:
-        """Read a struct.
+    def finish(self) -> None:
+        """End the reading.
 
         Raises:
-            MistypedError: If a value is of another type.
+            MistypedError: If a value was of another type.
+        """
+        if self._mistyped is not None:
+            raise self._mistyped
+
+    def _note(self, error: MistypedError) -> Json:
+        self._mistyped = self._mistyped or error
+        return DROPPED
+
+    def struct(self, given: Json, type_name: str, place: TypePlace) -> Object:
+        """Read a struct; a value of another type is noted for the end.
+
+        Raises:
+            MistypedError: If a value of a type that reads itself is of another one.
         """
         if not isinstance(given, dict):
-            raise _mistyped(given, f"v1.{type_name.rpartition('.')[2]}", place)
+            noted: Object = self._note(_mistyped(given, _struct_name(type_name), place))
+            return noted
         known = kinds.fields(type_name)
         decoded: Object = {}
         for name, value in given.items():
-            inner = place.field(type_name, name)
             field = known.get(name)
+            inner = place.field(type_name, name, field.embedded if field else "")
             if field is None:
                 self.unknown.append(inner.indexed)
             elif value is not None:
@@ -277,14 +300,14 @@ class Decoder:
         return decoded
 
     def value(self, given: Json, field: FieldType, place: TypePlace) -> Json:
-        """Read the value of a field, DROPPED if it is as good as none.
+        """Read the value of a field, DROPPED if it is as good as none, or noted as mistyped.
 
         Raises:
-            MistypedError: If it is of another type.
+            MistypedError: If a value of a type that reads itself is of another one.
         """
         match field.shape:
             case "scalar":
-                return _scalar(given, field, place)
+                return self._scalar(given, field, place)
             case "struct":
                 assert field.struct is not None
                 return self.struct(given, field.struct, place)
@@ -295,7 +318,7 @@ class Decoder:
 
     def _list(self, given: Json, field: FieldType, place: TypePlace) -> Json:
         if not isinstance(given, list):
-            raise _mistyped(given, go_type(field), place)
+            return self._note(_mistyped(given, go_type(field), place))
         assert field.element is not None
         element = field.element
         read = [self.item(item, element, place.item(index)) for index, item in enumerate(given)]
@@ -315,7 +338,7 @@ class Decoder:
 
     def _map(self, given: Json, field: FieldType, place: TypePlace) -> Json:
         if not isinstance(given, dict):
-            raise _mistyped(given, go_type(field), place)
+            return self._note(_mistyped(given, go_type(field), place))
         element = field.element
         assert element is not None
         if element.scalar == "string" and _STRINGS.issuperset(map(type, given.values())):
@@ -328,38 +351,44 @@ class Decoder:
                 read[key] = [] if value is DROPPED else value
         return read or DROPPED
 
+    def _scalar(self, given: Json, field: FieldType, place: TypePlace) -> Json:
+        if field.scalar == "any":
+            return given
+        if field.scalar == "quantity":
+            return "0" if given is None else _quantity(given)
+        assert field.scalar is not None
+        if given is None:
+            return "" if field.scalar == "string" else DROPPED
+        fits = isinstance(given, PYTHON_TYPES[field.scalar])
+        if isinstance(given, bool) and field.scalar != "bool":
+            fits = False
+        bits = _BITS.get(field.scalar)
+        if fits and bits is not None and not isinstance(given, str):
+            fits = -(2 ** (bits - 1)) <= given < 2 ** (bits - 1)
+        if fits:
+            return self._canonical(given, field.scalar)
+        error = _mistyped(given, go_type(field), place)
+        if field.scalar in _READ_THEMSELVES:
+            raise error
+        return self._note(error)
+
+    def _canonical(self, given: Json, scalar: str) -> Json:
+        try:
+            if scalar in LAYOUTS:
+                return canonical_time(given, scalar) if given else DROPPED
+            if scalar == "bytes":
+                check_base64(given)
+        except ValueError as error:
+            mistyped = MistypedError(str(error))
+            if scalar in _READ_THEMSELVES:
+                raise mistyped from error
+            return self._note(mistyped)
+        return given
+
 
 _STRINGS: Final = frozenset((str,))
-
-
-def _scalar(given: Json, field: FieldType, place: TypePlace) -> Json:
-    if field.scalar == "any":
-        return given
-    if field.scalar == "quantity":
-        return "0" if given is None else _quantity(given)
-    assert field.scalar is not None
-    if given is None:
-        return "" if field.scalar == "string" else DROPPED
-    fits = isinstance(given, PYTHON_TYPES[field.scalar])
-    if isinstance(given, bool) and field.scalar != "bool":
-        fits = False
-    bits = _BITS.get(field.scalar)
-    if fits and bits is not None:
-        fits = -(2 ** (bits - 1)) <= given < 2 ** (bits - 1)
-    if not fits:
-        raise _mistyped(given, go_type(field), place)
-    return _canonical(given, field.scalar)
-
-
-def _canonical(given: Json, scalar: str) -> Json:
-    try:
-        if scalar in LAYOUTS:
-            return canonical_time(given, scalar) if given else DROPPED
-        if scalar == "bytes":
-            check_base64(given)
-    except ValueError as error:
-        raise MistypedError(str(error)) from error
-    return given
+_READ_THEMSELVES: Final = frozenset(("intstr", "time", "microtime"))
+"""Scalars whose Go types read themselves, beside quantities."""
 
 
 def _quantity(given: Json) -> str:
@@ -371,22 +400,27 @@ def _quantity(given: Json) -> str:
 
 def go_type(field: FieldType) -> str:
     """Return the name of a type in the API server's messages."""
+    if field.go_type:
+        return field.go_type
     if field.scalar is not None:
         return GO_TYPES.get(field.scalar, field.scalar)
     if field.struct is not None:
-        return f"v1.{field.struct.rpartition('.')[2]}"
+        return _struct_name(field.struct)
     assert field.element is not None
     element = go_type(field.element)
     return f"[]{element}" if field.shape == "list" else f"map[string]{element}"
 
 
+def _struct_name(type_name: str) -> str:
+    """Return the name of a struct in messages, such as `v1.PodSpec`."""
+    return type_name.rpartition("/")[2]
+
+
 def _mistyped(given: Json, wanted: str, place: TypePlace) -> MistypedError:
     names = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
     found = names.get(type(given), "object")
-    if found == "number" and (wanted in _BITS or wanted == GO_TYPES["intstr"]):
+    if found == "number" and wanted in _BITS:
         found = f"number {given}"  # not a whole one, or too large
-    if wanted == GO_TYPES["intstr"]:
-        return MistypedError(f"json: cannot unmarshal {found} into Go value of type int32")
     struct = place.struct.rpartition(".")[2]
     return MistypedError(
         f"json: cannot unmarshal {found} into Go struct field {struct}.{place.plain}"

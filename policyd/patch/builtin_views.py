@@ -74,7 +74,9 @@ def changed_view(given: Object, before: Object, type_name: str) -> tuple[Object,
         MistypedError: If a value is of another type.
     """
     decoder = _Changes()
-    return decoder.again(given, before, type_name, TypePlace(type_name, "", "")), decoder.unknown
+    read = decoder.again(given, before, type_name, TypePlace(type_name, "", ""))
+    decoder.finish()
+    return read, decoder.unknown
 
 
 def _add_zeros(decoded: Object, type_name: str) -> None:
@@ -134,8 +136,8 @@ class _Changes(Decoder):
     ) -> Json:
         if name in before and before[name] is value:
             return value
-        inner = place.field(type_name, name)
         field = kinds.fields(type_name).get(name)
+        inner = place.field(type_name, name, field.embedded if field else "")
         if field is None:
             self.unknown.append(inner.indexed)
             return DROPPED

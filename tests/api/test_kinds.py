@@ -79,7 +79,13 @@ def test_an_element_of_a_merged_list_may_be_applied_as_a_whole():
     [
         pytest.param(
             *("core/v1.ContainerPort", "protocol"),
-            FieldType(shape="scalar", scalar="string", enum=("SCTP", "TCP", "UDP"), default="TCP"),
+            FieldType(
+                shape="scalar",
+                scalar="string",
+                enum=("SCTP", "TCP", "UDP"),
+                go_type="v1.Protocol",
+                default="TCP",
+            ),
             id="enum-and-default",
         ),
         pytest.param(
@@ -89,7 +95,11 @@ def test_an_element_of_a_merged_list_may_be_applied_as_a_whole():
         ),
         pytest.param(
             *("core/v1.ResourceRequirements", "limits"),
-            FieldType(shape="map", element=FieldType(shape="scalar", scalar="quantity")),
+            FieldType(
+                shape="map",
+                element=FieldType(shape="scalar", scalar="quantity"),
+                go_type="v1.ResourceList",
+            ),
             id="map-of-quantities",
         ),
         pytest.param(

@@ -14,6 +14,7 @@ from typing import Any
 
 from policyd.api import data
 from policyd.local.apiserver.reading.columns import CELLS
+from tests.controlplane import go_names
 from tests.controlplane.go_types import SENT, GoTypes
 from tests.controlplane.programs import API_SERVER, ETCD
 from tests.controlplane.server import ControlPlane
@@ -79,18 +80,21 @@ def generate(control_plane: ControlPlane) -> str:
         for record in resource_records(group_version, listed, kinds)
     ]
     server, sources = f"kube-apiserver {version}", " and ".join(go_types.sources)
+    read = types({*kinds.values(), *ROOTS}, schemas, go_types)
+    go_names.add_names(control_plane, resources, read)
     content = {
         "sources": {
             "resources": f"discovery of {server}",
             "columns": f"tables of {server}",
             "types": f"OpenAPI v3 of {server}; "
-            f"number, pointer, unset and written: the types of {sources}",
+            f"number, pointer, unset and written: the types of {sources}; "
+            f"go_type and embedded: messages of {server}",
             "made by": "make generate",
         },
         "version": version,
         "resources": resources,
         "columns": dict(sorted(read_columns(control_plane, resources))),
-        "types": types({*kinds.values(), *ROOTS}, schemas, go_types),
+        "types": read,
     }
     return f"{layout(content, 3)}\n"
 

@@ -12,12 +12,17 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from tests.conformance.outcome import SuiteResult
 from tests.live.conformance import define_kinds, run_file
+from tests.live.offline import compare
 from tests.live.server import live
 
 _ROOT = Path(__file__).parents[2]
+
+GOAL = 0.995
+"""The share of objects of which the commands say what the API server does."""
 
 FILES = (
     "k8s-map",
@@ -47,6 +52,8 @@ def main() -> int:
         for name in FILES
         if options.only in name
     }
+    if options.offline is not None:
+        return _offline([case for file in given.values() for case in file], options)
     results = []
     seen = Counter[str]()
     with live() as running:
@@ -64,10 +71,30 @@ def main() -> int:
     return 1 if any(result.failures for result in results) else 0
 
 
+def _offline(cases: list[Any], options: argparse.Namespace) -> int:
+    """Compare what the commands say with what the API server does, and print how many differ."""
+    with live() as running:
+        define_kinds(running, cases)
+        found = compare(running, cases, options.offline, options.seed)
+    for text in found.different:
+        print(f"differs: {text[:600]}")
+    print("what policies did:", ", ".join(f"{deed} {n}" for deed, n in found.deeds.most_common()))
+    print(f"refused by the API server for other reasons: {found.refused_otherwise}")
+    print(
+        f"{found.compared} objects compared, {found.undecodable} of them undecodable:"
+        f" {len(found.different)} differ, {found.share:.2%} equal"
+    )
+    return 0 if found.share >= GOAL else 1
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make conformance-live")
     parser.add_argument("--only", default="", help="files with this in their name")
     parser.add_argument("--json", default="", help="where to write the results")
+    parser.add_argument(
+        "--offline", type=int, help="compare policyd apply instead, on so many random edits"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the random edits")
     return parser.parse_args()
 
 

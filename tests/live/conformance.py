@@ -62,9 +62,9 @@ class Group:
 
 def run_file(live: Live, cases: list[Any], seen: Counter[str]) -> Iterator[Outcome]:
     """Run all cases of a file; `seen` counts what policies did, lest all pass by doing nothing."""
-    chosen, outcomes = _in_scope(cases)
+    chosen, outcomes = in_scope(cases)
     yield from outcomes
-    groups = _groups(chosen)
+    groups = groups_of(chosen)
     for group in groups:
         group.loaded = gather(
             load_document(Document(d, "case"), EVERY_FORMAT) for d in group.documents
@@ -77,10 +77,11 @@ def run_file(live: Live, cases: list[Any], seen: Counter[str]) -> Iterator[Outco
 
 def define_kinds(live: Live, cases: list[Any]) -> None:
     """Define all custom kinds of all cases."""
-    live.define(list(_definitions(_in_scope(cases)[0])))
+    live.define(list(_definitions(in_scope(cases)[0])))
 
 
-def _in_scope(cases: list[Any]) -> tuple[list[Any], list[Outcome]]:
+def in_scope(cases: list[Any]) -> tuple[list[Any], list[Outcome]]:
+    """Return the cases that can be tried, and the outcomes of the others."""
     chosen, outcomes = [], []
     for case in cases:
         rule = _rule(case)
@@ -157,7 +158,8 @@ def _note(found: Any, obj: Any, plural: str, *, namespaced: bool) -> None:
 _NUMBERS = iter(range(1, 1_000_000))
 
 
-def _groups(cases: list[Any]) -> list[Group]:
+def groups_of(cases: list[Any]) -> list[Group]:
+    """Return the groups of cases."""
     groups: dict[str, Group] = {}
     for case in cases:
         policy, binding = _native(case)
@@ -190,7 +192,7 @@ def _make_group(number: int, policy: Any, binding: Any, params: list[Any]) -> Gr
     return Group(number, policy, binding, params)
 
 
-def _narrowed(binding: Any, number: int, *, cluster_wide: bool) -> Any:
+def narrowed(binding: Any, number: int, *, cluster_wide: bool) -> Any:
     """Bind a policy to what belongs to its group."""
     binding = copy.deepcopy(binding)
     resources = binding["spec"].setdefault("matchResources", {})
@@ -203,25 +205,27 @@ def _narrowed(binding: Any, number: int, *, cluster_wide: bool) -> Any:
 def _prepare(live: Live, group: Group) -> None:
     """Make namespaces and params, and ask the API server while it has no policies."""
     for index, case in enumerate(group.cases):
-        trial = _trial(live, group, case, index)
+        trial = trial_of(live, group, case, index)
         trial.prepare(live)
         group.trials.append((case, trial))
-    params = [_with_namespace(live, group, param) for param in group.params]
+    params = [with_namespace(live, group, param) for param in group.params]
     live.create(params)
     stored = [live.ask("GET", path_of(p, p["metadata"]["name"])).body for p in params]
     for _, trial in group.trials:
-        if not trial.refused and not _errors(group):
+        if not trial.refused and not errors_of(group):
             trial.decide(live, _policies(group, trial, stored))
 
 
-def _with_namespace(live: Live, group: Group, param: Any) -> Any:
+def with_namespace(live: Live, group: Group, param: Any) -> Any:
+    """Make the namespace of a param."""
     namespace = param["metadata"].get("namespace")
     if namespace and namespace != "default":
         live.namespace(namespace, {GROUP_LABEL: f"g{group.number}"})
     return param
 
 
-def _trial(live: Live, group: Group, case: Any, index: int) -> Trial:
+def trial_of(live: Live, group: Group, case: Any, index: int) -> Trial:
+    """Make the request of a case, and its namespace."""
     request, obj = case["request"], case.get("resource") or case["oldResource"]
     metadata = (case.get("namespaceObject") or {}).get("metadata") or {}
     label = f"g{group.number}"
@@ -248,7 +252,7 @@ def _trial(live: Live, group: Group, case: Any, index: int) -> Trial:
 
 
 def _policies(group: Group, trial: Trial, params: list[Any]) -> PolicySet:
-    binding = _narrowed(group.binding, group.number, cluster_wide=trial.cluster_wide)
+    binding = narrowed(group.binding, group.number, cluster_wide=trial.cluster_wide)
     loaded = gather(
         load_document(Document(d, "case"), EVERY_FORMAT) for d in (group.policy, binding)
     )
@@ -260,7 +264,8 @@ def _allow(_user: Any, _permission: Any) -> PermissionDecision:
     return PermissionDecision(allowed=True)
 
 
-def _errors(group: Group) -> list[str]:
+def errors_of(group: Group) -> list[str]:
+    """Return the errors that the engine finds in a policy."""
     return [str(finding) for finding in group.loaded.findings if finding.severity == "error"]
 
 
@@ -274,7 +279,7 @@ def _ask_all(live: Live, groups: list[Group], *, cluster_wide: bool) -> Iterator
     installed = [
         document
         for group, _ in concerned
-        for document in _install(live, group, cluster_wide=cluster_wide)
+        for document in install(live, group, cluster_wide=cluster_wide)
     ]
     live.settle()
     asked = [(group, case, trial) for group, trials in concerned for case, trial in trials]
@@ -295,20 +300,20 @@ def _deed(trial: Trial) -> str:
     return "matched" if decision.matched else "passed by"
 
 
-def _install(live: Live, group: Group, *, cluster_wide: bool) -> list[Any]:
+def install(live: Live, group: Group, *, cluster_wide: bool) -> list[Any]:
     """Install a group's policy; note why the API server refuses it."""
     answer = live.try_create(group.policy)
     if not answer.allowed:
         group.refused = answer.message
         return []
-    binding = _narrowed(group.binding, group.number, cluster_wide=cluster_wide)
+    binding = narrowed(group.binding, group.number, cluster_wide=cluster_wide)
     bound = live.try_create(binding)
     group.refused = bound.message
     return [group.policy, binding] if bound.allowed else [group.policy]
 
 
 def _outcome(live: Live, group: Group, case: Any, trial: Trial) -> Outcome:
-    errors = _errors(group)
+    errors = errors_of(group)
     if group.refused and errors:
         return Outcome(case["id"], rule=REFUSED_POLICY)
     if group.refused and case.get("native") and FORM.search(group.refused):

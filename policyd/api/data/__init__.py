@@ -19,6 +19,8 @@ import msgspec
 Read = TypeVar("Read")
 
 FILE: Final = "kubernetes.json"
+DEFAULTS: Final = "defaults.json"
+"""The defaults of the kinds, which `policyd.patch.defaults` reads."""
 
 
 class KubernetesTables(msgspec.Struct, frozen=True, kw_only=True):

@@ -144,6 +144,7 @@ def command(**given: Unpack[_Given]) -> None:
         now=SystemClock().now,
         makers=makers_for(given["user"]),
         queues=lambda: surroundings.queues,
+        as_written=given["as_written"],
     )
     applied, broken = _apply(documents, policies, given, labels, surroundings)
     findings = [*loaded.findings, *unreadable, *surroundings.findings, *broken]

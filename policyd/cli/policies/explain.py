@@ -119,6 +119,7 @@ def _explain(
         now=SystemClock().now,
         makers=makers_for(given["user"]),
         queues=lambda: surroundings.queues,
+        as_written=given["as_written"],
     )
     for document in progress(documents, "explaining", len(documents)):
         try:

@@ -16,6 +16,7 @@ from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all, unusable
 from policyd.cli.formats.tables import show_table
 from policyd.cli.options import (
+    AS_WRITTEN,
     OBJECTS_IF_ANY,
     POLICIES,
     ClusterOptions,
@@ -39,6 +40,7 @@ from policyd.engine.offline.report import APIS, ReportApi, ResultCount, ResultKe
 from policyd.engine.offline.requests import (
     ObjectError,
     RequestCircumstances,
+    check_readable,
     custom_kinds,
     identify,
     offline_set,
@@ -50,6 +52,7 @@ from policyd.kube.client import Reader
 from policyd.kube.discovery import served_resources
 from policyd.kube.errors import ForbiddenError
 from policyd.kube.pages import pages
+from policyd.patch.readable import Readability
 
 _APIS: Mapping[str, ReportApi] = {api.api_version: api for api in reversed(APIS)}
 
@@ -61,12 +64,14 @@ class _Given(NamespaceOptions, ClusterOptions):
     objects: tuple[str, ...]
     output: Literal["text", "yaml", "json"]
     api: str
+    as_written: bool
 
 
 @click.command("report")
 @POLICIES
 @OBJECTS_IF_ANY
 @NAMESPACE_LABELS
+@AS_WRITTEN
 @click.option(
     "-o",
     "--output",
@@ -117,7 +122,13 @@ def _of_files(loaded: Loaded, given: _Given) -> tuple[PolicyScan, list[Finding]]
     documents, findings = read_many_objects(given["objects"])
     objects = list(documents.of_kinds(_looked_up(loaded.policies)))
     labels = Labels(objects, given)
-    policies = offline_set(loaded, labels.lookup, objects=objects, now=SystemClock().now)
+    policies = offline_set(
+        loaded,
+        labels.lookup,
+        objects=objects,
+        now=SystemClock().now,
+        as_written=given["as_written"],
+    )
     scan = PolicyScan(policies)
     circumstances = RequestCircumstances(kinds=custom_kinds(objects))
     return scan, [*findings, *_look_at(documents, scan, policies, labels, circumstances)]
@@ -140,6 +151,7 @@ def _of_cluster(loaded: Loaded, given: _Given) -> tuple[PolicyScan, list[Finding
             labels.lookup,
             objects=surroundings.objects,
             now=SystemClock().now,
+            as_written=True,  # the API server has set the defaults
         )
 
     found = scan_cluster(given, loaded, policies_with)
@@ -156,9 +168,11 @@ def _look_at(
     """Evaluate each object; return a finding for each that is invalid or undecided."""
     findings: list[Finding] = []
     noted: set[tuple[GroupVersionResource, str]] = set()
+    check = Readability().check
     for value, document in progress(documents, "looking at", len(documents)):
         try:
             kind, resource, name, namespace = identify(value, circumstances)
+            check_readable(value, check)
         except ObjectError as error:
             findings.append(unusable(document(), error))
             continue

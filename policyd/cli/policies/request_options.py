@@ -11,6 +11,7 @@ from policyd.api.admission import AdmissionRequest, Operation, UserInfo
 from policyd.api.meta import Json
 from policyd.cli.formats.snapshots import facts_in
 from policyd.cli.options import (
+    AS_WRITTEN,
     GROUPS,
     SNAPSHOT,
     USER,
@@ -31,6 +32,7 @@ from policyd.engine.offline.requests import (
     ObjectError,
     RequestCircumstances,
     as_it_was,
+    check_readable,
     namespace_lookup,
     namespaces_among,
     request_for,
@@ -50,6 +52,7 @@ class RequestOptions(ClusterOptions):
     user: str
     groups: tuple[str, ...]
     snapshot: str | None
+    as_written: bool
 
 
 class ObjectKey(NamedTuple):
@@ -167,7 +170,9 @@ def request_of(
     if isinstance(stored, str):
         raise ObjectError(stored)
     old = as_it_was(obj, given["operation"], stored)
-    return request_for(obj, circumstances, old_object=old)
+    request = request_for(obj, circumstances, old_object=old)
+    check_readable(obj)
+    return request
 
 
 class NamespaceOptions(TypedDict):
@@ -258,6 +263,7 @@ with_request_options = together(
         "-n", "--namespace", default="default", help="Namespace of objects that have none."
     ),
     NAMESPACE_LABELS,
+    AS_WRITTEN,
     USER,
     GROUPS,
     SNAPSHOT,

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -13,7 +14,7 @@ from policyd.cli.formats.files import load
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import as_json, count, exit_code, show_all
 from policyd.cli.formats.reports import TEXT_JSON_OR_REPORT, Format, ReportEntry, entries_of, report
-from policyd.cli.options import ClusterOptions, check_cluster, from_cluster
+from policyd.cli.options import AS_WRITTEN, ClusterOptions, check_cluster, from_cluster
 from policyd.engine.documents.findings import Finding
 from policyd.engine.offline.cases import NO_SURROUNDINGS, CaseOutcome, CaseSurroundings
 from policyd.policy_files import CASES, KYVERNO_TEST
@@ -25,6 +26,7 @@ class _Asked(ClusterOptions):
     coverage: bool
     branches: bool
     together: bool
+    as_written: bool
 
 
 @click.command("test")
@@ -42,6 +44,7 @@ class _Asked(ClusterOptions):
 @click.option(
     "--together", is_flag=True, help="Fail if the order between policies of all folders matters."
 )
+@AS_WRITTEN
 @click.option("-v", "--verbose", is_flag=True, help="Name the cases that pass, too.")
 @from_cluster("what cases leave out")
 def command(
@@ -121,7 +124,7 @@ def _surroundings(paths: Sequence[Path], asked: _Asked) -> CaseSurroundings:
     """Return what cases leave out."""
     check_cluster(asked)
     if not asked["cluster"]:
-        return NO_SURROUNDINGS
+        return replace(NO_SURROUNDINGS, as_written=asked["as_written"])
     # Imported only where a cluster is read: it takes as long as a small command.
     from policyd.cli.clusters import read_cluster  # noqa: PLC0415
     from policyd.cli.policies.surroundings import read_case_surroundings  # noqa: PLC0415
@@ -129,7 +132,8 @@ def _surroundings(paths: Sequence[Path], asked: _Asked) -> CaseSurroundings:
     # Of cases in a file, the policies are beside it; of those on standard input, in this folder.
     folders = dict.fromkeys(str(path if path.is_dir() else path.parent) for path in paths)
     policies = load(list(folders)).policies
-    return read_cluster(asked, lambda reader, _: read_case_surroundings(reader, policies))
+    read = read_cluster(asked, lambda reader, _: read_case_surroundings(reader, policies))
+    return replace(read, as_written=asked["as_written"])
 
 
 def _run_all(

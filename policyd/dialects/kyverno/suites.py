@@ -156,7 +156,7 @@ def _ask(
     loaded = replace(loaded, bindings=(*loaded.bindings, *implied))
     namespaces = [*given.namespaces, *_namespaces(given.values), *given.resources]
     lookup = namespace_lookup(namespaces, {})
-    asked = offline_set(loaded, lookup, objects=given.params, extra=given.external)
+    asked = offline_set(loaded, lookup, objects=given.params, extra=given.external, as_written=True)
     old = next((each for each in given.old if _key(each) == _key(obj)), None)
     operation = row.operation or row.resource_operation or _operation(given.values, row, obj)
     operation = operation or ("CREATE" if old is None else "UPDATE")

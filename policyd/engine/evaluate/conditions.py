@@ -22,6 +22,7 @@ from policyd.engine.model.exceptions import NOTHING, Exemption, exempt
 from policyd.engine.model.facts import Facts, View
 from policyd.engine.model.params import find_params
 from policyd.engine.model.queue_facts import QUEUE_VARIABLES
+from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.objects.equivalents import equivalent_match
 from policyd.engine.objects.extracts import as_pod, named
 from policyd.engine.objects.match import (
@@ -426,6 +427,13 @@ def _look_up(policy: CompiledPolicy, facts: Facts) -> tuple[dict[str, object], b
     return found
 
 
+def sees_as_sent(policy: CompiledPolicy, surroundings: PolicyContext) -> bool:
+    """Tell whether a policy sees objects as the API server sends them, and not as written."""
+    if policy.own or not surroundings.written:
+        return False
+    return policy.kind in NATIVE or not surroundings.as_written
+
+
 def _see_otherwise(
     variables: dict[str, object], invocation: Invocation, facts: Facts, view: View
 ) -> None:
@@ -438,7 +446,7 @@ def _see_otherwise(
     if invocation.matched is not None:
         seen = facts.seen_as(invocation.matched)
         variables |= {"object": seen.object, "oldObject": seen.old_object, "request": seen.request}
-    if facts.surroundings.written and policy.kind in NATIVE:
+    if sees_as_sent(policy, facts.surroundings):
         for name in ("object", "oldObject"):
             variables[name] = facts.as_sent(variables.get(name))
     if policy.templates and view.template:

@@ -16,6 +16,7 @@ from policyd.engine.evaluate.conditions import (
     make_match,
     matches,
     object_of,
+    sees_as_sent,
     variables_of,
 )
 from policyd.engine.evaluate.patches import POD, mutated
@@ -30,6 +31,7 @@ from policyd.engine.objects.equivalents import restore
 from policyd.engine.objects.extracts import in_template
 from policyd.engine.objects.workloads import value_at
 from policyd.patch.builtin_views import type_of
+from policyd.patch.defaults import as_written
 from policyd.patch.draft import Draft
 from policyd.patch.operations import Operation, difference, same_json
 
@@ -269,13 +271,15 @@ class _Mutation:
         if typed is None:
             typed = invocation.policy.own or invocation.policy.kind == MUTATING
         foreign = invocation.policy.kind == MUTATING
-        sent = facts.as_sent(seen) if foreign else seen
+        sent = seen
+        if not template and sees_as_sent(invocation.policy, facts.surroundings):
+            sent = facts.as_sent(seen)
         custom = facts.surroundings.schemas
-        if sent is not seen:  # the object as written may take a change that the one sent does not
-            mutated(sent, mutation, value, struct, typed=typed, checked=foreign, custom=custom)
-        after = mutated(seen, mutation, value, struct, typed=typed, checked=foreign, custom=custom)
-        if after is seen:
+        after = mutated(sent, mutation, value, struct, typed=typed, checked=foreign, custom=custom)
+        if after is sent:
             return False
+        if sent is not seen:
+            after = as_written(seen, sent, after)
         if template:
             after = in_template(before, template, after)
         return self._replace(before, restore(after, before))

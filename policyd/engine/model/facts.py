@@ -36,8 +36,7 @@ from policyd.engine.objects.workloads import (
     pod_templates,
     value_at,
 )
-from policyd.patch.builtin_types import MistypedError
-from policyd.patch.builtin_views import type_of, typed_view
+from policyd.patch.defaults import as_sent
 from policyd.patch.operations import Path
 
 T = TypeVar("T")
@@ -111,6 +110,8 @@ class Facts:
         self.looked_up: dict[frozenset[str], tuple[dict[str, object], bool]] = {}
         """The variables besides the object, by the names that expressions use, and whether these
         are names that only policyd's own policies have."""
+        self._sent: dict[int, tuple[Json, Json]] = {}
+        """Objects as the API server would send them, by the identities of those that were given."""
         self.pod_values: dict[Path | None, dict[str, Any]] = {}
         """Values of expressions that read a pod alone, by where it is, while it stays as it is."""
 
@@ -292,13 +293,12 @@ class Facts:
 
         An object that cannot be read by its type stays as it is: the API server would refuse it.
         """
-        struct = type_of(obj) if self.surroundings.written else None
-        if struct is None:
+        if not self.surroundings.written:
             return obj
-        try:
-            return typed_view(obj, struct)[0]
-        except MistypedError:
-            return obj
+        known = self._sent.get(id(obj))
+        if known is None:
+            known = self._sent[id(obj)] = obj, as_sent(obj)
+        return known[1]
 
     @_Once
     def images(self) -> dict[str, list[str]]:

@@ -40,7 +40,8 @@ class PolicyContext:
             mutation, as it does: unknown fields are dropped, or an error. If None,
             that follows the mutations of policies that the API server knows or policyd's own.
         written: Whether objects come as written by users, and not as sent by the API server:
-            its own policies then see them as it would store them.
+            policies of others then see them as it would send them, with defaults.
+        as_written: Whether Kyverno's policies see them as they come nevertheless, as with its CLI.
         now: Returns seconds since the epoch; without it, exceptions with an end have ended.
         schemas: The schemas of custom kinds, by group, version and kind, if known.
         makers: The makers of owned objects, as in `maker`.
@@ -55,6 +56,7 @@ class PolicyContext:
     served: ServedVersions = served_versions
     typed: bool | None = None
     written: bool = False
+    as_written: bool = False
     now: Callable[[], float] | None = None
     schemas: Mapping[tuple[str, str, str], Schema] = field(default_factory=dict)
     makers: Makers = field(default_factory=Makers)

@@ -34,6 +34,7 @@ from policyd.engine.offline.requests import (
     RequestCircumstances,
     alone,
     as_it_was,
+    check_readable,
     namespace_lookup,
     offline_set,
     raw,
@@ -132,12 +133,14 @@ class CaseSurroundings:
         queues: Those of cases that name none.
         namespaces: The Namespaces of cases that give no labels.
         params: Objects of kinds of which a case gives none.
+        as_written: Whether Kyverno's policies see objects without defaults.
     """
 
     queues_in: Callable[[str], QueueFacts] = _no_files
     queues: QueueFacts = NOT_GIVEN
     namespaces: tuple[Json, ...] = ()
     params: tuple[Json, ...] = ()
+    as_written: bool = False
 
     def queues_of(self, case: Case, cases: Cases) -> QueueFacts:
         """Return the queues that policies read in a case."""
@@ -260,6 +263,7 @@ def ask_case(
         authorize=_authorize(case),
         makers=Makers(),
         queues=lambda: queues,
+        as_written=surroundings.as_written,
     )
     user = case.user or CaseUser(username="someone")
     circumstances = RequestCircumstances(
@@ -267,6 +271,8 @@ def ask_case(
     )
     old = as_it_was(case.object, case.operation, case.old_object)
     request = request_for(case.object, circumstances, old_object=old)
+    for obj in (case.object, old):
+        check_readable(obj)
     return PreparedCase(msgspec.structs.replace(request, sub_resource=case.sub_resource), policies)
 
 

@@ -29,6 +29,8 @@ from policyd.engine.objects.equivalents import plural_of
 from policyd.engine.objects.match import NamespaceLookup
 from policyd.engine.objects.workloads import find_kind, value_at
 from policyd.errors import ConfigurationError, PolicydError
+from policyd.patch.builtin_types import MistypedError, decode_typed
+from policyd.patch.builtin_views import type_of
 from policyd.patch.schema import Schema, schema_from_openapi
 
 DEFAULT_NAMESPACE = "default"
@@ -169,6 +171,27 @@ def request_for(
     )
 
 
+def check_readable(obj: Json, check: Callable[[Json, str], object] = decode_typed) -> None:
+    """Check that the API server can read an object as its kind.
+
+    Args:
+        obj: The object; of a custom kind, nothing is checked.
+        check: Reads an object as a type; that of `Readability` is for many objects.
+
+    Raises:
+        ObjectError: If it cannot; the text is the API server's.
+    """
+    struct = type_of(obj)
+    if struct is None:
+        return
+    try:
+        check(obj, struct)
+    except MistypedError as error:
+        kind, version = obj["kind"], obj["apiVersion"].rpartition("/")[2]
+        what = f'{kind} in version "{version}" cannot be handled as a {kind}'
+        raise ObjectError(f"{what}: {error}") from error
+
+
 def as_it_was(obj: Json, operation: Operation, stored: Json = None) -> Json:
     """Return the old object of a request; by default, an update changes nothing.
 
@@ -223,6 +246,7 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
     extra: Mapping[str, object] | None = None,
     makers: Makers = BELIEVING,
     queues: Callable[[], QueueFacts] = no_queue_facts,
+    as_written: bool = False,
 ) -> PolicySet:
     """Make a set of loaded policies with the given facts of the cluster.
 
@@ -235,6 +259,7 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
         extra: The values of variables of external data, none if left out.
         makers: The makers of owned objects; their owners if left out.
         queues: Returns the facts of the queues, unknown ones if left out.
+        as_written: Whether Kyverno's policies see objects without defaults, as with its CLI.
     """
     known = (*loaded.objects, *objects)
     surroundings = PolicyContext(
@@ -243,6 +268,7 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
         authorize=authorize,
         now=now,
         written=True,
+        as_written=as_written,
         schemas=custom_schemas(known),
         extra=extra or {},
         makers=makers,

@@ -26,7 +26,7 @@ from policyd.api.admission import (
 )
 from policyd.api.meta import Json
 from policyd.cel import Program
-from policyd.engine.evaluate.conditions import is_for_namespace, named_by
+from policyd.engine.evaluate.conditions import is_for_namespace, named_by, sees_as_sent
 from policyd.engine.evaluate.kept_values import KeptValues
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.evaluate.validation import Concerns, all_true, concerns, validate
@@ -43,8 +43,9 @@ from policyd.engine.offline.report import (
     results_of,
 )
 from policyd.engine.offline.requests import BELIEVING
-from policyd.engine.remember.alike import Parts, PolicyReads, comparable_reads, is_typed
+from policyd.engine.remember.alike import Parts, PolicyReads, comparable_reads
 from policyd.errors import PolicydError
+from policyd.patch.defaults import as_sent
 
 NOT_ASKED: Final = "reads the request's user, which an existing object does not have"
 QUEUES_NOT_ASKED: Final = "reads the queues, which were others when the object was created"
@@ -362,10 +363,14 @@ class PolicyScan:
             book.take(found.subject, decision, shadows=self.shadows)
 
     def _parts_of(self, found: ScannedObject, kind: WorkloadKind | None) -> list[Any] | None:
-        """Return the parts of an object; None if they are too much to compare."""
+        """Return the parts of an object as it is, and as it is sent if a policy sees it so.
+
+        None if they are too much to compare.
+        """
         parts = self._parts.of(found.value, kind, found.within)
-        if parts is not None and self._sees_types:
-            parts[self._parts.typed] = is_typed(found.value)
+        if parts is not None and self._sends:
+            sent = self._parts.of(as_sent(found.value), kind, found.within)
+            return None if sent is None else [*parts, *sent]
         return parts
 
     def _ask(
@@ -455,16 +460,19 @@ class PolicyScan:
         more = [parts.labelled]
         if reads.namespace:
             more.append(parts.namespace)
-        if reads.typed and self._surroundings.written:
-            more.append(parts.typed)
-        before = (*parts.numbers(reads.before, kind), *more)
+        first = parts.count if sees_as_sent(policy, self._surroundings) else 0
+        before = [first + number for number in parts.numbers(reads.before, kind)]
         validations = zip(policy.validations, reads.validations, strict=True)
-        whole = [(validation, parts.numbers(tree, kind)) for validation, tree in validations]
-        return _Asked(policy, operation, before, whole)
+        whole = [
+            (validation, [first + number for number in parts.numbers(tree, kind)])
+            for validation, tree in validations
+        ]
+        return _Asked(policy, operation, (*before, *more), whole)
 
     @cached_property
-    def _sees_types(self) -> bool:
-        return self._surroundings.written and any(each.typed for each in self._reads.values())
+    def _sends(self) -> bool:
+        """Whether a policy sees objects as the API server would send them."""
+        return any(sees_as_sent(policy, self._surroundings) for policy in self.policies)
 
     def _sets(
         self, chosen: Iterable[tuple[Operation, CompiledPolicy]]

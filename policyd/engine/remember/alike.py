@@ -14,14 +14,12 @@ import msgspec
 
 from policyd.api.admission import Operation
 from policyd.api.meta import Json
-from policyd.engine.model.compiled import NATIVE, CompiledPolicy
+from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.objects.match import labels_of
 from policyd.engine.objects.pods import ORDINARY
 from policyd.engine.objects.workloads import EACH, WorkloadKind, pod_templates, value_at
 from policyd.engine.remember.footprint import reads_of
 from policyd.engine.remember.footprint_tree import BEGINNING, Footprint
-from policyd.patch.builtin_types import MistypedError
-from policyd.patch.builtin_views import type_of, typed_view
 from policyd.patch.operations import Path
 
 LONGEST: Final = 8 * 1024
@@ -68,8 +66,6 @@ class PolicyReads(NamedTuple):
     validations: tuple[Footprint, ...]
     namespace: bool
     """Whether it looks at the namespace, or could."""
-    typed: bool
-    """Whether it sees an object as its type has it, if the object is of that type."""
 
 
 def comparable_reads(policy: CompiledPolicy, operation: Operation) -> PolicyReads | None:
@@ -104,7 +100,7 @@ def comparable_reads(policy: CompiledPolicy, operation: Operation) -> PolicyRead
         or bool(policy.namespace)
         or any(binding.constraints is not None for binding in policy.bindings)
     )
-    return PolicyReads(before, trees, by_namespace, policy.kind in NATIVE)
+    return PolicyReads(before, trees, by_namespace)
 
 
 def _is_of_one(tree: Footprint) -> bool:
@@ -170,9 +166,9 @@ class Parts:
         """Which part is the namespace."""
         self.labelled = self.namespace + 1
         """Which part says whether its labels are all texts: if one is not, selectors see none."""
-        self.typed = self.labelled + 1
-        """Which part says whether the object is of its type."""
-        self._without_templates = [*[None] * self._size, (), "", False, None]
+        self.count = self.labelled + 1
+        """How many parts there are."""
+        self._without_templates = [*[None] * self._size, (), "", False]
 
     def _grow(
         self, branch: _Branch, path: Path, leaves: Mapping[Path, Mapping[str, Project]]
@@ -246,18 +242,6 @@ def _are_texts(value: Json) -> bool:
     metadata = value.get("metadata")
     labels = metadata.get("labels") if isinstance(metadata, dict) else None
     return isinstance(labels, dict) and bool(labels_of(value)) == bool(labels)
-
-
-def is_typed(value: Json) -> bool:
-    """Tell whether an object can be read as its type has it."""
-    struct = type_of(value)
-    if struct is None:
-        return False
-    try:
-        typed_view(value, struct)
-    except MistypedError:
-        return False
-    return True
 
 
 def _fill(parts: list[Any], value: Any, branch: _Branch) -> None:  # noqa: ANN401 - JSON

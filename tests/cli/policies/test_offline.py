@@ -345,11 +345,122 @@ def test_apply_updates_an_object_that_was_as_it_is(folder):
         pytest.param("apiVersion: v1\nkind: Namespace\nmetadata: {name: [a]}\n", id="name"),
     ],
 )
-def test_apply_takes_what_is_misshapen_for_an_object_all_the_same(folder, text):
+def test_apply_refuses_what_the_api_server_cannot_read_and_prints_the_rest(folder, text):
     result = run("apply", "-p", folder / "policy.yaml", "-f", "-", text=f"{POD}---\n{text}")
 
+    assert result.exit_code == 2
+    assert "cannot be handled as a" in result.stderr
+    assert result.stdout.count("name: a") == 1
+
+
+MISTYPED = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: a}
+spec: {replicas: "3"}
+"""
+REFUSAL = (
+    'Deployment in version "v1" cannot be handled as a Deployment: json: cannot unmarshal string'
+    " into Go struct field DeploymentSpec.spec.replicas of type int32"
+)
+
+
+@pytest.mark.parametrize("command", ["apply", "report"])
+def test_a_value_of_another_type_is_refused_in_the_words_of_the_api_server(command, folder):
+    result = run(command, "-p", folder / "policy.yaml", "-f", "-", text=MISTYPED)
+
+    assert result.exit_code == 2
+    assert REFUSAL in result.stderr
+
+
+def test_a_case_with_a_value_of_another_type_fails(folder):
+    obj = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {replicas: '3'}}"
+    (folder / "cases.yaml").write_text(
+        f"cases: [{{name: c, object: {obj}, expect: {{allowed: true}}}}]"
+    )
+    result = run("test", folder)
+
+    assert result.exit_code == 1
+    assert REFUSAL in result.stdout
+
+
+REPLICAS = """\
+apiVersion: {group}
+kind: {kind}
+metadata: {{name: replicas}}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}}
+  validations: [{{expression: object.spec.replicas > 1, message: one is not enough}}]
+"""
+BOUND = """\
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: b}
+spec: {policyName: replicas, validationActions: [Deny]}
+"""
+NATIVE = REPLICAS.format(group="admissionregistration.k8s.io/v1", kind="ValidatingAdmissionPolicy")
+KYVERNO = REPLICAS.format(group="policies.kyverno.io/v1", kind="ValidatingPolicy").replace(
+    "spec:", "spec:\n  validationActions: [Deny]", 1
+)
+PLAIN = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n"
+
+
+@pytest.mark.parametrize("policy", [NATIVE + BOUND, KYVERNO])
+@pytest.mark.parametrize("command", ["apply", "report"])
+def test_policies_of_others_see_defaults(command, policy, tmp_path):
+    (tmp_path / "p.yaml").write_text(policy)
+    result = run(command, "-p", tmp_path / "p.yaml", "-f", "-", text=PLAIN)
+
+    assert result.exit_code == 1
+    assert "fail" in result.stdout or "one is not enough" in result.stderr
+
+
+def test_kyvernos_policies_see_objects_as_they_are_written_if_they_are_to(tmp_path):
+    (tmp_path / "p.yaml").write_text(
+        KYVERNO.replace("object.spec.replicas > 1", "has(object.spec) == false")
+    )
+    arguments = ("apply", "-p", tmp_path / "p.yaml", "-f", "-")
+
+    assert run(*arguments, text=PLAIN).exit_code == 1
+    assert run(*arguments, "--as-written", text=PLAIN).exit_code == 0
+
+
+MUTATING = """\
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: more}
+spec:
+  reinvocationPolicy: Never
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch:
+      expression: >-
+        [JSONPatch{op: "replace", path: "/spec/replicas", value: object.spec.replicas + 1}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: b}
+spec: {policyName: more}
+"""
+
+
+def test_a_change_of_a_default_is_written_and_other_defaults_are_not(tmp_path):
+    (tmp_path / "p.yaml").write_text(MUTATING)
+    text = f"{PLAIN}spec: {{noSuchField: 1, paused: true}}\n"
+    result = run("apply", "-p", tmp_path / "p.yaml", "-f", "-", text=text)
+
     assert result.exit_code == 0
-    assert "name: a" in result.stdout
+    assert yaml.safe_load(result.stdout)["spec"] == {
+        "noSuchField": 1,
+        "paused": True,
+        "replicas": 2,
+    }
 
 
 def test_apply_says_what_is_denied_and_prints_the_rest(folder):
