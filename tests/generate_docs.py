@@ -83,7 +83,7 @@ def policy_page() -> str:
     return f"""\
 # Policy
 
-`policyd.io/v1alpha1`, kind `Policy`, short name `pol`, not namespaced.
+`policyd.io/v1alpha1`, kind `Policy`, short name `pdpol`, not namespaced.
 [Write a policy](../guides/write-a-policy.md) is an introduction, and
 [Policies](../concepts/policies.md) describes how policies work together.
 `policyd schema` prints this reference as a JSON schema for editors.

@@ -137,7 +137,7 @@ KINDS = (
     CustomKind(
         policy.Policy,
         "policies",
-        ("pol",),
+        ("pdpol",),
         columns=(
             PrinterColumn("Enforcement", ".spec.enforcement"),
             _READY,

@@ -50,6 +50,7 @@ class Evaluation(Closed, frozen=True):
     mode: Literal["Kubernetes", "JSON", "HTTP", "Envoy"] = "Kubernetes"
     admission: Switch = Switch()
     background: Json = None
+    skip_background_requests: bool = True
     mutate_existing: Switch = Switch(enabled=False)
 
 

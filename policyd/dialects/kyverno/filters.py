@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
-from policyd.api.admission import Rule
+from policyd.api.admission import Operation, Rule
 from policyd.api.kinds import resources
 from policyd.api.meta import Json
 from policyd.api.selectors import LabelSelector
@@ -15,7 +15,7 @@ from policyd.engine.objects.equivalents import plural_of
 from policyd.engine.objects.match import labels_of
 from policyd.engine.objects.workloads import value_at
 
-OPERATIONS: Final = ("CREATE", "UPDATE")
+OPERATIONS: Final[tuple[Operation, ...]] = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 """The operations of a rule that names none."""
 
 _KIND = re.compile(

@@ -167,6 +167,11 @@ def _unsupported(spec: Any, document: Document) -> list[Finding]:  # noqa: ANN40
         message = "the policy changes existing objects: policyd changes objects on requests"
         hint = "remove `mutateExisting`"
         return [_refused(document, message, ("spec", "evaluation", "mutateExisting"), hint)]
+    if not spec.match_constraints.resource_rules:
+        message = "the policy matches nothing: Kyverno refuses it without `resourceRules`"
+        hint = "name resources in `spec.matchConstraints.resourceRules`"
+        given = ("matchConstraints",) if "matchConstraints" in document.value["spec"] else ()
+        return [_refused(document, message, ("spec", *given), hint)]
     return []
 
 

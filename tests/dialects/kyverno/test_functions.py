@@ -187,6 +187,12 @@ def test_service_accounts_are_read_from_their_user_names(user, account):
             "apps/v1 deployments n/d",
             id="by-gvr",
         ),
+        pytest.param("resource.toGVR('v1', 'Pod').Resource", "pods", id="kind"),
+        pytest.param(
+            "resource.ToGVR('networking.k8s.io/v1', 'Ingress').Resource", "ingresses", id="ingress"
+        ),
+        pytest.param("resource.ToGVR('v1', 'Endpoints').Resource", "endpoints", id="endpoints"),
+        pytest.param("resource.ToGVR('x.io/v1', 'Policy').Resource", "policies", id="custom"),
         pytest.param(
             "resource.List('v1', 'pods', 'ns', {'a': 'b'}).items[0].labels.a", "b", id="list"
         ),

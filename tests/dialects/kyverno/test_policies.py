@@ -723,19 +723,48 @@ def test_other_kinds_of_kyverno_s_are_passed_over():
     assert load(entry).findings == ()
 
 
+def test_a_policy_that_does_nothing_is_doubtful():
+    (loaded,) = load(kyverno()).policies
+
+    assert "it has neither validations nor mutations" in next(lint(loaded)).message
+
+
+@pytest.mark.parametrize("given", [{"matchConstraints": {"resourceRules": []}}, {}])
+@pytest.mark.parametrize("kind", ["ValidatingPolicy", "NamespacedValidatingPolicy"])
+def test_a_policy_that_matches_nothing_is_refused_and_concerns_no_request(kind, given):
+    policy = kyverno(kind)
+    policy["spec"] = {"validations": [{"expression": "false"}], **given}
+
+    loaded = load(policy)
+
+    assert "the policy matches nothing" in loaded.findings[0].message
+    assert (loaded.policies, loaded.placeholders) == ((), ())
+
+
+def test_background_requests_are_a_known_setting():
+    evaluation = {"skipBackgroundRequests": False, "background": {"enabled": True}}
+    policy = kyverno(validations=[{"expression": "false"}], evaluation=evaluation)
+
+    assert decide(pod(), policy).denials
+
+
 @pytest.mark.parametrize(
-    ("policy", "message"),
+    ("resources", "denied"),
     [
-        pytest.param(
-            kyverno(rules=(), validations=[{"expression": "true"}]), "no rule", id="rules"
-        ),
-        pytest.param(kyverno(), "it has neither validations nor mutations", id="work"),
+        pytest.param({"kinds": ["Pod"]}, True, id="all"),
+        pytest.param({"kinds": ["Pod"], "operations": ["CREATE", "UPDATE"]}, False, id="named"),
     ],
 )
-def test_a_policy_that_does_nothing_is_doubtful(policy, message):
-    (loaded,) = load(policy).policies
+def test_a_rule_without_operations_concerns_deletions(resources, denied):
+    policy = cluster_policy("false", match={"any": [{"resources": resources}]})
+    loaded = load(policy)
+    surroundings = PolicyContext(namespaces=namespace_lookup((), {}), typed=False)
 
-    assert message in next(lint(loaded)).message
+    decision = PolicySet(loaded.policies, surroundings=surroundings).review(
+        request(pod(), operation="DELETE")
+    )
+
+    assert bool(decision.denials) is denied
 
 
 def test_unavailable_data_is_not_a_doubt():

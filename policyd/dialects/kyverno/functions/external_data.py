@@ -6,8 +6,10 @@ that namespace alone: its functions take no namespace.
 """
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, cast
 
+from policyd.api.kinds import resources
 from policyd.api.meta import Json
 from policyd.cel.cost import deep_size
 from policyd.cel.errors import CelError
@@ -22,6 +24,7 @@ from policyd.dialects.kyverno.functions.providers import (
     OwnObjects,
 )
 from policyd.engine.model.confinement import Confinable
+from policyd.engine.objects.equivalents import plural_of
 from policyd.errors import PolicydError
 
 RESOURCE = Type("resource.Context")
@@ -135,10 +138,26 @@ def _post_own(context: Provider, version: str, resource: str, body: Json) -> Jso
     return context.ask("post", version, resource, body)
 
 
-def _to_gvr(_context: Provider, version: str, resource: str) -> Json:
+def _to_gvr(_context: Provider, version: str, kind: str) -> Json:
     group, slash, number = version.rpartition("/")
-    parts = {"Group": group if slash else "", "Version": number, "Resource": resource}
+    parts = {"Group": group if slash else "", "Version": number, "Resource": _plural(version, kind)}
     return Struct(GVR.name, parts)
+
+
+def _plural(version: str, kind: str) -> str:
+    """Return the plural of a kind; a name in small letters is one already."""
+    if not kind[:1].isupper():
+        return kind
+    return _built_in().get((version, kind)) or plural_of(kind)
+
+
+@cache
+def _built_in() -> Mapping[tuple[str, str], str]:
+    """Return the plurals of the built-in kinds, by version and kind."""
+    found: dict[tuple[str, str], str] = {}
+    for each in resources():
+        found.setdefault((each.api_version, each.kind), each.plural)
+    return found
 
 
 def _by_gvr(run: Callable[..., Json]) -> Callable[..., Json]:
