@@ -58,6 +58,7 @@ def write(
         version=picture.version,
         rules=picture.rules,
         other_teams=other_teams or naming.others,
+        configuration=picture.configuration if trees is None else None,
         usage_order=picture.usage_order,
         cohorts=tuple(use for tree, use in picture.cohorts if trees is None or tree in trees),
         nodes=picture.nodes if trees is None else (),

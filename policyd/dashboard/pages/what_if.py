@@ -11,7 +11,7 @@ from policyd.dashboard.views.what_if import ReadTry, ReadVerdict, TryForm, form_
 from policyd.errors import PolicydError
 from policyd.kube.client import Client
 from policyd.questions.policies import ClusterPolicies, cluster_policies
-from policyd.questions.queue_objects import queue_objects
+from policyd.questions.queue_objects import configuration_of, queue_objects
 from policyd.questions.trying import (
     QueueChange,
     TriedChange,
@@ -109,6 +109,7 @@ async def _tried(client: Client, change: QueueChange, notes: list[str]) -> Tried
     try:
         async with asyncio.timeout(READING_SECONDS):
             objects = await queue_objects(client, notes.append)
+            objects += await configuration_of(client, notes.append)
     except TimeoutError:
         raise TryError("the cluster's objects were not read in time") from None
     return await changed_queues(objects, change)
