@@ -10,6 +10,7 @@ from policyd.api.configuration.fixed_gates import ineffective_gates
 from policyd.config import load_configuration, parse_configuration
 from policyd.controller.queues.queue_settings import (
     copied_keys,
+    deciding_fields,
     ineffective_fields,
     metrics_settings,
     other_teams,
@@ -52,6 +53,7 @@ def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> C
     return replace(
         settings,
         queueing=queueing,
+        configuration=deciding_fields(configuration, gates=gates),
         limits=time_limits(configuration, gates=gates),
         copied=copied_keys(configuration),
         metrics=metrics_settings(configuration, gates=gates),

@@ -85,14 +85,7 @@ class Controller:
         self.mirrors = open_mirrors(
             client, self.pace, self.settings.integrations, annotated=annotated
         )
-        self.cache = Cache(
-            self.mirrors,
-            pace=self.pace,
-            settings=self.settings.queueing,
-            resources=self.settings.resources,
-            integrations=self.settings.integrations,
-        )
-        self.cache.other_teams = self.settings.other_teams
+        self.cache = self._cache()
         QueueChanges(self.cache)
         self.queue: WorkQueue[ReconcileKey] = WorkQueue(pace=self.pace)
         self.writes = Writes(client, self.recorder, leading=self.leading, pace=self.pace)
@@ -131,6 +124,19 @@ class Controller:
             ungated=counts.ungated,
             preempted=self.job_reasons.preempted,
         )
+
+    def _cache(self) -> Cache:
+        """Return the cache, with the settings that it tells others."""
+        cache = Cache(
+            self.mirrors,
+            pace=self.pace,
+            settings=self.settings.queueing,
+            resources=self.settings.resources,
+            integrations=self.settings.integrations,
+        )
+        cache.other_teams = self.settings.other_teams
+        cache.configuration = self.settings.configuration
+        return cache
 
     def _counts(self, metrics: ControllerMetrics) -> WorkloadMetrics:
         """Register the metrics of queues and workloads.

@@ -1,14 +1,20 @@
 """Settings of the controller."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from policyd.alloc.settings import DEFAULTS, QueueingSettings
-from policyd.api.configuration.kinds import ResourcesConfiguration
+from policyd.api.configuration.kinds import API_VERSION, ResourcesConfiguration
+from policyd.api.meta import Json
 from policyd.controller.metrics.counters import MetricsSettings
 from policyd.controller.retention import NO_LIMITS, TimeLimits
 from policyd.jobs.copied import NO_KEYS, CopiedKeys
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.status.naming import OtherTeams
+
+
+def _default_configuration() -> dict[str, Json]:
+    return {"apiVersion": API_VERSION, "kind": "Configuration"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +52,10 @@ class ControllerSettings:
 
     queueing: QueueingSettings = DEFAULTS
     """Settings of all queues."""
+
+    configuration: Mapping[str, Json] = field(default_factory=_default_configuration)
+    """The fields of Kueue's Configuration that `queueing` and `resources` are made of, for commands
+    that simulate the queues."""
 
     limits: TimeLimits = NO_LIMITS
     """How long pods may take to get ready, and how long finished objects are kept."""

@@ -7,7 +7,7 @@ from policyd.api.meta import Json
 from policyd.engine.objects.workloads import value_at
 from policyd.kube import resources as r
 from policyd.kube.client import Reader
-from policyd.kube.errors import ForbiddenError, NotFoundError
+from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
 from policyd.kube.pages import pages
 from policyd.kube.resources import (
     NAMESPACES,
@@ -15,6 +15,8 @@ from policyd.kube.resources import (
     WORKLOAD_PRIORITY_CLASSES,
     Resource,
 )
+from policyd.questions.snapshots import NoSnapshotsError, configuration
+from policyd.snapshot.reading import SnapshotError
 
 _QUEUES = (
     *(r.RESOURCE_FLAVORS, r.COHORTS, r.CLUSTER_QUEUES, r.LOCAL_QUEUES),
@@ -29,6 +31,11 @@ _USEFUL: Final = {
     NAMESPACES: "namespace selectors of ClusterQueues are not checked",
 }
 """What is missing without them."""
+
+_WITHOUT_CONFIGURATION: Final = (
+    "the controller's Configuration (fair sharing, order, feature gates) is not read, and its"
+    " defaults are used; --config names its file"
+)
 
 
 async def queue_objects(reader: Reader, missing: Callable[[str], None]) -> list[dict[str, Json]]:
@@ -49,6 +56,20 @@ async def queue_objects(reader: Reader, missing: Callable[[str], None]) -> list[
         except ForbiddenError as error:
             missing(f"{error}: {without}")
     return found
+
+
+async def configuration_of(reader: Reader, missing: Callable[[str], None]) -> list[Json]:
+    """Return the Configuration by which the queues decide, as the controller tells it.
+
+    Args:
+        reader: The API server.
+        missing: Called with a sentence if the controller does not tell.
+    """
+    try:
+        return [await configuration(reader)]
+    except (ApiError, NoSnapshotsError, SnapshotError) as error:
+        missing(f"{error}: {_WITHOUT_CONFIGURATION}")
+        return []
 
 
 async def scenario_of(reader: Reader, *, nodes: bool) -> list[Json]:

@@ -4,11 +4,12 @@ from typing import Final
 
 import msgspec
 
+from policyd.api.meta import Json
 from policyd.errors import PolicydError
 from policyd.kube.client import Reader
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.resources import Resource
-from policyd.snapshot.reading import read
+from policyd.snapshot.reading import configuration_in, read
 from policyd.snapshot.values import (
     CLUSTER_PLURAL,
     GROUP,
@@ -36,6 +37,26 @@ async def ask(reader: Reader, namespace: str) -> QueueSnapshot:
         SnapshotError: If the answer is of another version of policyd.
     """
     resource = OF_NAMESPACE if namespace else OF_CLUSTER
+    return read(await _body(reader, resource, namespace), f"{resource.plural}/{NAME}")
+
+
+async def configuration(reader: Reader) -> dict[str, Json]:
+    """Return the Configuration by which the queues of the cluster decide.
+
+    Raises:
+        NoSnapshotsError: If the cluster does not tell.
+        ApiError: If the API server refuses, or does not answer.
+        SnapshotError: If the answer is of another version of policyd.
+    """
+    found = configuration_in(await _body(reader, OF_CLUSTER, ""), f"{OF_CLUSTER.plural}/{NAME}")
+    if found is None:
+        raise NoSnapshotsError(
+            "the snapshots of this cluster have no Configuration", hint="upgrade policyd"
+        )
+    return found
+
+
+async def _body(reader: Reader, resource: Resource, namespace: str) -> bytes:
     try:
         found = await reader.get(resource, NAME, namespace=namespace, into=msgspec.Raw)
     except NotFoundError as error:
@@ -45,7 +66,7 @@ async def ask(reader: Reader, namespace: str) -> QueueSnapshot:
         ) from error
     except ForbiddenError as error:
         raise ForbiddenError(str(error), hint=_right(namespace)) from error
-    return read(bytes(found), f"{resource.plural}/{NAME}")
+    return bytes(found)
 
 
 def _right(namespace: str) -> str:

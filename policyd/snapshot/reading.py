@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
+from policyd.api.meta import Json
 from policyd.errors import PolicydError
 from policyd.snapshot.values import (
     API_VERSION,
@@ -19,6 +20,7 @@ from policyd.snapshot.values import (
     SnapshotReason,
     StartRow,
 )
+from policyd.status.naming import OtherTeams
 
 OLD_SECONDS = 60.0
 """From this age on, readers get a note that a snapshot is old: it is made on demand."""
@@ -42,6 +44,15 @@ class _Head(msgspec.Struct, frozen=True, rename="camel"):
     format: int = 0
 
 
+class _Settings(_Head, frozen=True):
+    """What tells how the queues decide."""
+
+    configuration: dict[str, Json] | None = None
+    other_teams: OtherTeams = "names"
+
+
+_H = TypeVar("_H", bound=_Head)
+
 _DECODER = msgspec.json.Decoder(QueueSnapshot)
 
 
@@ -55,23 +66,7 @@ def read(body: bytes, source: str) -> QueueSnapshot:
     Raises:
         SnapshotError: If it is none, was cut, or has a format that this version does not read.
     """
-    try:
-        head = msgspec.json.decode(body, type=_Head)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise SnapshotError(
-            f"{source}: not a whole {KIND}: {error}", hint="take the snapshot again"
-        ) from error
-    if (head.api_version, head.kind) != (API_VERSION, KIND):
-        raise SnapshotError(
-            f"{source}: `{head.api_version}` `{head.kind}` is not a {KIND} of {API_VERSION}",
-            hint="`kubectl get --raw` prints one: see docs/guides/why-does-my-job-wait.md",
-        )
-    if head.format != FORMAT:
-        raise SnapshotError(
-            f"{source}: the snapshot has format {head.format}, and this version of policyd reads"
-            f" format {FORMAT}",
-            hint="use the version of policyd that the cluster runs",
-        )
+    _head(body, source, _Head)
     try:
         found = _DECODER.decode(body)
     except msgspec.MsgspecError as error:
@@ -88,6 +83,48 @@ def read(body: bytes, source: str) -> QueueSnapshot:
                 " calendar has"
             )
     return found
+
+
+def configuration_in(body: bytes, source: str) -> dict[str, Json] | None:
+    """Return the Configuration by which the queues decide; None if the snapshot has none.
+
+    Args:
+        body: JSON of a snapshot of the whole cluster.
+        source: Where it is from, for messages.
+
+    Raises:
+        SnapshotError: As `read`.
+    """
+    head = _head(body, source, _Settings)
+    if head.configuration is None:
+        return None
+    return {**head.configuration, "visibility": {"otherTeams": head.other_teams}}
+
+
+def _head(body: bytes, source: str, into: type[_H]) -> _H:
+    """Return the head of a snapshot.
+
+    Raises:
+        SnapshotError: If it is none, was cut, or has a format that this version does not read.
+    """
+    try:
+        head = msgspec.json.decode(body, type=into)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise SnapshotError(
+            f"{source}: not a whole {KIND}: {error}", hint="take the snapshot again"
+        ) from error
+    if (head.api_version, head.kind) != (API_VERSION, KIND):
+        raise SnapshotError(
+            f"{source}: `{head.api_version}` `{head.kind}` is not a {KIND} of {API_VERSION}",
+            hint="`kubectl get --raw` prints one: see docs/guides/why-does-my-job-wait.md",
+        )
+    if head.format != FORMAT:
+        raise SnapshotError(
+            f"{source}: the snapshot has format {head.format}, and this version of policyd reads"
+            f" format {FORMAT}",
+            hint="use the version of policyd that the cluster runs",
+        )
+    return head
 
 
 def read_newer(body: bytes, source: str) -> QueueSnapshot | None:

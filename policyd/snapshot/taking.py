@@ -25,6 +25,7 @@ from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import HOSTNAME
 from policyd.alloc.usage_history import ConsumedUsage
 from policyd.alloc.workload import QueuedWorkload
+from policyd.api.meta import Json
 from policyd.snapshot.explaining import PendingExplanation, explain
 from policyd.snapshot.rules import QueueRules
 from policyd.snapshot.values import (
@@ -157,6 +158,7 @@ class FullSnapshot:
         version: Identifies the snapshot.
         rules: By which a new job would be judged; None if readers need not know.
         newcomers: When new workloads would start, by queue; empty if readers need not know.
+        configuration: By which queues decide; None if readers need not know.
         trees: The trees in which each namespace has a LocalQueue.
         cohorts: Each with the top of its tree.
     """
@@ -167,6 +169,7 @@ class FullSnapshot:
     version: str = ""
     rules: QueueRules | None = None
     newcomers: Mapping[str, tuple[NewcomerRow, ...]] = field(default_factory=dict)
+    configuration: Mapping[str, Json] | None = None
     usage_order: UsageOrder | None = None
     queues: list[FullQueue] = field(default_factory=list)
     cohorts: list[tuple[str, CohortUse]] = field(default_factory=list)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from policyd.alloc.value import Value
+from policyd.api.meta import Json
 from policyd.snapshot.rules import QueueRules
 from policyd.status.naming import OtherTeams
 
@@ -370,6 +371,8 @@ class QueueSnapshot(Value, frozen=True, rename="camel"):
         version: Identifies it: another one of the same version says the same; "" if unknown.
         rules: By which a new job would be judged; for the webhooks.
         other_teams: Whether jobs of other namespaces are named.
+        configuration: The fields of Kueue's Configuration by which queues decide, as its file has
+            them; for a reader of the whole cluster. None if they are unknown.
         usage_order: How past usage orders LocalQueues; None if it does not.
         cohorts: Those that the reader may see, by name.
         nodes: All nodes, for a reader of the whole cluster.
@@ -385,6 +388,7 @@ class QueueSnapshot(Value, frozen=True, rename="camel"):
     version: str = ""
     rules: QueueRules | None = None
     other_teams: OtherTeams = "names"
+    configuration: Mapping[str, Json] | None = None
     usage_order: UsageOrder | None = None
     cohorts: tuple[CohortUse, ...] = ()
     nodes: tuple[NodeUse, ...] = ()

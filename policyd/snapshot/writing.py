@@ -58,6 +58,7 @@ def write(
         version=full.version,
         rules=full.rules,
         other_teams=other_teams or naming.others,
+        configuration=full.configuration if trees is None else None,
         usage_order=full.usage_order,
         cohorts=tuple(use for tree, use in full.cohorts if trees is None or tree in trees),
         nodes=full.nodes if trees is None else (),

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from policyd.alloc.settings import FairSharingRules, QueueingSettings, UsageBasedOrder
-from policyd.api.configuration import Configuration
+from policyd.api.configuration import Configuration, decode_configuration
 from policyd.config import parse_configuration
 from policyd.controller.queues.queue_settings import (
     HEEDED,
+    deciding_fields,
     ineffective_fields,
     metrics_settings,
     other_teams,
@@ -113,6 +114,32 @@ def test_gates_come_from_the_file_or_the_command_line():
 
     assert queue_settings(given).gates.priority_boost
     assert queue_settings(configuration(""), gates="PriorityBoost=true").gates.priority_boost
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+@pytest.mark.parametrize(
+    ("text", "gates"),
+    [
+        pytest.param("", "", id="nothing"),
+        pytest.param("", "PriorityBoost=true", id="a-gate-of-the-command-line"),
+        pytest.param(
+            "fairSharing: {preemptionStrategies: [LessThanInitialShare]}\n"
+            "admissionFairSharing: {usageHalfLifeTime: 1h, resourceWeights: {cpu: 2}}\n"
+            "waitForPodsReady: {timeout: 5m, blockAdmission: true}\n"
+            "resources: {excludeResourcePrefixes: [example.com/]}\n"
+            "featureGates: {PriorityBoost: true}",
+            "",
+            id="everything",
+        ),
+    ],
+)
+def test_readers_get_the_fields_by_which_queues_decide(text, gates, version):
+    given = configuration(text, version)
+
+    reported = decode_configuration(deciding_fields(given, gates=gates))
+
+    assert queue_settings(reported) == queue_settings(given, gates=gates)
+    assert reported.resources == given.resources
 
 
 @pytest.mark.gate("AdmissionFairSharing")

@@ -77,6 +77,7 @@ def test_a_simulation_goes_on_from_what_runs(api, ask):
     assert found.returncode == 0, found.stderr
     assert "team-a/job-waits" in found.stdout
     assert "1 workload still waiting, 1 still running" in found.stderr
+    assert "Configuration" not in found.stderr  # it was read, from the controller
 
 
 def test_labels_of_namespaces_are_read(ask, written):

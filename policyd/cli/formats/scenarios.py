@@ -1,6 +1,6 @@
 """The contents of a scenario file: the queues, the nodes, and the arrivals of workloads."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import click
@@ -59,6 +59,17 @@ def scenario_objects(file: str) -> list[dict[str, Json]]:
     for finding in findings:
         raise ScenarioError(str(finding), hint=finding.hint)
     return [_object(document) for document in documents]
+
+
+def with_configuration(objects: Sequence[dict[str, Json]], file: str) -> list[dict[str, Json]]:
+    """Return objects with the Configuration of a file in place of their own; as they are, if "".
+
+    Raises:
+        ScenarioError: If the file has an object that is none.
+    """
+    if not file:
+        return list(objects)
+    return [*(each for each in objects if each["kind"] != "Configuration"), *scenario_objects(file)]
 
 
 def _object(document: Document) -> dict[str, Json]:

@@ -1,19 +1,32 @@
 """The queues of a cluster as `policyd simulate --cluster` and `policyd what-if` read them."""
 
+import click
+
 from policyd.api.meta import Json
 from policyd.cli.clusters import read_cluster
 from policyd.cli.options import ClusterOptions
-from policyd.questions.queue_objects import scenario_of
+from policyd.kube.client import Reader
+from policyd.questions.queue_objects import configuration_of, scenario_of
 
 
-def cluster_scenario(given: ClusterOptions, *, nodes: bool) -> list[Json]:
+def cluster_scenario(given: ClusterOptions, *, nodes: bool, configured: bool) -> list[Json]:
     """Return the objects of a scenario, as they are in a cluster.
 
-    Nothing of them can be left out: a decision would be another one. If something may not be read,
-    the command ends with 2.
+    No object can be left out: a decision would be another one. If one may not be read, the command
+    ends with 2. A Configuration that cannot be read is a warning.
 
     Args:
         given: Which cluster.
         nodes: Whether the nodes are needed in any case.
+        configured: Whether the Configuration is known already.
     """
-    return read_cluster(given, lambda reader, _: scenario_of(reader, nodes=nodes))
+
+    async def work(reader: Reader, _namespace: str) -> list[Json]:
+        found = await scenario_of(reader, nodes=nodes)
+        return found if configured else found + await configuration_of(reader, _warn)
+
+    return read_cluster(given, work)
+
+
+def _warn(sentence: str) -> None:
+    click.secho(f"warning: {sentence}", fg="yellow", err=True)

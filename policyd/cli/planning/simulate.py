@@ -16,6 +16,8 @@ from policyd.alloc.state import CoreState
 from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode
 from policyd.alloc.workload import QueuedWorkload
 from policyd.api.meta import Json
+from policyd.cli.configuring import CONFIG
+from policyd.cli.formats.files import once
 from policyd.cli.formats.json_values import as_json, as_number
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count
@@ -27,6 +29,7 @@ from policyd.cli.formats.scenarios import (
     scenario_other_teams,
     scenario_state,
     warn_of_gates,
+    with_configuration,
 )
 from policyd.cli.formats.tables import StreamedTable
 from policyd.cli.formats.times import read_duration
@@ -62,6 +65,7 @@ class _Options(ClusterOptions, Planning):
     """The arguments of the command."""
 
     file: str | None
+    config: str
     output: Literal["table", "json"]
     until: str
     draw: bool
@@ -103,7 +107,8 @@ class _Options(ClusterOptions, Planning):
     metavar="N",
     help="Plan at most N moves of running workloads for each pending workload.",
 )
-@from_cluster("queues and workloads")
+@CONFIG
+@from_cluster("queues, workloads and the controller's Configuration")
 @PLANNING
 def command(**options: Unpack[_Options]) -> None:
     r"""Simulate the decisions of the queue, cycle by cycle, in virtual time.
@@ -111,7 +116,8 @@ def command(**options: Unpack[_Options]) -> None:
     FILE (- for standard input) contains ResourceFlavors, ClusterQueues, Cohorts, LocalQueues,
     and Workloads or jobs, and optionally Topologies, Nodes and a Configuration. With
     --cluster, the command reads them from the cluster and simulates from its current state; it
-    does not read jobs without a Workload, nor the controller's Configuration. Annotations of a
+    does not read jobs without a Workload. --config replaces the Configuration of FILE or of the
+    cluster's controller. Annotations of a
     Workload or job set its arrival (`policyd.io/arrives-after: 10m`), its run time
     (`policyd.io/run-for: 2h`), and when it loses a pod and hangs (`policyd.io/loses-pod-after:
     1h`); a maximum execution time is enforced. The output lists objects that are not
@@ -150,6 +156,8 @@ def command(**options: Unpack[_Options]) -> None:
     if options["trace"] is not None or options["sweep"] is not None:
         if options["cluster"]:
             raise click.UsageError("--trace and --cluster cannot be used together")
+        if options["config"]:
+            raise click.UsageError("--trace takes the Configuration from FILE, not from --config")
         plan(options["file"], options, until=options["until"], output=options["output"])
         return
     _show(_objects(options), options)
@@ -188,12 +196,15 @@ def _show(objects: list[dict[str, Json]], options: _Options) -> None:
 
 def _objects(options: _Options) -> list[dict[str, Json]]:
     one_source(options, options["file"], "FILE", others="--trace")
+    once([options["file"], options["config"]])
     if options["file"]:
-        return scenario_objects(options["file"])
+        return with_configuration(scenario_objects(options["file"]), options["config"])
     # Imported only where a cluster is read: it takes as long as a small command.
     from policyd.cli.planning.cluster_scenario import cluster_scenario  # noqa: PLC0415
 
-    return cluster_scenario(options, nodes=options["draw"])
+    configured = bool(options["config"])
+    found = cluster_scenario(options, nodes=options["draw"], configured=configured)
+    return with_configuration(found, options["config"])
 
 
 class TopologyMaps:

@@ -3,19 +3,15 @@
 import difflib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Unpack
 
 import click
-import msgspec
 import yaml
 
-from policyd.admission.decisions import combined, object_of
-from policyd.admission.handler import AdmissionHandler
-from policyd.admission.jobs import JobAdmission
-from policyd.admission.queues import QueueAdmission
-from policyd.api.admission import AdmissionRequest
+from policyd.admission.decisions import combined
+from policyd.admission.in_turn import decided_in_turn
 from policyd.api.meta import Json
 from policyd.cli.formats.files import load, once, read_objects
 from policyd.cli.formats.progress import progress
@@ -42,10 +38,8 @@ from policyd.engine.offline.requests import (
     custom_kinds,
     makers_for,
     offline_set,
-    raw,
 )
 from policyd.engine.offline.shadows import ShadowDifference, shadow_differences
-from policyd.jobs.integrations import Integrations
 from policyd.patch.json_patch import apply_json_patch
 
 Output = Literal["yaml", "json", "diff"]
@@ -167,7 +161,6 @@ def _apply(
     surroundings: ObjectSurroundings,
 ) -> tuple[list[_Applied], list[Finding]]:
     """Evaluate each object; a document that is no object, or is undecided, is a finding."""
-    decide = _with_webhooks(policies) if given["queue"] else lambda r: (policies.review(r),)
     applied: list[_Applied] = []
     findings: list[Finding] = []
     kinds = {**surroundings.kinds, **custom_kinds(document.value for document in documents)}
@@ -178,32 +171,15 @@ def _apply(
             findings.append(unusable(document, error))
             continue
         labels.note(policies, request)
-        decisions = decide(request)
+        if given["queue"]:
+            decisions = decided_in_turn(policies, request)
+        else:
+            decisions = (policies.review(request),)
         decision = combined(*decisions)
         result = apply_json_patch(document.value, decision.operations)
         shadows = tuple(shadow_differences(policies, request, decision))
         applied.append(_Applied(document, decision, _notes(decisions), result, shadows))
     return applied, [*findings, *labels.findings]
-
-
-def _with_webhooks(policies: PolicySet) -> Callable[[AdmissionRequest], Sequence[Decision]]:
-    """Return a function that decides as the two webhooks do: the second gets the changed object."""
-    jobs = JobAdmission(integrations=Integrations(makers=policies.surroundings.makers))
-    queues = QueueAdmission()
-    mutating = AdmissionHandler(phase="mutate", policies=policies.mutate, jobs=jobs, queues=queues)
-    validating = AdmissionHandler(
-        phase="validate", policies=policies.validate, jobs=jobs, queues=queues
-    )
-
-    def decide(request: AdmissionRequest) -> Sequence[Decision]:
-        change = mutating.mutate(request)
-        if not change.allowed:
-            return (change,)
-        if change.operations:
-            request = msgspec.structs.replace(request, object=raw(object_of(request, change)))
-        return change, validating.validate(request)
-
-    return decide
 
 
 def _notes(decisions: Sequence[Decision]) -> tuple[str, ...]:

@@ -4,13 +4,15 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
 import click
 import msgspec
 
+from policyd.admission.in_turn import decided_together, queues_concern
 from policyd.api.makers import Makers
 from policyd.api.meta import Json
 from policyd.cli.formats.files import cannot_read, content, load, once, read_objects
@@ -23,6 +25,7 @@ from policyd.engine.documents.findings import Finding
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.offline.replay import (
     Difference,
+    Recording,
     ReplayedAnswer,
     compare,
     read_recording,
@@ -43,6 +46,7 @@ class _Given(NamespaceOptions):
     policies: tuple[str, ...]
     against: tuple[str, ...]
     objects: tuple[str, ...]
+    queue: bool
     output: Literal["text", "json"]
 
 
@@ -70,6 +74,12 @@ class _Given(NamespaceOptions):
     type=PATH,
     help="Namespaces and params that policies look at: file or folder.",
 )
+@click.option(
+    "--queue/--no-queue",
+    default=False,
+    show_default=True,
+    help="Hold jobs that name a queue, and check queues, as the webhooks do.",
+)
 @NAMESPACE_LABELS
 @TEXT_OR_JSON
 def command(**given: Unpack[_Given]) -> None:
@@ -79,6 +89,9 @@ def command(**given: Unpack[_Given]) -> None:
     or one a line. They are answered by the new policies, and by the old ones if --against names
     them. Without --against, the recorded response of the request is used; without a response,
     the request counts as allowed and unchanged.
+
+    Without --queue, policies alone decide; a warning says how many of the requests the rules of
+    queues would concern. Use it for recordings whose responses have what these rules change.
 
     Exits with 0 if no answer differs, 1 if one differs, a policy is invalid, or it is unknown
     whether a policy applies because a namespace's labels are missing, and 2 if a document is
@@ -90,8 +103,7 @@ def command(**given: Unpack[_Given]) -> None:
       policyd replay recorded/ -p policies/ -f namespaces.yaml
       policyd replay reviews.jsonl -p policies/ -o json | jq '.differences[].request'
     """
-    named = given["recorded"] + given["policies"] + given["against"] + given["objects"]
-    once(named)
+    once(given["recorded"] + given["policies"] + given["against"] + given["objects"])
     documents, findings = read_objects(given["objects"])
     objects = [document.value for document in documents]
     labels = Labels(objects, given)
@@ -100,8 +112,12 @@ def command(**given: Unpack[_Given]) -> None:
     reviews = list(_reviews(given["recorded"]))
     if not reviews:
         raise click.UsageError(f"no AdmissionReview in {', '.join(given['recorded'])}")
-    differences = list(_replay(reviews, new, old, findings, labels))
-    findings += labels.findings
+    decide = decided_together if given["queue"] else PolicySet.review
+    answer = partial(compare, new=new, old=old, decide=decide)
+    sets = [new] if old is None else [new, old]
+    differences = list(_replay(reviews, answer, sets, findings, labels))
+    left_out = () if given["queue"] else _queues_left_out(differences, new)
+    findings += [*left_out, *labels.findings]
     show_all(findings)
     counts = Counter[str](one.kind for one in differences)
     differing = [one for one in differences if one.kind != "same"]
@@ -160,8 +176,8 @@ def _numbered(name: str, text: bytes) -> Iterator[tuple[str, bytes]]:
 
 def _replay(
     reviews: Sequence[tuple[str, bytes]],
-    new: PolicySet,
-    old: PolicySet | None,
+    answer: Callable[[Recording], Difference],
+    sets: Sequence[PolicySet],
     findings: list[Finding],
     labels: Labels,
 ) -> Iterator[Difference]:
@@ -169,14 +185,31 @@ def _replay(
     for place, text in progress(reviews, "replaying", len(reviews)):
         try:
             recording = read_recording(text)
-            for policies in (new, old):
-                if policies is not None:
-                    labels.note(policies, recording.request)
-            yield compare(recording, new, old)
+            for policies in sets:
+                labels.note(policies, recording.request)
+            yield answer(recording)
         except PolicydError as error:
             findings.append(
                 Finding(source=place, message=str(error), hint=error.hint, rule="unreadable")
             )
+
+
+def _queues_left_out(differences: Sequence[Difference], new: PolicySet) -> Iterator[Finding]:
+    """Yield how many requests were decided without rules of queues that concern them."""
+    concerned = [
+        each.recording
+        for each in differences
+        if queues_concern(new, each.recording.request, each.decision)
+    ]
+    if concerned:
+        yield Finding(
+            source=concerned[0].name,
+            message=f"the rules of queues concern {count(len(concerned), 'request')}, such as this"
+            " one, and are left out",
+            hint="--queue applies them",
+            rule="queues",
+            severity="warning",
+        )
 
 
 def _print(differing: Sequence[Difference], counts: Mapping[str, int]) -> None:

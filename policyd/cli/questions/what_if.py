@@ -18,7 +18,12 @@ from policyd.cli.formats.current_workloads import UNDECLARED, CurrentWorkloads, 
 from policyd.cli.formats.files import once
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.scenario_jobs import SkippedJobs
-from policyd.cli.formats.scenarios import scenario_objects, scenario_state, seconds_of
+from policyd.cli.formats.scenarios import (
+    scenario_objects,
+    scenario_state,
+    seconds_of,
+    with_configuration,
+)
 from policyd.cli.formats.tables import show_table
 from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
 from policyd.cli.questions.pages import OUTPUT, Output, show_values
@@ -28,7 +33,7 @@ from policyd.errors import PolicydError
 from policyd.kube.client import Client
 from policyd.kube.http_client import HttpClient
 from policyd.process import run
-from policyd.questions.queue_objects import queue_objects
+from policyd.questions.queue_objects import configuration_of, queue_objects
 from policyd.questions.unqueued_jobs import JOBS
 from policyd.questions.what_if_answers import (
     DifferenceAnswer,
@@ -136,8 +141,9 @@ def command(**given: Unpack[_Given]) -> None:
     policyd.io/expected-run-time. After the start of a workload without one, the simulation of
     its cohort is unknown, unless --assume sets a run time.
 
-    A dump contains the objects that `policyd simulate` reads. If the controller's
-    Configuration is not the default one, pass it with --config.
+    A dump contains the objects that `policyd simulate` reads. If the controller's Configuration
+    is not the default one, pass it with --config; the command reads that of a cluster from the
+    controller.
 
     Exits with 0, or 2 if the change is not possible or the cluster cannot be asked.
 
@@ -165,6 +171,8 @@ async def _run(given: _Given, _stop: asyncio.Event) -> None:
     namespace = given["namespace"] or connection.namespace
     async with HttpClient(connection) as client:
         objects = await queue_objects(client, _warn)
+        if not given["config"]:
+            objects += await configuration_of(client, _warn)
         submitted = await submitted_objects(client, _read(given["submit"]), namespace)
     now = max(SystemClock().now(), last_known(objects))
     _answer(given, objects, submitted, now=now, namespace=namespace)
@@ -178,8 +186,7 @@ def _answer(
     given: _Given, objects: Objects, submitted: Objects, *, now: float, namespace: str
 ) -> None:
     """Try the change on objects, and show what differs."""
-    if given["config"]:
-        objects = [*objects, *scenario_objects(given["config"])]
+    objects = with_configuration(objects, given["config"])
     after = changed(
         objects,
         submitted=submitted,

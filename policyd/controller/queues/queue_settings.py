@@ -23,6 +23,7 @@ from policyd.api.configuration import (
     pods_ready_awaited,
 )
 from policyd.api.configuration.kinds import DurationText, RequeuingStrategy, WorkloadRetention
+from policyd.api.meta import Json
 from policyd.controller.metrics.counters import MetricsSettings
 from policyd.controller.retention import FOR_EVER, Retention, TimeLimits
 from policyd.errors import ConfigurationError
@@ -44,6 +45,9 @@ HEEDED = {
     "managed_jobs_namespace_selector",
     "visibility",
 }
+
+_DECIDING = ("fair_sharing", "admission_fair_sharing", "resources", "wait_for_pods_ready")
+"""The fields by which queues decide, beside the feature gates."""
 
 
 def ineffective_fields(configuration: Configuration) -> list[str]:
@@ -131,6 +135,23 @@ def queue_settings(configuration: Configuration, *, gates: str = "") -> Queueing
         and bool(ready.block_admission),
         requeues_by_creation=requeuing is not None and requeuing.timestamp == "Creation",
     )
+
+
+def deciding_fields(configuration: Configuration, *, gates: str = "") -> dict[str, Json]:
+    """Return the fields of a Configuration by which queues decide, as its file has them.
+
+    Args:
+        configuration: With defaults.
+        gates: Feature gates from the command line: `A=true,B=false`.
+
+    Raises:
+        ConfigurationError: If something in it is wrong.
+    """
+    given = {name: getattr(configuration, name) for name in _DECIDING}
+    chosen = dict(_checked(configuration, gates))
+    fields = Configuration(**given, feature_gates=chosen or None)
+    document: dict[str, Json] = msgspec.to_builtins(fields)
+    return {"apiVersion": API_VERSION, "kind": "Configuration", **document}
 
 
 def other_teams(configuration: Configuration) -> OtherTeams:

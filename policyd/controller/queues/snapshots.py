@@ -84,7 +84,10 @@ class Snapshots:
         mirrors = self._cache.mirrors
         version = mirrors.workloads.informer.version
         full = FullSnapshot(
-            self._pace.clock.now(), self._cache.state.revision, str(version) if version else ""
+            self._pace.clock.now(),
+            self._cache.state.revision,
+            str(version) if version else "",
+            configuration=self._cache.configuration,
         )
         queues = [
             QueueOfNamespace(each.metadata.namespace, each.spec.cluster_queue)

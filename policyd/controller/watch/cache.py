@@ -25,7 +25,7 @@ from policyd.api.kueue.names import (
     WAITING_FOR_REPLACEMENT,
 )
 from policyd.api.limit_ranges import summarize
-from policyd.api.meta import ObjectMeta, condition_true
+from policyd.api.meta import Json, ObjectMeta, condition_true
 from policyd.api.pods import PodSpec
 from policyd.api.quantity import QuantityError
 from policyd.controller.watch.index import OwnerIndex, local_queue_key, replaced_key
@@ -92,6 +92,8 @@ class Cache:
         self.integrations = integrations
         self.state = CoreState(settings, Optimizer)
         self.other_teams: OtherTeams = "names"
+        self.configuration: Mapping[str, Json] | None = None
+        """The fields of Kueue's Configuration by which queues decide; None if they are unknown."""
         self.budgets: Mapping[str, BudgetUse] = {}
         """How far budgets are used up, by ClusterQueue, and LocalQueue as `namespace/name`."""
         self.starts: Mapping[str, StartRow] = {}

@@ -4,7 +4,7 @@ A recording is an AdmissionReview as the API server sent it, with the response i
 """
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,12 +64,13 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The differences of one request, and the verdicts of shadows of the new policies."""
+    """The differences of one request, the new decision, and the verdicts of shadows."""
 
     recording: Recording
     kind: Kind
     before: ReplayedAnswer
     after: ReplayedAnswer
+    decision: Decision
     shadows: tuple[ShadowDifference, ...] = ()
 
     @property
@@ -131,7 +132,12 @@ def _recorded(request: AdmissionRequest, response: _Response | None) -> Replayed
     return ReplayedAnswer(allowed=response.allowed, result=result)
 
 
-def compare(recording: Recording, new: PolicySet, old: PolicySet | None) -> Difference:
+def compare(
+    recording: Recording,
+    new: PolicySet,
+    old: PolicySet | None,
+    decide: Callable[[PolicySet, AdmissionRequest], Decision] = PolicySet.review,
+) -> Difference:
     """Say how a request would be answered by the new policies, and how that differs.
 
     Args:
@@ -139,12 +145,13 @@ def compare(recording: Recording, new: PolicySet, old: PolicySet | None) -> Diff
         new: The policies to be.
         old: The policies that are; without them, the recorded answer counts, and without that
             nothing was refused or changed.
+        decide: Decides by policies, and by what else is to count.
     """
     request = recording.request
-    decision = new.review(request)
+    decision = decide(new, request)
     after = _answer(request, decision)
     if old is not None:
-        before = _answer(request, old.review(request))
+        before = _answer(request, decide(old, request))
     else:
         before = recording.answer or _answer(request, Decision())
     return Difference(
@@ -152,6 +159,7 @@ def compare(recording: Recording, new: PolicySet, old: PolicySet | None) -> Diff
         kind=_kind(before, after),
         before=before,
         after=after,
+        decision=decision,
         shadows=tuple(shadow_differences(new, request, decision)),
     )
 

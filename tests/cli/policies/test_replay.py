@@ -167,3 +167,59 @@ def test_a_recording_without_reviews_is_a_wrong_call(folder):
     (folder / "reviews.jsonl").write_text("")
 
     assert run(folder, "-p", folder / "old.yaml").exit_code == 2
+
+
+QUEUED = {"kueue.x-k8s.io/queue-name": "main"}
+
+
+def queued(**more):
+    """Return a review of a new Job that names a queue."""
+    made = review(1, **more)
+    request = made["request"]
+    request["kind"] = {"group": "batch", "version": "v1", "kind": "Job"}
+    request["resource"] = {"group": "batch", "version": "v1", "resource": "jobs"}
+    metadata = {"name": "train", "namespace": "team-a", "labels": QUEUED}
+    spec = {"template": {"spec": request["object"]["spec"]}}
+    request["object"] = {
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec
+    }  # fmt: skip
+    request["name"] = "train"
+    return made
+
+
+def test_a_warning_counts_what_the_rules_of_queues_concern(folder):
+    reviews = [queued(), review(1)]
+    (folder / "reviews.jsonl").write_text("\n".join(map(json.dumps, reviews)))
+
+    result = run(folder, "-p", folder / "new.yaml")
+
+    assert (result.exit_code, result.stdout) == (0, "2 of 2 reviews answered as before\n")
+    assert "the rules of queues concern 1 request, such as this one, and are left out" in (
+        result.stderr
+    )
+    assert "CREATE Job team-a/train: warning: " in result.stderr
+
+
+def test_the_rules_of_queues_can_be_applied(folder):
+    patch = [{"op": "add", "path": "/spec/suspend", "value": True}]
+    encoded = base64.b64encode(json.dumps(patch).encode()).decode()
+    reviews = [queued(response={"uid": "u-1", "allowed": True, "patch": encoded})]
+    (folder / "reviews.jsonl").write_text(json.dumps(reviews[0]))
+
+    without = run(folder, "-p", folder / "new.yaml")
+    result = run(folder, "-p", folder / "new.yaml", "--queue")
+
+    assert "remove /spec/suspend" in without.stdout
+    assert (result.exit_code, result.stdout) == (0, "1 of 1 review answered as before\n")
+    assert result.stderr == ""
+
+
+def test_queues_say_nothing_about_what_policies_refuse(folder):
+    of_jobs = STRICTER.replace('[""]', '["*"]').replace("pods]", "jobs]")
+    (folder / "new.yaml").write_text(of_jobs.replace("pod.gpus() <= 1", '"false"'))
+    (folder / "reviews.jsonl").write_text(json.dumps(queued()))
+
+    result = run(folder, "-p", folder / "new.yaml")
+
+    assert "denied now" in result.stdout
+    assert "rules of queues" not in result.stderr

@@ -10,7 +10,9 @@ from policyd.cli import main
 from policyd.cli.questions.what_if import submitted_objects
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError, NotFoundError
-from policyd.questions.queue_objects import queue_objects
+from policyd.questions.queue_objects import configuration_of, queue_objects
+from policyd.questions.snapshots import OF_CLUSTER
+from policyd.snapshot.values import API_VERSION, FORMAT, NAME
 from policyd.testing import FakeClient
 
 GPU = "nvidia.com/gpu"
@@ -307,6 +309,51 @@ def client():
     return client
 
 
+def snapshot(**fields):
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "QueueSnapshot",
+        "format": FORMAT,
+        "metadata": {"name": NAME},
+        **fields,
+    }
+
+
+@pytest.mark.anyio
+async def test_the_configuration_is_that_of_the_controller(client):
+    given = {"apiVersion": "v", "kind": "Configuration", "fairSharing": {}}
+    body = snapshot(configuration=given, otherTeams="team")
+    client.store.put(OF_CLUSTER, body)
+    missing = []
+
+    found = await configuration_of(client, missing.append)
+
+    assert found == [{**given, "visibility": {"otherTeams": "team"}}]
+    assert missing == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        pytest.param(None, "serves no queue snapshots", id="no-snapshots"),
+        pytest.param(snapshot(), "have no Configuration", id="an-older-controller"),
+        pytest.param(snapshot(format=FORMAT + 1), "has format", id="another-format"),
+        pytest.param(snapshot(configuration=[]), "not a whole QueueSnapshot", id="damaged"),
+    ],
+)
+async def test_a_configuration_that_is_not_read_is_a_sentence(client, body, why):
+    if body is not None:
+        client.store.put(OF_CLUSTER, body)
+    missing = []
+
+    assert await configuration_of(client, missing.append) == []
+
+    assert len(missing) == 1
+    assert why in missing[0]
+    assert "is not read, and its defaults are used; --config names its file" in missing[0]
+
+
 @pytest.mark.anyio
 async def test_a_cluster_is_read_as_far_as_decisions_depend_on_it(client):
     client.missing, client.forbidden = ("topologies", "cohorts"), ("namespaces",)
@@ -346,3 +393,34 @@ async def test_a_job_is_given_to_the_api_server_as_a_dry_run(client):
     assert (found["kind"], found["metadata"]["name"]) == ("Job", "new")
     assert client.writes[-1].verb == "create"
     assert not client.store.select(r.JOBS, {})
+
+
+FAIR = {
+    "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+    "kind": "Configuration",
+    "resources": {"quotaCheckStrategy": "IgnoreUndeclared"},
+}
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["in-place-of-its-own", "added"])
+def test_a_configuration_of_a_file_counts_before_and_after_a_change(tmp_path, own):
+    other = {"apiVersion": FAIR["apiVersion"], "kind": "Configuration"}
+    new = workload("new", 1)
+    new["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"] = {
+        "requests": {GPU: 1, "cpu": 1}
+    }
+    objects = [*BUSY[:3], new, *([other] if own else [])]
+    (tmp_path / "dump.yaml").write_text(yaml.safe_dump_all(objects))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(FAIR))
+    more = {**cluster_queue(), "spec": {"stopPolicy": "None"}}
+    (tmp_path / "more.yaml").write_text(yaml.safe_dump(more))
+    words = ["--apply", str(tmp_path / "more.yaml"), "--dump", str(tmp_path / "dump.yaml"), "--all"]
+
+    def asked(*more):
+        done = CliRunner().invoke(main, ["what-if", *words, *more, "-o", "json"])
+        assert done.exit_code == 0, done.output
+        (found,) = json.loads(done.stdout)["differences"]
+        return [found[when]["start"] for when in ("before", "after")]
+
+    assert asked() == ["Never", "Never"]
+    assert asked("--config", str(tmp_path / "config.yaml")) == ["Starts", "Starts"]

@@ -1,0 +1,78 @@
+"""Decides as the two webhooks do in turn, without a server: for commands."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from policyd.admission.decisions import combined, object_of
+from policyd.admission.handler import AdmissionHandler
+from policyd.admission.jobs import JobAdmission
+from policyd.admission.queues import QueueAdmission
+from policyd.api.admission import AdmissionRequest
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.deadline import OutOfTime
+from policyd.engine.model.decision import ALLOWED, Decision
+from policyd.engine.offline.requests import raw
+from policyd.jobs.integrations import Integrations
+
+
+def decided_in_turn(policies: PolicySet, request: AdmissionRequest) -> Sequence[Decision]:
+    """Return the decisions of policies and queues on a request.
+
+    Args:
+        policies: The policies.
+        request: The request.
+
+    Returns:
+        The changes and, unless they refuse, the validation of the changed object.
+    """
+    jobs = JobAdmission(integrations=Integrations(makers=policies.surroundings.makers))
+    queues = QueueAdmission()
+    mutating = AdmissionHandler(phase="mutate", policies=policies.mutate, jobs=jobs, queues=queues)
+    validating = AdmissionHandler(
+        phase="validate", policies=policies.validate, jobs=jobs, queues=queues
+    )
+    return _in_turn(mutating, validating, request)
+
+
+def queues_concern(policies: PolicySet, request: AdmissionRequest, decision: Decision) -> bool:
+    """Tell whether queues have something to say or to change about a request.
+
+    Args:
+        policies: The policies.
+        request: The request.
+        decision: Theirs on the request.
+    """
+
+    def decided(_request: AdmissionRequest, _out_of_time: OutOfTime) -> Decision:
+        return decision
+
+    def nothing(_request: AdmissionRequest, _out_of_time: OutOfTime) -> Decision:
+        return ALLOWED
+
+    jobs = JobAdmission(integrations=Integrations(makers=policies.surroundings.makers))
+    queues = QueueAdmission()
+    mutating = AdmissionHandler(phase="mutate", policies=decided, jobs=jobs, queues=queues)
+    validating = AdmissionHandler(phase="validate", policies=nothing, jobs=jobs, queues=queues)
+    change, *checks = _in_turn(mutating, validating, request)
+    return (change.operations, change.denials, change.warnings) != (
+        decision.operations,
+        decision.denials,
+        decision.warnings,
+    ) or any(check.denials or check.warnings for check in checks)
+
+
+def _in_turn(
+    mutating: AdmissionHandler, validating: AdmissionHandler, request: AdmissionRequest
+) -> Sequence[Decision]:
+    change = mutating.mutate(request)
+    if not change.allowed:
+        return (change,)
+    if change.operations:
+        request = msgspec.structs.replace(request, object=raw(object_of(request, change)))
+    return change, validating.validate(request)
+
+
+def decided_together(policies: PolicySet, request: AdmissionRequest) -> Decision:
+    """Return the same as `decided_in_turn`, as one decision."""
+    return combined(*decided_in_turn(policies, request))
