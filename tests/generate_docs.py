@@ -39,6 +39,7 @@ from tests.generate_errors import errors_page
 from tests.generate_library import library_page
 from webhooks.__main__ import main as webhooks_main
 from webhooks.metrics import WebhookMetrics
+from webhooks.policy_results import MOST_POLICIES
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 MADE = "<!-- Generated from the code by `python -m tests.generate_docs`. Do not edit. -->\n"
@@ -365,6 +366,9 @@ A text is served again for ten times as long as it took to make, however often i
 ## policyd-webhooks
 
 {table("Metric | Type | Labels | Meaning", metric_rows(reviews))}
+
+The first {MOST_POLICIES} policies that reviews name have series of their own in
+`policyd_policy_results_total`, until the process ends. The others share the value `_other_`.
 
 ## policyd controller
 

@@ -1,8 +1,10 @@
-"""The metrics of the webhooks. Labels come from closed sets: never an object's name."""
+"""The metrics of the webhooks. Labels come from closed sets, and one from names of policies."""
 
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from webhooks.policy_results import PolicyResults
 
 Outcome = Literal["allowed", "denied", "unjudged", "refused", "failed"]
 """Denied is the verdict; unjudged is a review that was answered without one; refused is a body that
@@ -57,6 +59,14 @@ class WebhookMetrics:
             ["outcome"],
             registry=registry,
         )
+        self.policy_results = Counter(
+            "policyd_policy_results_total",
+            "Reviews by policy: matched, changed, refused, warned of, or not evaluated (error).",
+            ["policy", "phase", "result"],
+            registry=None,
+        )
+        self.results = PolicyResults(self.policy_results)
+        registry.register(self.results)
         self.shadow_reviews = Counter(
             "policyd_shadow_reviews_total",
             "Reviews evaluated by shadow policies, by difference.",

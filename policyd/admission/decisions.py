@@ -81,6 +81,7 @@ def combined(*decisions: Decision) -> Decision:
         warnings=tuple(warning for d in effective for warning in d.warnings),
         audit_annotations=dict(pair for pairs in annotations for pair in pairs),
         matched=tuple(name for d in effective for name in d.matched),
+        changed=tuple(name for d in effective for name in d.changed),
         failures=tuple(failure for d in effective for failure in d.failures),
         objections=tuple(objection for d in effective for objection in d.objections),
     )

@@ -140,6 +140,29 @@ def test_a_value_of_another_type_is_used_as_the_assumed_type_and_fails():
 
 
 @pytest.mark.parametrize(
+    "source",
+    [
+        "string(object.?l.optFlatMap(q, q[?0]).value())",
+        "object.?l.optFlatMap(q, q[?0]).optMap(x, string(x)).orValue('')",
+        "object.l.distinct().map(x, string(x))[0]",
+        "object.l.slice(0, 1).map(x, string(x))[0]",
+        "object.l.reverse().map(x, string(x))[0]",
+        "object.l.first().optMap(x, string(x)).orValue('')",
+    ],
+)
+def test_a_value_of_no_known_type_is_taken_for_what_the_first_overload_takes(source):
+    """As a real API server of 1.36 decides, which answers the same error to each of these."""
+    with pytest.raises(CelError, match=r"no such overload: string applied to '\(int\)'"):
+        compile_expression(source, ENVIRONMENT).evaluate({"object": {"l": [1]}}, Budget())
+    free = source.replace("string(x)", "string(dyn(x))").replace(
+        "string(object", "string(dyn(object"
+    )
+    free = free.replace(".value())", ".value()))")
+    program = compile_expression(free, ENVIRONMENT)
+    assert program.evaluate({"object": {"l": [1]}}, Budget()) == "1"
+
+
+@pytest.mark.parametrize(
     ("source", "hint"),
     [
         pytest.param("objct", "did you mean `object`?", id="variable"),

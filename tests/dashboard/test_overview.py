@@ -83,6 +83,31 @@ def test_bars_fill_their_width_and_never_more(given, bar):
     assert found.nominal + found.borrowed <= 1_000
 
 
+def test_the_bar_of_a_cohort_is_of_all_quota_in_it():
+    use = quota(0, 30)
+    full, low = (
+        replace(cohort(name, parent), quotas=(use,))
+        for name, parent in (("top", ""), ("low", "top"))
+    )
+    queues = [
+        made_queue("a", cohort="low", quotas=(quota(20, 30, borrowed=10),)),
+        made_queue("b", cohort="top", quotas=(quota(100, 0),)),
+        made_queue("c", quotas=(quota(1_000, 0),)),
+    ]
+    rows = {row.name: row for row in shown(*queues, cohorts=(full, low)).rows}
+
+    assert rows["top"].bar == QuotaBar(250, 0, 0, 1_000)
+    assert rows["low"].bar == QuotaBar(667, 333, 0, 667)
+    assert (rows["top"].nominal, rows["low"].nominal) == (0, 0)
+
+
+def test_cohorts_in_a_cycle_have_bars():
+    use = (quota(5, 5),)
+    cohorts = [replace(cohort(name, above), quotas=use) for name, above in ("ab", "ba", "cc")]
+
+    assert {row.name for row in shown(cohorts=cohorts).rows} == {"a", "b", "c"}
+
+
 def test_no_limit_is_shown_as_such():
     queue = made_queue("a", quotas=(quota(1, 0, available=UNLIMITED),))
 

@@ -1,6 +1,7 @@
 """Answers of the webhooks: policies first, then jobs; and hostile bodies."""
 
 import json
+import re
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -42,7 +43,7 @@ def client_with(folder, *policies, clock=None, prepare=None):
                 policies=policies,
                 jobs=jobs,
                 prepare=prepare,
-                observe=Verdicts(metrics, f"/{phase}", clock=clock).take,
+                observe=Verdicts(metrics, phase, clock=clock).take,
             ).answer
             for phase, policies in (("mutate", loaded.mutate), ("validate", loaded.validate))
         },
@@ -139,6 +140,32 @@ def test_a_review_that_takes_too_long_is_refused_in_time(tmp_path):
     assert "slow: cannot be evaluated: not decided in time" in answered["status"]["message"]
 
 
+def policy_results(text):
+    """Return the counts of policies in a text of metrics, by policy, phase and result."""
+    found = re.findall(
+        r'policyd_policy_results_total{phase="(.*)",policy="(.*)",result="(.*)"} (.*)', text
+    )
+    return {(policy, phase, result): float(n) for phase, policy, result, n in found}
+
+
+def test_policies_that_change_or_warn_are_counted(tmp_path):
+    client = client_with(
+        tmp_path,
+        policy("label", inject={"labels": {"a": "b"}}),
+        policy("wary", enforcement="Warn", validations=[{"expression": "false"}]),
+    )
+
+    ask(client, "/mutate", review())
+    ask(client, "/validate", review())
+
+    assert policy_results(figures(client.registry)) == {
+        ("label", "mutate", "matched"): 1,
+        ("label", "mutate", "changed"): 1,
+        ("wary", "validate", "matched"): 1,
+        ("wary", "validate", "warned"): 1,
+    }
+
+
 def test_verdicts_and_failures_are_counted(tmp_path, capsys):
     client = client_with(
         tmp_path,
@@ -156,6 +183,12 @@ def test_verdicts_and_failures_are_counted(tmp_path, capsys):
     assert 'policyd_reviews_total{outcome="denied",path="/validate"} 1.0' in counted
     assert 'policyd_reviews_total{outcome="allowed",path="/validate"} 1.0' in counted
     assert 'policyd_policy_failures_total{outcome="ignored"} 2.0' in counted
+    assert policy_results(counted) == {
+        ("fragile", "validate", "error"): 2,
+        ("fragile", "validate", "matched"): 2,
+        ("no", "validate", "matched"): 2,
+        ("no", "validate", "refused"): 1,
+    }
     assert "policyd_policies 2.0" in counted
     output = capsys.readouterr()
     assert "policy_failed" in output.out + output.err

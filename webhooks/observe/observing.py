@@ -52,17 +52,17 @@ def observers(
 
     clock = server.pace.clock
     return {
-        phase: Verdicts(server.metrics, f"/{phase}", clock=clock, then=partial(note, phase)).take
+        phase: Verdicts(server.metrics, phase, clock=clock, then=partial(note, phase)).take
         for phase in PHASES
     }
 
 
 class Verdicts:
-    """Counts the decisions of one path, and logs refusals and failures.
+    """Counts the decisions of one phase, and logs refusals and failures.
 
     Args of the constructor:
         metrics: Where they are counted.
-        path: The path.
+        phase: The phase.
         clock: The clock that limits the rate of log lines.
         then: Called with each decision on a request that is not a dry run.
     """
@@ -70,13 +70,15 @@ class Verdicts:
     def __init__(
         self,
         metrics: WebhookMetrics,
-        path: str,
+        phase: Phase,
         *,
         clock: Clock | None = None,
         then: Observe | None = None,
     ) -> None:
-        self._allowed = metrics.reviews.labels(path, "allowed")
-        self._denied = metrics.reviews.labels(path, "denied")
+        self._phase: Phase = phase
+        self._allowed = metrics.reviews.labels(f"/{phase}", "allowed")
+        self._denied = metrics.reviews.labels(f"/{phase}", "denied")
+        self._results = metrics.results
         self._failures = metrics.policy_failures
         self._lines = ReviewLog(clock)
         self._then = then
@@ -84,6 +86,7 @@ class Verdicts:
     def take(self, request: AdmissionRequest, decision: Decision) -> None:
         """Take note of a decision."""
         (self._denied if decision.denials else self._allowed).inc()
+        self._results.take(self._phase, decision)
         if decision.failures or decision.denials:
             self._log(request, decision)
         if self._then is not None and not request.dry_run:

@@ -1,7 +1,8 @@
 """Queues and cohorts, what changed in the last hour, and what needs attention."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final, Literal
 
@@ -228,10 +229,31 @@ def _resources(snapshot: QueueSnapshot) -> list[str]:
 
 
 def _rows(snapshot: QueueSnapshot, resource: str, now: float) -> Iterator[TreeRow]:
+    within = _quota_within(snapshot, resource)
     for depth, each in tree_of(snapshot):
         quotas = [quota for quota in each.quotas if quota.resource == resource]
         for number, quota in enumerate(quotas or [QuotaUse("", resource, 0, 0)]):
-            yield _row(depth, each, quota, first=not number, now=now)
+            row = _row(depth, each, quota, first=not number, now=now)
+            if isinstance(each, CohortUse):
+                nominal = within[each.name][quota.flavor]
+                beyond = max(0, quota.used - nominal) if each.parent else 0
+                whole = QuotaUse(quota.flavor, resource, nominal, quota.used, beyond)
+                row = replace(row, bar=bar_of(whole))
+            yield row
+
+
+def _quota_within(snapshot: QueueSnapshot, resource: str) -> dict[str, Counter[str]]:
+    """Return the quota of each Cohort by flavor, with that of all Cohorts and queues below it."""
+    within: dict[str, Counter[str]] = {each.name: Counter() for each in snapshot.cohorts}
+    for _, each in reversed(list(tree_of(snapshot))):
+        total = within[each.name] if isinstance(each, CohortUse) else Counter[str]()
+        for quota in each.quotas:
+            if quota.resource == resource:
+                total[quota.flavor] += quota.nominal
+        above = each.parent if isinstance(each, CohortUse) else each.cohort
+        if above in within and within[above] is not total:
+            within[above].update(total)
+    return within
 
 
 def _row(

@@ -191,6 +191,7 @@ class VerdictBuilder:
             audit_annotations=self._audit,
             operations=tuple(operations),
             matched=tuple(self._matched),
+            changed=tuple(self._mutated),
             failures=tuple(self._failures),
             objections=tuple(self._objections),
             exempted=exempted,

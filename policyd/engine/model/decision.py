@@ -85,6 +85,7 @@ class Decision:
         audit_annotations: The entries for the audit log.
         operations: The changes, to be applied in order to the object as it came.
         matched: The policies that concerned the request, selectors and conditions included.
+        changed: The policies that changed the object.
         failures: The policies that could not be evaluated.
         objections: The validations that are not true, with any enforcement.
         exempted: The exemptions by exceptions: the policy, and the reason.
@@ -97,6 +98,7 @@ class Decision:
     audit_annotations: Mapping[str, str] = field(default_factory=dict)
     operations: tuple[Operation, ...] = ()
     matched: tuple[str, ...] = ()
+    changed: tuple[str, ...] = field(default=(), compare=False, repr=False)
     failures: tuple[Failure, ...] = ()
     objections: tuple[Denial, ...] = field(default=(), compare=False, repr=False)
     exempted: tuple[str, ...] = field(default=(), compare=False, repr=False)
