@@ -45,6 +45,15 @@ def test_levels_of_a_topology_stay_unless_nodes_are_the_lowest(old, new, expecte
     assert paths(validate_topology(new, old)) == expected
 
 
+def test_a_refused_change_of_levels_says_when_they_are_mutable():
+    (error,) = validate_topology(levels("a", "b"), levels("a"))
+
+    assert error.message == (
+        "levels are mutable only when kubernetes.io/hostname is the lowest level both before and"
+        " after the change"
+    )
+
+
 def test_the_topology_of_a_flavor_stays_once_it_has_one():
     none, racks, zones = (
         msgspec.convert({"spec": {"nodeLabels": {"a": "b"}, "topologyName": name}}, ResourceFlavor)

@@ -425,3 +425,23 @@ async def test_an_elastic_job_that_shrinks_and_grows_at_once_keeps_the_places_of
     job(world, "next", pods=1, gpus=4)
     await world.pass_time(2)
     assert world.suspended("next")
+
+
+async def test_each_failed_attempt_to_replace_a_node_has_its_own_event():
+    world = World(QueueingSettings(gates=Gates(tas_failed_node_replacement_fail_fast=False)))
+    world.furnish(gpus=16)
+    world.put(r.RESOURCE_FLAVORS, flavor())
+    world.put(r.TOPOLOGIES, racks())
+    for name in ("b1", "b2"):
+        world.put(r.NODES, node(name, "b"))
+    async with running(world):
+        await start(world, **{f"{P}podset-required-topology": RACK})
+
+        world.put(r.NODES, node("b1", "b", ready="False"))
+        for name in ("ring-0", "ring-1"):
+            world.delete(r.PODS, name)
+        await world.pass_time(15)
+
+        failed = world.events("SecondPassFailed")
+        assert len(failed) >= 3
+        assert {event["count"] for event in failed} == {1}
