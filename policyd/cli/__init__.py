@@ -92,8 +92,6 @@ _OTHERS: Final[_Commands] = {
         "Print the JSON schema of policies, for editors.",
     ),
     "migrate": ("policyd.cli.migrate.command:command", "Write policies of Kyverno in CEL."),
-    "library": ("policyd.cli.library:command", "List, show and copy the policies of the library."),
-    "schema": ("policyd.cli.schema:command", "Print the JSON schema of policies, for editors."),
     "controller": ("policyd.cli.controller:command", "Run the queue on a cluster."),
     "release": ("policyd.cli.releasing:command", "Remove the queue's finalizers from pods."),
     "crds": ("policyd.cli.crds:command", "Print the CustomResourceDefinitions."),

@@ -101,8 +101,8 @@ class _Fields(Mapping[str, Schema]):
         whole = bool(schema.kinds & {"list", "map"}) and schema.fields is None
         always = name in self._written
         omitted = name in self._omitted or (whole and not always)
-        kinds = schema.kinds | {"null"} if name in self._null else schema.kinds
-        return replace(schema, kinds=kinds, empty=not omitted, always=always)
+        null: frozenset[Kind] = frozenset({"null"} if name in self._null else ())
+        return replace(schema, kinds=schema.kinds | null, empty=not omitted, always=always)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)

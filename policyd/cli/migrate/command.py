@@ -8,10 +8,10 @@ from typing import Any, Final, Literal
 import click
 import yaml
 
-from policyd.cli.export import PolicyDumper, exported_documents
 from policyd.cli.formats.files import read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all, unusable
+from policyd.cli.policies.export import PolicyDumper, exported_documents
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.errors import PolicydError
