@@ -97,5 +97,9 @@ def _of_field(field: FieldType, above: tuple[str, ...]) -> Any:  # noqa: ANN401 
     if field.struct is not None:
         return _made(field.struct, above)
     assert field.element is not None
-    element = _of_field(field.element, above)
-    return list[element | None] if field.shape == "list" else dict[str, element | None]  # type: ignore[valid-type]
+    element = _of_field(field.element, above) | None
+    return (
+        list.__class_getitem__(element)
+        if field.shape == "list"
+        else dict.__class_getitem__((str, element))
+    )

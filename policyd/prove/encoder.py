@@ -34,7 +34,16 @@ from policyd.prove.values import (
     text_of_term,
     text_term,
 )
-from policyd.prove.world import Node, World, decided, entries_of, opened, placed, truth, unwrapped
+from policyd.prove.world import (
+    UnknownValue,
+    World,
+    decided,
+    entries_of,
+    opened,
+    placed,
+    truth,
+    unwrapped,
+)
 
 _LARGEST: Final = 4_000
 """Nodes that are visited for one expression, with loops unrolled."""
@@ -134,7 +143,7 @@ class Encoder:
     def _member(self, operand: Outcome, name: str) -> Outcome:
         made: list[Alternative] = []
         for when, value in opened(operand):
-            if isinstance(value, v.Optional):
+            if isinstance(value, v.OptionalValue):
                 found = self._optionally(
                     (Alternative(TRUE, value),), lambda each: self._found(each, name)
                 )
@@ -146,10 +155,10 @@ class Encoder:
 
     def _found(self, value: Any, key: Any) -> tuple[Any, Outcome]:  # noqa: ANN401
         """Return whether a value has a field or element, and what it is."""
-        if isinstance(value, Node) and isinstance(key, str):
+        if isinstance(value, UnknownValue) and isinstance(key, str):
             child = value.field(key)
             return (FALSE, ()) if child is None else (child.present, sure(child))
-        if isinstance(value, Node | v.Mapping):
+        if isinstance(value, UnknownValue | v.Mapping):
             if isinstance(key, str):
                 key = sure(v.Text(text_term(key)))
             return self._looked_up(value, key)
@@ -157,10 +166,10 @@ class Encoder:
             return self._element(value, key)
         return FALSE, ()
 
-    def _looked_up(self, value: Node | v.Mapping, key: Outcome) -> tuple[Any, Outcome]:
+    def _looked_up(self, value: UnknownValue | v.Mapping, key: Outcome) -> tuple[Any, Outcome]:
         wanted = [(when, each) for when, each in opened(key) if isinstance(each, v.Text)]
         fixed = [each.term for _, each in wanted if z3.is_string_value(each.term)]
-        if isinstance(value, Node) and len(wanted) == len(fixed) == 1:
+        if isinstance(value, UnknownValue) and len(wanted) == len(fixed) == 1:
             child = value.field(text_of_term(fixed[0]))
             if child is None:
                 return FALSE, ()
@@ -187,7 +196,7 @@ class Encoder:
     def _index(self, node: ast.Index) -> Outcome:
         operand, index = self.encode(node.operand), self.encode(node.index)
         fails = negation(succeeds(index))
-        if node.optional or any(isinstance(each, v.Optional) for _, each in operand):
+        if node.optional or any(isinstance(each, v.OptionalValue) for _, each in operand):
             found = self._optionally(operand, lambda value: self._found(value, index))
             return only_if(negation(fails), found)
         made: list[Alternative] = []
@@ -200,14 +209,14 @@ class Encoder:
         """Return the optional of a field or element."""
         made: list[Alternative] = []
         for when, value in opened(operand):
-            if isinstance(value, v.Optional):
+            if isinstance(value, v.OptionalValue):
                 inner = self._optionally(value.value, find)
-                nothing = v.Optional(FALSE, ())
+                nothing = v.OptionalValue(FALSE, ())
                 made.extend(only_if(all_of([when, value.present]), inner))
                 made.append(Alternative(all_of([when, negation(value.present)]), nothing))
-            elif isinstance(value, Node | v.Mapping | v.Listing):
+            elif isinstance(value, UnknownValue | v.Mapping | v.Listing):
                 there, outcome = find(value)
-                made.append(Alternative(when, v.Optional(there, outcome)))
+                made.append(Alternative(when, v.OptionalValue(there, outcome)))
         return joined(made)
 
     def _has(self, node: ast.Has) -> Outcome:
@@ -218,14 +227,14 @@ class Encoder:
             operand = self.encode(node.operand)
         made: list[Alternative] = []
         for when, value in opened(operand):
-            if isinstance(value, v.Optional):
-                inner = v.Optional(TRUE, value.value)
+            if isinstance(value, v.OptionalValue):
+                inner = v.OptionalValue(TRUE, value.value)
                 there = any_of(
                     all_of([condition, self._found(each, node.field)[0]])
                     for condition, each in opened(inner.value)
                 )
                 made.append(Alternative(when, v.Bool(all_of([value.present, there]))))
-            elif isinstance(value, Node | v.Mapping):
+            elif isinstance(value, UnknownValue | v.Mapping):
                 made.append(Alternative(when, v.Bool(self._found(value, node.field)[0])))
         return joined(made)
 
@@ -284,7 +293,7 @@ class Encoder:
     def _comprehension(self, node: ast.Comprehension) -> Outcome:
         made: list[Alternative] = []
         for when, value in opened(self.encode(node.range)):
-            if not isinstance(value, v.Listing | v.Mapping | Node):
+            if not isinstance(value, v.Listing | v.Mapping | UnknownValue):
                 continue
             made.extend(only_if(when, self._looped(node, value)))
         return joined(made)
@@ -327,7 +336,7 @@ class Encoder:
     def _optionalmap(self, node: ast.OptionalMap) -> Outcome:
         made: list[Alternative] = []
         for when, value in self.encode(node.operand):
-            if not isinstance(value, v.Optional):
+            if not isinstance(value, v.OptionalValue):
                 continue
             with self._binding({node.name: value.value}):
                 body = self.encode(node.body)
@@ -335,9 +344,9 @@ class Encoder:
             if node.flat:
                 made.extend(only_if(there, body))
             else:
-                inner = v.Optional(TRUE, body)
+                inner = v.OptionalValue(TRUE, body)
                 made.append(Alternative(all_of([there, succeeds(body)]), inner))
-            nothing = v.Optional(FALSE, ())
+            nothing = v.OptionalValue(FALSE, ())
             made.append(Alternative(all_of([when, negation(value.present)]), nothing))
         return joined(made)
 

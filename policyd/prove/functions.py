@@ -28,7 +28,7 @@ from policyd.prove.values import (
     text_of_term,
     text_term,
 )
-from policyd.prove.world import GREATEST, LEAST, Node, World, entries_of, opened, unwrapped
+from policyd.prove.world import GREATEST, LEAST, UnknownValue, World, entries_of, opened, unwrapped
 
 _MOST: Final = 300
 """Combinations of what the arguments of one call may be."""
@@ -96,14 +96,14 @@ def equal(one: Any, other: Any) -> Any:  # noqa: ANN401 - values, a term of z3
     if isinstance(one, v.Double | v.Int) and isinstance(other, v.Double | v.Int):
         same = type(one) is type(other)
         return one.term == other.term if same else _real(one) == _real(other)
-    kinds = (v.Mapping, Node)
+    kinds = (v.Mapping, UnknownValue)
     if isinstance(one, kinds) and isinstance(other, kinds):
         return _equal_maps(one, other)
     compare = _EQUAL.get(type(one)) if type(one) is type(other) else None
     return FALSE if compare is None else compare(one, other)
 
 
-def _equal_optionals(one: v.Optional, other: v.Optional) -> Any:  # noqa: ANN401 - a term of z3
+def _equal_optionals(one: v.OptionalValue, other: v.OptionalValue) -> Any:  # noqa: ANN401 - a term of z3
     both = all_of([one.present, other.present, equal_outcomes(one.value, other.value)])
     return any_of([all_of([negation(one.present), negation(other.present)]), both])
 
@@ -137,7 +137,7 @@ _EQUAL: Final[dict[type, Callable[[Any, Any], Any]]] = {
     v.Measure: lambda one, other: _equal_terms(one, other) if one.kind == other.kind else FALSE,
     v.Null: lambda _one, _other: TRUE,
     v.TypeName: lambda one, other: z3.BoolVal(one.name == other.name),
-    v.Optional: _equal_optionals,
+    v.OptionalValue: _equal_optionals,
     v.Listing: _equal_lists,
 }
 
@@ -145,7 +145,7 @@ _EQUAL: Final[dict[type, Callable[[Any, Any], Any]]] = {
 def _equal_maps(one: Any, other: Any) -> Any:  # noqa: ANN401 - maps, a term of z3
     if one is other:
         return TRUE
-    if isinstance(one, Node) and isinstance(other, Node):
+    if isinstance(one, UnknownValue) and isinstance(other, UnknownValue):
         raise UnencodableError("the equality of two objects")
     parts = [negation(_size_of(one) != _size_of(other))]
     for fixed, whole in ((one, other), (other, one)):
@@ -264,7 +264,7 @@ def _in(part: Outcome, of: Outcome) -> Outcome:
             found = any_of(
                 all_of([there, equal_outcomes(part, each)]) for there, each in value.elements
             )
-        elif isinstance(value, Node | v.Mapping):
+        elif isinstance(value, UnknownValue | v.Mapping):
             found = any_of(
                 all_of([there, equal_outcomes(part, sure(v.Text(key)))])
                 for there, key, _ in entries_of(value)
@@ -284,7 +284,7 @@ def _size_of(value: Any) -> Any:  # noqa: ANN401 - a list or map, a term of z3
 def _size(_world: World, of: Any) -> Outcome:  # noqa: ANN401
     if isinstance(of, v.Text):
         return sure(v.Int(z3.Length(of.term)))
-    if isinstance(of, v.Listing | v.Mapping | Node):
+    if isinstance(of, v.Listing | v.Mapping | UnknownValue):
         return sure(v.Int(_size_of(of)))
     return ()
 
@@ -322,7 +322,9 @@ def _string(world: World, of: Any) -> Outcome:  # noqa: ANN401
         case v.Int():
             minus = z3.Concat(text_term("-"), z3.IntToStr(-of.term))
             return sure(v.Text(z3.If(of.term < 0, minus, z3.IntToStr(of.term))))
-        case v.Listing() | v.Mapping() | Node() | v.Null() | v.Optional() | v.TypeName():
+        case (
+            v.Listing() | v.Mapping() | UnknownValue() | v.Null() | v.OptionalValue() | v.TypeName()
+        ):
             return ()
         case _:
             raise UnencodableError("string() of a quantity or time")
@@ -338,7 +340,7 @@ def _int(world: World, of: Any) -> Outcome:  # noqa: ANN401
             digits = matching(of.term, "^[0-9]+$")
             whole = z3.If(digits, z3.StrToInt(of.term), signed)
             return only_if(matching(of.term, "^[-+]?[0-9]+$"), _in_range(whole))
-        case v.Bool() | v.Listing() | v.Mapping() | Node() | v.Null() | v.Optional():
+        case v.Bool() | v.Listing() | v.Mapping() | UnknownValue() | v.Null() | v.OptionalValue():
             return ()
         case _:
             pass
@@ -375,7 +377,7 @@ _TYPES: Final[dict[type, str]] = {
     v.Null: "null_type",
     v.Listing: "list",
     v.Mapping: "map",
-    Node: "map",
+    UnknownValue: "map",
 }
 
 
@@ -391,26 +393,26 @@ def _same(_world: World, of: Any) -> Outcome:  # noqa: ANN401
 
 
 def _optional_of(value: Outcome) -> Outcome:
-    return only_if(succeeds(value), sure(v.Optional(TRUE, value)))
+    return only_if(succeeds(value), sure(v.OptionalValue(TRUE, value)))
 
 
 def _none() -> Outcome:
-    return sure(v.Optional(FALSE, ()))
+    return sure(v.OptionalValue(FALSE, ()))
 
 
 def _has_value(_world: World, of: Any) -> Outcome:  # noqa: ANN401
-    return sure(v.Bool(of.present)) if isinstance(of, v.Optional) else ()
+    return sure(v.Bool(of.present)) if isinstance(of, v.OptionalValue) else ()
 
 
 def _value(_world: World, of: Any) -> Outcome:  # noqa: ANN401
-    return only_if(of.present, of.value) if isinstance(of, v.Optional) else ()
+    return only_if(of.present, of.value) if isinstance(of, v.OptionalValue) else ()
 
 
 def _or(of: Outcome, other: Outcome) -> Outcome:
     there, _ = unwrapped(of)
     made: list[Alternative] = []
     for when, value in of:
-        if isinstance(value, v.Optional):
+        if isinstance(value, v.OptionalValue):
             made.append(Alternative(all_of([when, value.present]), value))
             made.extend(only_if(all_of([when, negation(value.present)]), other))
     return tuple(made) if not z3.is_false(there) else joined(made)
@@ -419,7 +421,7 @@ def _or(of: Outcome, other: Outcome) -> Outcome:
 def _or_value(of: Outcome, other: Outcome) -> Outcome:
     made: list[Alternative] = []
     for when, value in of:
-        if isinstance(value, v.Optional):
+        if isinstance(value, v.OptionalValue):
             made.extend(only_if(all_of([when, value.present]), value.value))
             made.extend(only_if(all_of([when, negation(value.present)]), other))
     return joined(made)
@@ -490,7 +492,7 @@ def _end(*, last: bool) -> Callable[..., Outcome]:
         for there, outcome in elements:
             made.extend(only_if(all_of([missing, there]), outcome))
             missing = all_of([missing, negation(there)])
-        return sure(v.Optional(negation(missing), joined(made)))
+        return sure(v.OptionalValue(negation(missing), joined(made)))
 
     return make
 

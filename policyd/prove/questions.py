@@ -38,7 +38,7 @@ from policyd.prove.values import (
     negation,
     sure,
 )
-from policyd.prove.world import ANY, KINDS, Node, Schema, World, struct_schema, truth
+from policyd.prove.world import ANY, KINDS, UnknownValue, ValueSchema, World, struct_schema, truth
 
 Question = Literal["equal", "implies", "disjoint", "never-denies", "always-denies", "never-errors"]
 OF_TWO: Final = frozenset({"equal", "implies", "disjoint"})
@@ -49,7 +49,7 @@ DEFAULT_SECONDS: Final = 5.0
 _OPERATIONS: Final[tuple[Operation, ...]] = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 _MOST_KINDS: Final = 20
 _MOST_ROUNDS: Final = 5
-_TEXT: Final = Schema(kinds=frozenset({"string"}))
+_TEXT: Final = ValueSchema(kinds=frozenset({"string"}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,11 +85,11 @@ class Meaning(NamedTuple):
 class _Request(NamedTuple):
     """The unknown parts of a request."""
 
-    object: Node
-    old_object: Node
-    request: Node
-    params: Node
-    namespace: Node
+    object: UnknownValue
+    old_object: UnknownValue
+    request: UnknownValue
+    params: UnknownValue
+    namespace: UnknownValue
     operations: tuple[Operation, ...]
 
 
@@ -288,12 +288,12 @@ def unknown_request(world: World, policy: CompiledPolicy, kind: BuiltinResource 
     nullable = replace(schema, kinds=frozenset({"map", "null"}))
     names = dict.fromkeys(("group", "version", "kind"), _TEXT)
     places = dict.fromkeys(("group", "version", "resource"), _TEXT)
-    strings = Schema(kinds=frozenset({"list"}), element=_TEXT)
+    strings = ValueSchema(kinds=frozenset({"list"}), element=_TEXT)
     user = {
         "username": _TEXT,
         "uid": replace(_TEXT, kinds=frozenset({"absent", "string"})),
         "groups": strings,
-        "extra": Schema(kinds=frozenset({"absent", "map"}), element=strings),
+        "extra": ValueSchema(kinds=frozenset({"absent", "map"}), element=strings),
     }
     fields = {
         "operation": replace(_TEXT, values=operations),
@@ -304,21 +304,21 @@ def unknown_request(world: World, policy: CompiledPolicy, kind: BuiltinResource 
         "name": _TEXT,
         "namespace": replace(_TEXT, kinds=frozenset({"absent", "string"})),
         "subResource": replace(_TEXT, kinds=frozenset({"absent"})),
-        "dryRun": Schema(kinds=frozenset({"bool"})),
+        "dryRun": ValueSchema(kinds=frozenset({"bool"})),
         "userInfo": _struct(user),
     }
     return _Request(
-        object=Node(world, "object", nullable),
-        old_object=Node(world, "oldObject", nullable),
-        request=Node(world, "request", _struct(fields)),
-        params=Node(world, "params", replace(ANY, kinds=frozenset({"map"}))),
-        namespace=Node(world, "namespaceObject", struct_schema("core/v1.Namespace")),
+        object=UnknownValue(world, "object", nullable),
+        old_object=UnknownValue(world, "oldObject", nullable),
+        request=UnknownValue(world, "request", _struct(fields)),
+        params=UnknownValue(world, "params", replace(ANY, kinds=frozenset({"map"}))),
+        namespace=UnknownValue(world, "namespaceObject", struct_schema("core/v1.Namespace")),
         operations=operations,
     )
 
 
-def _struct(fields: Mapping[str, Schema]) -> Schema:
-    return Schema(kinds=frozenset({"map"}), fields=fields)
+def _struct(fields: Mapping[str, ValueSchema]) -> ValueSchema:
+    return ValueSchema(kinds=frozenset({"map"}), fields=fields)
 
 
 def _facts(request: _Request) -> Iterator[Any]:
@@ -340,8 +340,8 @@ def _example(world: World, request: _Request, model: z3.ModelRef, bound: int) ->
     user = request.request.field("userInfo")
     assert operation is not None
     name = operation.json(model)
-    told = user.json(model) if user is not None else {}
-    facts: dict[str, Any] = told if isinstance(told, dict) else {}
+    sender = user.json(model) if user is not None else {}
+    facts: dict[str, Any] = sender if isinstance(sender, dict) else {}
     return Answer(
         verdict="refuted",
         bound=bound,

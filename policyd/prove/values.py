@@ -100,7 +100,7 @@ class Mapping:
 
 
 @dataclass(frozen=True)
-class Optional:
+class OptionalValue:
     """An optional: the condition that it has a value, and the value."""
 
     present: Any

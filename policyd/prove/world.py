@@ -19,7 +19,7 @@ from policyd.prove.values import (
     Int,
     Listing,
     Null,
-    Optional,
+    OptionalValue,
     Outcome,
     Text,
     all_of,
@@ -52,7 +52,7 @@ GREATEST: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schema:
+class ValueSchema:
     """What a value may be.
 
     Attributes:
@@ -66,15 +66,15 @@ class Schema:
     """
 
     kinds: frozenset[Kind]
-    fields: "Mapping[str, Schema] | None" = None
-    element: "Schema | None" = None
+    fields: "Mapping[str, ValueSchema] | None" = None
+    element: "ValueSchema | None" = None
     values: tuple[str, ...] = ()
     bounds: tuple[int, int] = (LEAST, GREATEST)
     empty: bool = True
     always: bool = False
 
 
-ANY: Final = Schema(kinds=_PRESENT)
+ANY: Final = ValueSchema(kinds=_PRESENT)
 _SCALARS: Final[dict[str, frozenset[Kind]]] = {
     "bool": frozenset({"bool"}),
     "int32": frozenset({"int"}),
@@ -87,7 +87,7 @@ _SCALARS: Final[dict[str, frozenset[Kind]]] = {
 _INT32: Final = (-(2**31), 2**31 - 1)
 
 
-class _Fields(Mapping[str, Schema]):
+class _Fields(Mapping[str, ValueSchema]):
     """The fields of a struct of Kubernetes, read when they are asked for."""
 
     def __init__(self, struct: str) -> None:
@@ -96,7 +96,7 @@ class _Fields(Mapping[str, Schema]):
         self._null = unset(struct, "null")
         self._written = always_written(struct)
 
-    def __getitem__(self, name: str) -> Schema:
+    def __getitem__(self, name: str) -> ValueSchema:
         schema = schema_of(self._fields[name])
         whole = bool(schema.kinds & {"list", "map"}) and schema.fields is None
         always = name in self._written
@@ -111,37 +111,39 @@ class _Fields(Mapping[str, Schema]):
         return len(self._fields)
 
 
-def schema_of(of: FieldType) -> Schema:
+def schema_of(of: FieldType) -> ValueSchema:
     """Return what a field of a built-in kind may be; it may always be absent."""
     absent: frozenset[Kind] = frozenset({"absent"})
     if of.shape == "struct":
-        return Schema(kinds=absent | {"map"}, fields=_Fields(str(of.struct)))
+        return ValueSchema(kinds=absent | {"map"}, fields=_Fields(str(of.struct)))
     if of.element is not None:
         kind: Kind = "list" if of.shape == "list" else "map"
         element = schema_of(of.element)
-        return Schema(kinds=absent | {kind}, element=present(element))
+        return ValueSchema(kinds=absent | {kind}, element=present(element))
     kinds = _SCALARS.get(str(of.scalar), frozenset({"string"}))
-    return Schema(
+    return ValueSchema(
         kinds=absent | kinds, bounds=_INT32 if of.scalar == "int32" else (LEAST, GREATEST)
     )
 
 
-def present(schema: Schema) -> Schema:
+def present(schema: ValueSchema) -> ValueSchema:
     """Return a schema of what is not absent."""
     return replace(schema, kinds=schema.kinds - {"absent"})
 
 
-def struct_schema(struct: str) -> Schema:
+def struct_schema(struct: str) -> ValueSchema:
     """Return the schema of objects of a built-in kind; their metadata are always there."""
     of_fields = dict(_Fields(struct))
     if "metadata" in of_fields:
         of_fields["metadata"] = present(of_fields["metadata"])
-    text = Schema(kinds=frozenset({"string"}))
-    return Schema(kinds=frozenset({"map"}), fields={**of_fields, "apiVersion": text, "kind": text})
+    text = ValueSchema(kinds=frozenset({"string"}))
+    return ValueSchema(
+        kinds=frozenset({"map"}), fields={**of_fields, "apiVersion": text, "kind": text}
+    )
 
 
 @dataclass(eq=False)
-class Node:
+class UnknownValue:
     """A value of JSON that is not known: its kind, and a constant for each kind.
 
     Attributes:
@@ -153,10 +155,10 @@ class Node:
 
     world: "World"
     path: str
-    schema: Schema
-    children: dict[str, "Node"] = field(default_factory=dict)
-    _items: list["Node"] | None = None
-    _extras: list[tuple[Any, "Node"]] | None = None
+    schema: ValueSchema
+    children: dict[str, "UnknownValue"] = field(default_factory=dict)
+    _items: list["UnknownValue"] | None = None
+    _extras: list[tuple[Any, "UnknownValue"]] | None = None
     _seen: int = -1
 
     def __post_init__(self) -> None:
@@ -201,7 +203,7 @@ class Node:
         if self._items is None:
             element = self.schema.element or ANY
             self._items = [
-                Node(self.world, f"{self.path}[{index}]", element)
+                UnknownValue(self.world, f"{self.path}[{index}]", element)
                 for index in range(self.world.bound)
             ]
         length = self.of("length")
@@ -209,22 +211,22 @@ class Node:
             tuple((length > index, sure(item)) for index, item in enumerate(self._items))
         )
 
-    def field(self, name: str) -> "Node | None":
+    def field(self, name: str) -> "UnknownValue | None":
         """Return a field of the map that it is; None if it cannot have such a field."""
         if name not in self.children:
             schema = self._schema_of_field(name)
             if schema is None:
                 return None
-            self.children[name] = Node(self.world, f"{self.path}.{name}", schema)
+            self.children[name] = UnknownValue(self.world, f"{self.path}.{name}", schema)
         return self.children[name]
 
-    def _schema_of_field(self, name: str) -> Schema | None:
+    def _schema_of_field(self, name: str) -> ValueSchema | None:
         if self.schema.fields is not None:
             return self.schema.fields.get(name)
         element = self.schema.element or ANY
         return replace(element, kinds=element.kinds | {"absent"})
 
-    def entries(self) -> list[tuple[Any, Any, "Node"]]:
+    def entries(self) -> list[tuple[Any, Any, "UnknownValue"]]:
         """Return what the map may have: conditions, keys and values."""
         if self.schema.fields is not None:
             for name in self.schema.fields:
@@ -234,7 +236,7 @@ class Node:
             self._extras = [
                 (
                     z3.String(f"{self.path}#key{index}"),
-                    Node(self.world, f"{self.path}#value{index}", element),
+                    UnknownValue(self.world, f"{self.path}#value{index}", element),
                 )
                 for index in range(self.world.bound)
             ]
@@ -314,7 +316,7 @@ class Node:
         return made
 
 
-def is_present(model: z3.ModelRef, node: Node) -> bool:
+def is_present(model: z3.ModelRef, node: UnknownValue) -> bool:
     """Whether a node is there in a model."""
     return bool(z3.is_true(model.eval(node.present, model_completion=True)))
 
@@ -355,7 +357,7 @@ class World:
 
     bound: int
     typed: bool = False
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[UnknownValue] = field(default_factory=list)
     facts: list[Any] = field(default_factory=list)
     measured: dict[str, tuple[str, Any, Any]] = field(default_factory=dict)
     approximate: set[str] = field(default_factory=set)
@@ -385,7 +387,7 @@ def opened(outcome: Outcome) -> Outcome:
     """Return an outcome with what unknown values may be in place of them."""
     made: list[Alternative] = []
     for when, value in outcome:
-        if isinstance(value, Node):
+        if isinstance(value, UnknownValue):
             made.extend(
                 Alternative(all_of([when, each.when]), each.value) for each in value.alternatives()
             )
@@ -414,15 +416,15 @@ def unwrapped(outcome: Outcome) -> tuple[Any, Outcome]:
     made: list[Alternative] = []
     there = []
     for when, value in outcome:
-        if isinstance(value, Optional):
+        if isinstance(value, OptionalValue):
             there.append(all_of([when, value.present]))
             made.extend(only_if(there[-1], value.value))
     return any_of(there), joined(made)
 
 
-def entries_of(value: Node | MapValue) -> Iterable[tuple[Any, Any, Outcome]]:
+def entries_of(value: UnknownValue | MapValue) -> Iterable[tuple[Any, Any, Outcome]]:
     """Return the entries of a map: conditions, keys and values."""
-    if isinstance(value, Node):
+    if isinstance(value, UnknownValue):
         return [(there, key, sure(node)) for there, key, node in value.entries()]
     return value.entries
 

@@ -5,14 +5,14 @@ from typing import Any
 import z3
 
 from policyd.prove.values import text_term
-from policyd.prove.world import KINDS, Node
+from policyd.prove.world import KINDS, UnknownValue
 
 
 class TooLargeError(Exception):
     """An object has more elements than the bound of a proof."""
 
 
-def pinned(node: Node, value: Any, *, there: bool = True) -> list[Any]:
+def pinned(node: UnknownValue, value: Any, *, there: bool = True) -> list[Any]:
     """Return the facts that say what a node is."""
     if not there:
         return [node.kind == KINDS.index("absent")]
@@ -32,7 +32,7 @@ def _term(value: Any) -> Any:
     return text_term(value) if isinstance(value, str) else value
 
 
-def _pinned_list(node: Node, value: list[Any]) -> list[Any]:
+def _pinned_list(node: UnknownValue, value: list[Any]) -> list[Any]:
     facts = [node.kind == KINDS.index("list")]
     if node._items is not None:
         if len(value) > node.world.bound:
@@ -43,7 +43,7 @@ def _pinned_list(node: Node, value: list[Any]) -> list[Any]:
     return facts
 
 
-def _pinned_map(node: Node, value: dict[str, Any]) -> list[Any]:
+def _pinned_map(node: UnknownValue, value: dict[str, Any]) -> list[Any]:
     facts = [node.kind == KINDS.index("map")]
     for name, child in node.children.items():
         facts += pinned(child, value.get(name), there=name in value)

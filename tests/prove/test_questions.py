@@ -284,11 +284,11 @@ def test_the_formulas_say_of_known_objects_what_the_engine_says(expression, pods
     operation = request.request.field("operation").of("string")
     solver.add(*world.axioms(), operation == "CREATE")
     for pod, _ in (typed_view(each, "core/v1.Pod") for each in pods):
-        said = decide(Answer(verdict="refuted", bound=4, object=pod))
+        decided = decide(Answer(verdict="refuted", bound=4, object=pod))
         solver.push()
         solver.add(*pinned(request.object, pod))
         assert solver.check() == z3.sat, "the axioms allow the object"
-        assert (solver.check(meaning.denies) == z3.sat) == said.denies, (expression, pod)
-        assert (solver.check(z3.Not(meaning.denies)) == z3.sat) == (not said.denies)
-        assert (solver.check(meaning.fails) == z3.sat) == said.fails
+        assert (solver.check(meaning.denies) == z3.sat) == decided.denies, (expression, pod)
+        assert (solver.check(z3.Not(meaning.denies)) == z3.sat) == (not decided.denies)
+        assert (solver.check(meaning.fails) == z3.sat) == decided.fails
         solver.pop()

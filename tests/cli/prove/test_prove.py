@@ -77,13 +77,13 @@ def test_a_change_is_stricter_or_looser(prove, new, old, code, change):
         (["never-denies", "all.yaml", "--policy", "other"], "no policy other; it has"),
     ],
 )
-def test_what_cannot_be_asked_is_said(prove, arguments, message):
+def test_wrong_questions_are_refused_with_a_reason(prove, arguments, message):
     result = prove(*arguments)
     assert result.exit_code == 2
     assert message in result.stderr
 
 
-def test_without_the_solver_it_says_how_to_get_it(prove, monkeypatch):
+def test_without_the_solver_it_names_the_extra(prove, monkeypatch):
     monkeypatch.setitem(sys.modules, "policyd.prove.questions", None)
     result = prove("equal", "all.yaml", "none.yaml")
     assert result.exit_code == 2
