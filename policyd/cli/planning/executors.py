@@ -23,7 +23,8 @@ from policyd.errors import PolicydError, system_reason
 _REACH_SECONDS: Final = 5.0
 
 RETRIES: Final = 5
-"""How often Ray simulates a scenario again whose worker was lost."""
+"""How often Ray simulates a scenario again whose worker was lost, and how often in a row processes
+here may be killed without the end of a scenario."""
 
 
 S = TypeVar("S")
@@ -46,27 +47,50 @@ class Scenarios(Generic[S, T]):
 
 
 def run_here(scenarios: Scenarios[S, T], workers: int) -> list[T]:
-    """Simulate all scenarios in this process, or in several.
+    """Simulate all scenarios in this process, or in several; those of a killed one again.
 
     Args:
         scenarios: The scenarios.
         workers: How many processes; with 1, it is this one.
 
     Raises:
-        PolicydError: If a process was killed.
+        PolicydError: If processes are killed again and again.
     """
     numbers = range(scenarios.count)
     if workers <= 1 or len(numbers) <= 1:
         each = (scenarios.simulate(scenarios.shared, number) for number in numbers)
         return list(progress(each, "simulating", len(numbers)))
-    try:
-        with ProcessPoolExecutor(
-            min(workers, len(numbers)), get_context("spawn"), _begin, (scenarios,)
-        ) as pool:
-            return _in_order({pool.submit(_simulated, number): number for number in numbers})
-    except BrokenProcessPool as error:
-        hint = "it may have run out of memory: try fewer --workers"
-        raise PolicydError("a process of the sweep was killed", hint=hint) from error
+    steps = _in_processes(scenarios, min(workers, len(numbers)))
+    found = dict(progress(steps, "simulating", len(numbers)))
+    return [found[number] for number in numbers]
+
+
+def _in_processes(scenarios: Scenarios[S, T], workers: int) -> Iterator[tuple[int, T]]:
+    """Yield the numbers of scenarios and their results, as they end.
+
+    If a process is killed, those that had not ended are simulated again, in fewer processes: the
+    usual reason is that memory was short.
+
+    Raises:
+        PolicydError: If processes are killed again and again, and nothing ends.
+    """
+    left, killed = dict.fromkeys(range(scenarios.count)), 0
+    while left:
+        context = get_context("spawn")
+        try:
+            with ProcessPoolExecutor(workers, context, _begin, (scenarios,)) as pool:
+                pending = {pool.submit(_simulated, number): number for number in left}
+                for done in as_completed(pending):
+                    found = done.result()
+                    killed, number = 0, pending[done]
+                    del left[number]
+                    yield number, found
+        except BrokenProcessPool as error:
+            killed, workers = killed + 1, max(1, workers // 2)
+            if killed > RETRIES:
+                hint = "they may have run out of memory: try --workers 1, or a shorter trace"
+                message = f"{RETRIES + 1} processes of the sweep were killed in a row"
+                raise PolicydError(message, hint=hint) from error
 
 
 def cores() -> int:
@@ -74,13 +98,6 @@ def cores() -> int:
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _in_order(pending: dict[Any, int]) -> list[Any]:
-    found: dict[int, Any] = {}
-    for done in progress(as_completed(pending), "simulating", len(pending)):
-        found[pending[done]] = done.result()
-    return [found[number] for number in range(len(pending))]
 
 
 _SCENARIOS: list[Scenarios[Any, Any]] = []
