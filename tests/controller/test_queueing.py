@@ -364,6 +364,31 @@ async def test_a_held_queue_lets_run_what_runs(world):
     assert condition({"status": status}, "Active")["reason"] == "Stopped"
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        pytest.param({"metadata": {"annotations": {}}}, 1, id="its-gate-is-cleared"),
+        pytest.param({"spec": {"active": False}}, 0, id="it-is-deactivated"),
+    ],
+)
+async def test_only_a_gate_that_is_cleared_is_told_as_cleared(world, change, told):
+    gates = {"kueue.x-k8s.io/admission-gated-by": "example.com/gate"}
+    made = world.job("a", gpus=2)
+    world.store.replace(
+        r.JOBS, made, {**made, "metadata": {**made["metadata"], "annotations": gates}}
+    )
+    await world.pass_time(2)
+    assert world.condition("a", "QuotaReserved")["reason"] == "AdmissionGated"
+
+    kind, old = (r.JOBS, world.get(r.JOBS, "a")) if told else (r.WORKLOADS, world.workload_of("a"))
+    changed = {part: {**old[part], **change.get(part, {})} for part in ("metadata", "spec")}
+    world.store.replace(kind, old, {**old, **changed})
+    await world.pass_time(3)
+
+    assert world.condition("a", "QuotaReserved").get("reason") != "AdmissionGated"
+    assert len(world.events("AdmissionGateCleared")) == told
+
+
 async def test_quota_is_taken_back_from_a_job_that_is_gated_after_all(world):
     world.job("train")
     world.job("next")

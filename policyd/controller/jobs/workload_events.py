@@ -54,6 +54,7 @@ class WorkloadEvents:
         admission = workload.status.admission
         if admission is None:
             return
+        self._record_gates(before, workload)
         waited, queue = max(0, int(now - queued_since(before))), admission.cluster_queue
         log.info("quota_reserved", workload=workload.metadata.key, cluster_queue=queue)
         message = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s"
@@ -106,11 +107,11 @@ class WorkloadEvents:
             find_condition(each.status.conditions, QUOTA_RESERVED) for each in (before, after)
         )
         gated = [each is not None and each.reason == "AdmissionGated" for each in (was, now)]
+        gates = after.metadata.annotations.get(ADMISSION_GATED_BY, "")
         if gated == [False, True]:
-            gates = after.metadata.annotations.get(ADMISSION_GATED_BY, "")
             message = f"Workload admission is gated by: {gates}"
             self._writes.record(WORKLOADS, after.metadata, "AdmissionGated", message)
-        elif gated == [True, False]:
+        elif gated == [True, False] and not gates:
             message = "Admission gate cleared, workload is now admissible"
             self._writes.record(WORKLOADS, after.metadata, "AdmissionGateCleared", message)
 
