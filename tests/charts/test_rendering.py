@@ -614,8 +614,13 @@ def test_idle_notebooks_are_stopped_by_an_account_of_their_own_once_that_is_want
 
     kinds = {each["kind"]: each["metadata"].get("namespace") for each in real}
     assert kinds == {
-        "ServiceAccount": NAMESPACE, "CronJob": NAMESPACE, "Role": "team-a", "RoleBinding": "team-a"
-    }  # fmt: skip
+        "ServiceAccount": NAMESPACE,
+        "CronJob": NAMESPACE,
+        "Role": "team-a",
+        "RoleBinding": "team-a",
+        "ValidatingAdmissionPolicy": None,
+        "ValidatingAdmissionPolicyBinding": None,
+    }
     verbs = [
         {
             verb
