@@ -270,7 +270,7 @@ def _items_as_written(given: list[Json], before: list[Json], after: list[Json]) 
         return after
     if len(after) == len(before):
         return [as_written(*items) for items in zip(given, before, after, strict=True)]
-    kept = {}
+    kept: dict[str, Json] = {}
     for written, sent in zip(given, before, strict=True):
         kept.setdefault(json.dumps(sent, sort_keys=True), written)
     return [kept.get(json.dumps(item, sort_keys=True), item) for item in after]
