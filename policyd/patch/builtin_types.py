@@ -216,7 +216,8 @@ def decode_typed(given: Object, type_name: str) -> tuple[Object, list[str]]:
     """
     decoder = Decoder()
     decoded = decoder.struct(given, type_name, TypePlace(type_name, "", ""))
-    decoder.finish()
+    if decoder.mistyped is not None:
+        raise decoder.mistyped
     return decoded, decoder.unknown
 
 
@@ -259,19 +260,11 @@ class Decoder:
 
     def __init__(self) -> None:
         self.unknown: list[str] = []
-        self._mistyped: MistypedError | None = None
-
-    def finish(self) -> None:
-        """End the reading.
-
-        Raises:
-            MistypedError: If a value was of another type.
-        """
-        if self._mistyped is not None:
-            raise self._mistyped
+        self.mistyped: MistypedError | None = None
+        """The first value of another type; to be raised at the end."""
 
     def _note(self, error: MistypedError) -> Json:
-        self._mistyped = self._mistyped or error
+        self.mistyped = self.mistyped or error
         return DROPPED
 
     def struct(self, given: Json, type_name: str, place: TypePlace) -> Object:

@@ -75,7 +75,8 @@ def changed_view(given: Object, before: Object, type_name: str) -> tuple[Object,
     """
     decoder = _Changes()
     read = decoder.again(given, before, type_name, TypePlace(type_name, "", ""))
-    decoder.finish()
+    if decoder.mistyped is not None:
+        raise decoder.mistyped
     return read, decoder.unknown
 
 

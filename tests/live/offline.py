@@ -44,7 +44,7 @@ BY_POLICY = ("AdmissionPolicy '", "denied request", "failed to")
 
 
 @dataclass
-class Said:
+class Verdict:
     """What the command says of an object."""
 
     denied: list[str] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Asked:
     group: Group
     trial: Trial
     object: Any
-    said: Said = field(default_factory=Said)
+    verdict: Verdict = field(default_factory=Verdict)
 
     @property
     def file(self) -> str:
@@ -173,15 +173,15 @@ def _apply(live: Live, group: Group, asked: Sequence[Asked], folder: Path) -> No
     arguments += ["--no-queue", "--group", "system:authenticated"]
     for name in user.get("groups") or ():
         arguments += ["--group", name]
-    by_file = {one.file: one.said for one in asked}
+    by_file = {one.file: one.verdict for one in asked}
     report = _run([*arguments, "-o", "sarif"])
     for found in report["runs"][0]["results"] if report else ():
         place = found["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
-        said = by_file.get(Path(unquote(place)).name)
-        if said is not None:
+        verdict = by_file.get(Path(unquote(place)).name)
+        if verdict is not None:
             text = found["message"]["text"]
-            which = {"unreadable": said.unreadable, "warning": said.warned}
-            which.get(found["ruleId"], said.denied).append(text)
+            which = {"unreadable": verdict.unreadable, "warning": verdict.warned}
+            which.get(found["ruleId"], verdict.denied).append(text)
     if "Mutating" in group.policy["kind"]:
         by_name = {one.object["metadata"]["name"]: one for one in asked}
         changed = [
@@ -192,7 +192,7 @@ def _apply(live: Live, group: Group, asked: Sequence[Asked], folder: Path) -> No
         for (one, obj), answer in zip(
             changed, live.all(lambda pair: pair[0].send(live, pair[1]), changed), strict=True
         ):
-            one.said.result, one.said.expected = obj, answer
+            one.verdict.result, one.verdict.expected = obj, answer
 
 
 def _write(folder: Path, objects: dict[str, Any]) -> None:
@@ -239,33 +239,34 @@ def _note(one: Asked, answer: Answer, comparison: Comparison) -> None:
     else:
         comparison.refused_otherwise += 1
         return
-    comparison.deeds[_deed(one.said)] += 1
-    why = _difference(one.said, answer)
+    comparison.deeds[_deed(one.verdict)] += 1
+    why = _difference(one.verdict, answer)
     if why:
         kind = one.object["kind"]
         name = one.group.policy["metadata"]["name"]
         comparison.different.append(f"{name}: {kind} {one.object['metadata']['name']}: {why}")
 
 
-def _deed(said: Said) -> str:
-    if said.unreadable:
+def _deed(verdict: Verdict) -> str:
+    if verdict.unreadable:
         return "unreadable"
-    if said.denied:
+    if verdict.denied:
         return "refused"
-    return "warned of" if said.warned else "allowed"
+    return "warned of" if verdict.warned else "allowed"
 
 
-def _difference(said: Said, answer: Answer) -> str:
+def _difference(verdict: Verdict, answer: Answer) -> str:
     """Say how the command and the API server differ about an object; empty if they do not."""
-    ours = [*said.unreadable, *said.denied]
+    ours = [*verdict.unreadable, *verdict.denied]
     if not answer.allowed:
-        return "" if _is_said(answer.message, ours) else f"ours {ours}, API server {answer.message}"
+        alike = _is_shown(answer.message, ours)
+        return "" if alike else f"ours {ours}, API server {answer.message}"
     if ours:
         return f"ours {ours}, API server: allowed"
     failed = [text for text in answer.warnings if text.startswith("Validation failed for")]
-    if len(failed) != len(said.warned):
-        return f"warnings: ours {said.warned}, API server {failed}"
-    return "" if said.expected is None else _other_result(said.expected, answer)
+    if len(failed) != len(verdict.warned):
+        return f"warnings: ours {verdict.warned}, API server {failed}"
+    return "" if verdict.expected is None else _other_result(verdict.expected, answer)
 
 
 def _other_result(expected: Answer, answer: Answer) -> str:
@@ -282,6 +283,6 @@ def _without_uids(obj: Any) -> Any:
     return json.loads(UID.sub("", json.dumps(obj)))
 
 
-def _is_said(message: str, ours: Iterable[str]) -> bool:
+def _is_shown(message: str, ours: Iterable[str]) -> bool:
     shown = GENERATED.sub("-*", message)
     return any(shown.endswith(GENERATED.sub("-*", text)) for text in ours)

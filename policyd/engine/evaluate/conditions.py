@@ -446,7 +446,7 @@ def _see_otherwise(
     if invocation.matched is not None:
         seen = facts.seen_as(invocation.matched)
         variables |= {"object": seen.object, "oldObject": seen.old_object, "request": seen.request}
-    if sees_as_sent(policy, facts.surroundings):
+    if facts.surroundings.written and sees_as_sent(policy, facts.surroundings):
         for name in ("object", "oldObject"):
             variables[name] = facts.as_sent(variables.get(name))
     if policy.templates and view.template:

@@ -272,7 +272,8 @@ class _Mutation:
             typed = invocation.policy.own or invocation.policy.kind == MUTATING
         foreign = invocation.policy.kind == MUTATING
         sent = seen
-        if not template and sees_as_sent(invocation.policy, facts.surroundings):
+        known = facts.surroundings
+        if known.written and not template and sees_as_sent(invocation.policy, known):
             sent = facts.as_sent(seen)
         custom = facts.surroundings.schemas
         after = mutated(sent, mutation, value, struct, typed=typed, checked=foreign, custom=custom)
