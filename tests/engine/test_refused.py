@@ -13,8 +13,7 @@ def refusals(obj):
     findings = [*lint_document(document)]
     for policy in load_document(document).policies:
         findings += lint(policy)
-    assert all(finding.severity == "error" for finding in findings)
-    return [finding.message for finding in findings]
+    return [finding.message for finding in findings if finding.severity == "error"]
 
 
 @pytest.mark.parametrize("obj", [pytest.param(o, id=name) for name, o in REFUSED.items()])

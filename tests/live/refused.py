@@ -71,6 +71,13 @@ def _annotations(*keys, value="'a'"):
 
 
 _RULE = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+
+
+def _rule(*resources, **fields):
+    rule = {**_RULE, "operations": ["CREATE"], "resources": list(resources), **fields}
+    return validating(matchConstraints={"resourceRules": [rule]})
+
+
 _BOTH = {
     "patchType": "JSONPatch",
     "jsonPatch": {"expression": "[JSONPatch{op: 'test', path: '/a'}]"},
@@ -98,6 +105,30 @@ REFUSED = {
     "change-of-what-is-deleted": _mutating(
         matchConstraints={"resourceRules": [{**_RULE, "operations": ["DELETE"]}]}
     ),
+    "no-rules": validating(matchConstraints={}),
+    "empty-rules": validating(matchConstraints={"resourceRules": []}),
+    "no-resources": _rule(),
+    "no-operations": _rule("pods", operations=[]),
+    "no-groups": _rule("pods", apiGroups=[]),
+    "no-versions": _rule("pods", apiVersions=[]),
+    "empty-version": _rule("pods", apiVersions=[""]),
+    "empty-resource": _rule("pods", ""),
+    "all-operations-and-one": _rule("pods", operations=["*", "CREATE"]),
+    "all-groups-and-one": _rule("pods", apiGroups=["*", "apps"]),
+    "all-versions-and-one": _rule("pods", apiVersions=["v1", "*"]),
+    "all-resources-and-one": _rule("*", "deployments"),
+    "everything-and-one": _rule("*/*", "pods"),
+    "all-subresources-and-one": _rule("pods/*", "pods/exec"),
+    "a-subresource-of-all-and-one": _rule("*/status", "pods/status"),
+    "no-resources-excluded": validating(
+        matchConstraints={
+            "resourceRules": [{**_RULE, "operations": ["CREATE"]}],
+            "excludeResourceRules": [{**_RULE, "operations": ["CREATE"], "resources": []}],
+        }
+    ),
+    "binding-to-no-resources": _binding(
+        matchResources={"resourceRules": [{**_RULE, "operations": ["*"], "resources": []}]}
+    ),
     "mutation-in-two-ways": _mutating(mutations=[_BOTH]),
     "deny-and-warn": _binding(validationActions=["Deny", "Warn"]),
     "deny-twice": _binding(validationActions=["Deny", "Deny"]),
@@ -114,6 +145,11 @@ TAKEN = {
     "change-of-anything": _mutating(
         matchConstraints={"resourceRules": [{**_RULE, "operations": ["*"]}]}
     ),
+    "all-resources-and-a-subresource": _rule("*", "pods/exec"),
+    "one-and-all-resources": _rule("deployments", "*"),
+    "one-and-all-subresources": _rule("pods/exec", "pods/*"),
+    "resource-twice": _rule("pods", "pods"),
+    "binding-with-no-rules": _binding(matchResources={}),
     "binding-with-params": _binding(paramRef=_REF),
     "warn-and-audit": _binding(validationActions=["Warn", "Audit"]),
 }

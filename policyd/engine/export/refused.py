@@ -47,6 +47,10 @@ def _policy(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy
         yield f"`{version}` not found", ("apiVersion",), f"there are {', '.join(VERSIONS)}"
     if not is_subdomain(name):
         yield f"`{name}` is not a valid object name", ("metadata", "name"), None
+    constraints = value_at(value, ("spec", "matchConstraints"))
+    if isinstance(constraints, dict) and not constraints.get("resourceRules"):
+        yield "field `resourceRules` is missing", ("spec", "matchConstraints"), None
+    yield from _rules(value, "matchConstraints")
     yield from _each(value, "matchConditions", _condition)
     yield from _each(value, "variables", _variable)
     if value["kind"] == VALIDATING:
@@ -56,6 +60,46 @@ def _policy(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy
             yield "it has neither `validations` nor `auditAnnotations`", ("spec",), None
     if value["kind"] == MUTATING:
         yield from _mutating(value)
+
+
+def _rules(value: Any, field: str) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy or binding
+    """Yield the errors of the rules of a policy's constraints, or of a binding's resources."""
+    for name in ("resourceRules", "excludeResourceRules"):
+        rules = value_at(value, ("spec", field, name))
+        for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+            for message, part in _rule(rule) if isinstance(rule, dict) else ():
+                yield message, ("spec", field, name, index, part), None
+
+
+def _rule(rule: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for part in ("operations", "apiGroups", "apiVersions", "resources"):
+        texts = rule.get(part)
+        if not texts:
+            yield f"field `{part}` is missing", part
+        elif isinstance(texts, list) and all(isinstance(text, str) for text in texts):
+            if part != "apiGroups" and "" in texts:
+                yield f"an empty text is none of `{part}`", part
+            elif part == "resources":
+                yield from ((message, part) for message in _resources(texts))
+            elif "*" in texts and len(texts) > 1:
+                yield f"`*` includes all other `{part}`", part
+
+
+def _resources(names: list[str]) -> Iterator[str]:
+    """Yield the resources that others of the same rule include, in the order of the server."""
+    if "*/*" in names and len(names) > 1:
+        yield "`*/*` includes all other `resources`"
+    plain = [name for name in names if "/" not in name]
+    if "*" in plain and plain[-1] != "*":  # the server looks at the last one alone
+        yield "`*` includes all other `resources` without subresources"
+    whole: set[str] = set()
+    for name in names:
+        resource, slash, sub = name.partition("/")
+        if slash and name != "*/*":
+            for wider in {f"{resource}/*", f"*/{sub}"} & whole:
+                yield f"`{wider}` includes `{name}`"
+        if slash and "*" in (resource, sub):
+            whole.add(name)
 
 
 def _items(value: Any, field: str) -> list[Any]:  # noqa: ANN401 - any policy
@@ -128,6 +172,7 @@ def _binding(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any binding
         yield "`Deny` and `Warn` report the same message twice", at, "leave one of them out"
     for action in (action for action, times in counted.items() if times > 1):
         yield f"`{action}` is given twice", at, None
+    yield from _rules(value, "matchResources")
     ref = value_at(value, ("spec", "paramRef"))
     if isinstance(ref, dict) and not ref.get("parameterNotFoundAction"):
         path = ("spec", "paramRef")
