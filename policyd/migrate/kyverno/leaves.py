@@ -71,6 +71,13 @@ def _as_regex(pattern: str) -> str:
     )
 
 
+def plain_alternatives(pattern: str) -> list[str]:
+    """Return the texts of a pattern that is one text, or several with `|`; none if it is more."""
+    parts = [_part(each.strip(" ")) for each in pattern.split("|")]
+    plain = all(_is_plain([part]) and "&" not in part.operand for part in parts)
+    return [part.operand for part in parts] if plain and "{{" not in pattern else []
+
+
 def matches(value: CelTerm, pattern: Json) -> str:
     """Return the condition that a value matches a scalar of a pattern.
 

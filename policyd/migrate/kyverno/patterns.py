@@ -12,8 +12,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from policyd.api.meta import Json
-from policyd.migrate.cel_values import CelTerm, Untranslatable, all_of, member, outline
-from policyd.migrate.kyverno.leaves import has_wildcards, matches, wildcard
+from policyd.migrate.cel_values import (
+    CelTerm,
+    Untranslatable,
+    all_of,
+    member,
+    outline,
+    text_literal,
+)
+from policyd.migrate.kyverno.leaves import has_wildcards, matches, plain_alternatives, wildcard
 from policyd.migrate.kyverno.scopes import ExpressionScope, known
 
 ANCHOR: Final = re.compile(r"(?P<kind>[+<=X^]?)\((?P<key>.+)\)")
@@ -243,7 +250,33 @@ def _conditional(found: CelTerm, pattern: Json, scope: ExpressionScope) -> str:
 def _unless_absent(found: CelTerm, condition: str) -> str:
     if not condition or not found.needs:
         return condition
-    return f"{negated(found.present())} || {grouped(condition)}"
+    alternatives = "&&" not in outline(condition) and " ? " not in outline(condition)
+    return f"{negated(found.present())} || {condition if alternatives else grouped(condition)}"
+
+
+def _chain(found: CelTerm, pattern: Json) -> str:
+    """Return the condition of anchors `=( )` in each other, by a default that the last permits.
+
+    Empty if the pattern is more than that.
+    """
+    while isinstance(pattern, Mapping) and len(pattern) == 1:
+        ((key, pattern),) = pattern.items()
+        anchor = ANCHOR.fullmatch(key)
+        if anchor is None or anchor["kind"] != "=" or has_wildcards(anchor["key"]):
+            return ""
+        found = member(found, anchor["key"])
+    if not found.itself or found.kind not in ("string", "bool"):
+        return ""
+    if isinstance(pattern, bool) and found.kind == "bool":
+        text = found.otherwise(str(pattern).lower())
+        return text if pattern else f"!{text}"
+    permitted = plain_alternatives(pattern) if isinstance(pattern, str) else []
+    if not permitted or found.kind != "string":
+        return ""
+    text = found.otherwise(text_literal(permitted[0]))
+    if len(permitted) == 1:
+        return f"{text} == {text_literal(permitted[0])}"
+    return f"{text} in [{', '.join(map(text_literal, permitted))}]"
 
 
 def grouped(text: str) -> str:
@@ -255,6 +288,10 @@ def _if_there(
     found: CelTerm, inside: CelTerm, pattern: Json, scope: ExpressionScope
 ) -> Iterator[Step]:
     """Yield the steps for a value that may be absent."""
+    chain = _chain(found, pattern)
+    if chain:
+        yield Step(holds=chain)
+        return
     steps = pattern_steps(inside, pattern, scope)
     if all(not step.applies for step in steps):
         yield Step(holds=_unless_absent(found, _conjunction(s.holds for s in steps if s.holds)))

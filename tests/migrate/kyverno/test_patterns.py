@@ -188,8 +188,13 @@ def test_a_variable_in_a_pattern_is_compared():
         ),
         pytest.param(
             {"spec": {"=(hostNetwork)": False}},
-            "!has(pod.spec.hostNetwork) || !pod.spec.hostNetwork",
+            "!pod.spec.?hostNetwork.orValue(false)",
             id="equality",
+        ),
+        pytest.param(
+            {"spec": {"=(securityContext)": {"=(seccompProfile)": {"=(type)": "A | B"}}}},
+            "pod.spec.?securityContext.?seccompProfile.?type.orValue('A') in ['A', 'B']",
+            id="equalities",
         ),
         pytest.param(
             {"spec": {"securityContext": {"runAsNonRoot": True}}},
