@@ -365,13 +365,13 @@ async def test_a_held_queue_lets_run_what_runs(world):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         pytest.param({"metadata": {"annotations": {}}}, 1, id="its-gate-is-cleared"),
         pytest.param({"spec": {"active": False}}, 0, id="it-is-deactivated"),
     ],
 )
-async def test_only_a_gate_that_is_cleared_is_told_as_cleared(world, change, told):
+async def test_only_a_gate_that_is_cleared_is_reported_as_cleared(world, change, reported):
     gates = {"kueue.x-k8s.io/admission-gated-by": "example.com/gate"}
     made = world.job("a", gpus=2)
     world.store.replace(
@@ -380,13 +380,15 @@ async def test_only_a_gate_that_is_cleared_is_told_as_cleared(world, change, tol
     await world.pass_time(2)
     assert world.condition("a", "QuotaReserved")["reason"] == "AdmissionGated"
 
-    kind, old = (r.JOBS, world.get(r.JOBS, "a")) if told else (r.WORKLOADS, world.workload_of("a"))
+    kind, old = (
+        (r.JOBS, world.get(r.JOBS, "a")) if reported else (r.WORKLOADS, world.workload_of("a"))
+    )
     changed = {part: {**old[part], **change.get(part, {})} for part in ("metadata", "spec")}
     world.store.replace(kind, old, {**old, **changed})
     await world.pass_time(3)
 
     assert world.condition("a", "QuotaReserved").get("reason") != "AdmissionGated"
-    assert len(world.events("AdmissionGateCleared")) == told
+    assert len(world.events("AdmissionGateCleared")) == reported
 
 
 async def test_quota_is_taken_back_from_a_job_that_is_gated_after_all(world):
