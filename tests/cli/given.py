@@ -40,6 +40,18 @@ spec:
     metadata: {annotations: {policyd.io/run-for: 1m}}
     spec: {restartPolicy: Never, containers: [{name: c, resources: {requests: {gpu: 2}}}]}
 """
+PROVED = """\
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: a}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  validations:
+  - expression: "!has(object.spec) || has(object.spec)"
+"""
+
 LEGACY = """\
 apiVersion: kyverno.io/v1
 kind: ClusterPolicy
@@ -237,4 +249,5 @@ GIVEN: dict[str, CommandInput] = {
     "convert": CommandInput(on("convert", "FILE"), [QUEUES]),
     "migrate kyverno": CommandInput(on("migrate", "kyverno", "FILE"), [LEGACY]),
     "export": CommandInput(on("export", "FILE"), POLICIES),
+    "prove": CommandInput(on("prove", "never-denies", "FILE"), [PROVED]),
 }

@@ -13,7 +13,18 @@ from click.testing import CliRunner
 from policyd.cli import main
 from policyd.cli.formats import progress
 from policyd.standard_input import StoredFile
-from tests.cli.given import CASES, GIVEN, LEGACY, NODES, POD, POLICY, QUEUES, REVIEW, SNAPSHOT
+from tests.cli.given import (
+    CASES,
+    GIVEN,
+    LEGACY,
+    NODES,
+    POD,
+    POLICY,
+    PROVED,
+    QUEUES,
+    REVIEW,
+    SNAPSHOT,
+)
 from webhooks.__main__ import main as webhooks
 
 
@@ -61,6 +72,7 @@ ENDS = {
     "export": ([], POLICY.read_text(), BROKEN, "a: ["),
     "migrate kyverno": ([], LEGACY, PARTIAL, "a: ["),
     "convert": ([], QUEUES, OTHER_KIND, "a: ["),
+    "prove": (["never-denies"], PROVED, None, "a: ["),
 }
 """What a command that reads standard input is given; what ends it with 0, with 1, with 2."""
 

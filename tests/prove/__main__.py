@@ -79,22 +79,22 @@ def judge_library(cases: Path, library: str, bound: int) -> Library:
     return figures
 
 
-def mutants(document: Any, chance: random.Random) -> Iterator[Any]:
+def mutants(document: Any, rng: random.Random) -> Iterator[Any]:
     """Yield a policy with one small error in an expression, again and again."""
     text = json.dumps(document["spec"].get("validations") or [])
     while True:
-        before, after = chance.choice(SWAPS)
+        before, after = rng.choice(SWAPS)
         places = [match.start() for match in re.finditer(re.escape(before), text)]
         if not places:
             continue
-        place = chance.choice(places)
+        place = rng.choice(places)
         changed = text[:place] + after + text[place + len(before) :]
         yield {**document, "spec": {**document["spec"], "validations": json.loads(changed)}}
 
 
 def judge_mutants(cases: Path, count: int, objects: int, bound: int, seed: int) -> Counter[str]:
     """Ask whether policies equal their mutants, and let the engine judge each proof."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     sources = [
         (document, [obj for obj in resources if isinstance(obj, dict)])
         for library in LIBRARIES
@@ -104,18 +104,18 @@ def judge_mutants(cases: Path, count: int, objects: int, bound: int, seed: int) 
     pool = [obj for _, resources in sources for obj in resources]
     figures: Counter[str] = Counter()
     while figures["mutants"] < count:
-        document, own = chance.choice(sources)
+        document, own = rng.choice(sources)
         originals = loaded(document)
         if len(originals) != 1:
             continue
-        changed = loaded(next(mutants(document, chance)))
+        changed = loaded(next(mutants(document, rng)))
         if len(changed) != 1:
             continue
         figures["mutants"] += 1
         found = answer("equal", (originals[0], changed[0]), bound=bound, seconds=SECONDS)
         figures[found.verdict] += 1
         if found.verdict == "proved":
-            tried = [*own, *chance.choices(pool, k=objects)]
+            tried = [*own, *rng.choices(pool, k=objects)]
             deciders = decider(originals[0]), decider(changed[0])
             wrong = sum(_differ(deciders, obj) for obj in tried)
             figures["false proofs"] += bool(wrong)
