@@ -109,8 +109,10 @@ def command(  # noqa: PLR0913, PLR0917 - one for each option
         raise click.UsageError(f"`prove {question}` takes {files}, not {len(paths)}")
     policies = tuple(_policy(path, name) for path in paths)
 
-    def ask(asked: "Question", *of: CompiledPolicy) -> "Answer":
-        return cast("Answer", questions.answer(asked, of, bound=bound, seconds=seconds))
+    def ask(asked: str, *of: CompiledPolicy) -> "Answer":
+        return cast(
+            "Answer", questions.answer(cast("Question", asked), of, bound=bound, seconds=seconds)
+        )
 
     if against is not None:
         old, new = _policy(against, name), policies[0]
@@ -118,7 +120,8 @@ def command(  # noqa: PLR0913, PLR0917 - one for each option
         found = {what: ask("implies", *of) for what, *of in progress(pairs, "proving")}
         code = _show_change(found, output)
     else:
-        code = _show(question, ask(cast("Question", question), *policies), output)
+        (answered,) = [ask(asked, *policies) for asked in progress((question,), "proving")]
+        code = _show(question, answered, output)
     sys.exit(code)
 
 
