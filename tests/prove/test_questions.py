@@ -256,7 +256,7 @@ EXPRESSIONS = st.recursive(
                 ),
                 *("string(object.spec.priority) == '-1'", "int(object.metadata.name) == 1"),
                 "object.metadata.labels.transformMap(k, v, v + k).exists(k, v, v == 'aa')",
-                "object.spec.containers.map(c, c.?args.orValue([])).flatten().distinct().size() > 1",
+                "object.spec.containers.map(c, c.args).flatten().distinct().size() > 1",
             ]
         ),
     ),
