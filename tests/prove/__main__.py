@@ -59,7 +59,9 @@ def published(cases: Path, library: str) -> Iterator[tuple[dict[str, Any], list[
 
 
 def loaded(document: Any) -> tuple[CompiledPolicy, ...]:
-    """Return the policies of a document; none if it has errors."""
+    """Return the policies of a document; none if it has errors, or there is none."""
+    if document is None:
+        return ()
     return load_policies(yaml.safe_dump(document), "policy", EVERY_FORMAT).policies
 
 
@@ -79,17 +81,19 @@ def judge_library(cases: Path, library: str, bound: int) -> Library:
     return figures
 
 
-def mutants(document: Any, rng: random.Random) -> Iterator[Any]:
-    """Yield a policy with one small error in an expression, again and again."""
+def mutant(document: Any, rng: random.Random) -> Any:
+    """Return a policy with one small error in an expression; None if none can be made."""
     text = json.dumps(document["spec"].get("validations") or [])
-    while True:
-        before, after = rng.choice(SWAPS)
-        places = [match.start() for match in re.finditer(re.escape(before), text)]
-        if not places:
-            continue
-        place = rng.choice(places)
-        changed = text[:place] + after + text[place + len(before) :]
-        yield {**document, "spec": {**document["spec"], "validations": json.loads(changed)}}
+    places = [
+        (match.start(), before, after)
+        for before, after in SWAPS
+        for match in re.finditer(re.escape(before), text)
+    ]
+    if not places:
+        return None
+    place, before, after = rng.choice(places)
+    changed = text[:place] + after + text[place + len(before) :]
+    return {**document, "spec": {**document["spec"], "validations": json.loads(changed)}}
 
 
 def judge_mutants(cases: Path, count: int, objects: int, bound: int, seed: int) -> Counter[str]:
@@ -105,11 +109,8 @@ def judge_mutants(cases: Path, count: int, objects: int, bound: int, seed: int) 
     figures: Counter[str] = Counter()
     while figures["mutants"] < count:
         document, own = rng.choice(sources)
-        originals = loaded(document)
-        if len(originals) != 1:
-            continue
-        changed = loaded(next(mutants(document, rng)))
-        if len(changed) != 1:
+        originals, changed = loaded(document), loaded(mutant(document, rng))
+        if len(originals) != 1 or len(changed) != 1:
             continue
         figures["mutants"] += 1
         found = answer("equal", (originals[0], changed[0]), bound=bound, seconds=SECONDS)
