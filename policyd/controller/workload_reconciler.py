@@ -82,7 +82,7 @@ class WorkloadReconciler:
             left = await self._carry_out(workload, action)
         return left if held is None else min(held, held if left is None else left)
 
-    async def _carry_out(self, workload: Workload, action: Action) -> float | None:
+    async def _carry_out(self, workload: Workload, action: Action) -> float:
         self.writes.reasons.overtaken(workload.metadata.key)
         # 6. Patch the status: an admission with flavors, quota and places is one write.
         match action:
@@ -94,9 +94,9 @@ class WorkloadReconciler:
                 await self.writes.evict(workload, action)
             case Requeue():
                 await self.writes.requeue(workload, action)
-                # Its reason may be written already, and other changes are not written again.
-                return AT_ONCE
-        return None
+        # Nothing is written if it was evicted meanwhile, say; other changes are due all the same,
+        # such as that its job was deleted. What is written queues the key anyway.
+        return AT_ONCE
 
     def drop(self) -> None:
         """Drop unwritten decisions: this process no longer leads."""

@@ -427,3 +427,33 @@ def run_what_started(world):
     for job in world.all(r.JOBS):
         if not job["spec"]["suspend"] and not ended(job):
             world.set_status(r.JOBS, job["metadata"]["name"], active=1)
+
+
+async def test_a_decision_that_came_to_nothing_hides_no_deletion(world, monkeypatch):
+    """A second preemption of an evicted workload writes nothing; its job is deleted meanwhile."""
+    cycles, taken, again = world.controller.workloads.cycles, {}, []
+    take = cycles.take
+
+    def taking(key):
+        action = take(key)
+        if action is None and again and key == again[0]:
+            return taken[again.pop()]
+        taken[key] = action or taken.get(key)
+        return action
+
+    monkeypatch.setattr(cycles, "take", taking)
+    await start(world, "victim")
+    world.set_status(r.JOBS, "victim", active=1)
+    await start(world, "urgent", "high")
+    key = f"ns/{world.workload_of('victim')['metadata']['name']}"
+    assert world.is_true("victim", "Evicted")
+    assert world.is_true("victim", "QuotaReserved"), "its pods still run"
+
+    again.append(key)
+    world.delete(r.JOBS, "victim")
+    world.collect_garbage()
+    await world.pass_time(2)
+
+    assert again == [], "the decision was made again"
+    assert world.controller.cache.mirrors.workloads.get(key) is None
+    assert world.is_true("urgent", "Admitted")
