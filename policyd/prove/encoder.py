@@ -195,10 +195,9 @@ class Encoder:
 
     def _index(self, node: ast.Index) -> Outcome:
         operand, index = self.encode(node.operand), self.encode(node.index)
-        fails = negation(succeeds(index))
         if node.optional or any(isinstance(each, v.OptionalValue) for _, each in operand):
             found = self._optionally(operand, lambda value: self._found(value, index))
-            return only_if(negation(fails), found)
+            return only_if(succeeds(index), found)
         made: list[Alternative] = []
         for when, value in opened(operand):
             there, outcome = self._found(value, index)
@@ -228,10 +227,9 @@ class Encoder:
         made: list[Alternative] = []
         for when, value in opened(operand):
             if isinstance(value, v.OptionalValue):
-                inner = v.OptionalValue(TRUE, value.value)
                 there = any_of(
                     all_of([condition, self._found(each, node.field)[0]])
-                    for condition, each in opened(inner.value)
+                    for condition, each in opened(value.value)
                 )
                 made.append(Alternative(when, v.Bool(all_of([value.present, there]))))
             elif isinstance(value, UnknownValue | v.Mapping):

@@ -28,7 +28,7 @@ from policyd.prove.values import (
     text_of_term,
     text_term,
 )
-from policyd.prove.world import GREATEST, LEAST, UnknownValue, World, entries_of, opened, unwrapped
+from policyd.prove.world import GREATEST, LEAST, UnknownValue, World, entries_of, opened
 
 _MOST: Final = 300
 """Combinations of what the arguments of one call may be."""
@@ -201,12 +201,12 @@ def _in_range(term: Any) -> Outcome:  # noqa: ANN401 - a term of z3
 
 
 def _arithmetic(compute: Callable[[Any, Any], Any], sign: str) -> Callable[..., Outcome]:
-    def make(world: World, one: Any, other: Any) -> Outcome:  # noqa: ANN401
+    def make(_world: World, one: Any, other: Any) -> Outcome:  # noqa: ANN401
         match one, other:
             case v.Int(), v.Int():
                 return _in_range(compute(one.term, other.term))
             case v.Double(), v.Double():
-                return _rounded(world, sign, one, other)
+                return _rounded(sign, one, other)
             case v.Text(), v.Text() if sign == "+":
                 return sure(v.Text(z3.Concat(one.term, other.term)))
             case v.Listing(), v.Listing() if sign == "+":
@@ -223,17 +223,16 @@ def _arithmetic(compute: Callable[[Any, Any], Any], sign: str) -> Callable[..., 
     return make
 
 
-def _rounded(world: World, sign: str, one: v.Double, other: v.Double) -> Outcome:
+def _rounded(sign: str, one: v.Double, other: v.Double) -> Outcome:
     """Return a result of doubles, of which only equal results for equal operands are known."""
-    world.approximate.add(f"{sign} of doubles")
     real = z3.RealSort()
     return sure(v.Double(z3.Function(f"double{sign}", real, real, real)(one.term, other.term)))
 
 
-def _divided(world: World, one: Any, other: Any) -> Outcome:  # noqa: ANN401
+def _divided(_world: World, one: Any, other: Any) -> Outcome:  # noqa: ANN401
     if not (isinstance(one, v.Int) and isinstance(other, v.Int)):
         if isinstance(one, v.Double) and isinstance(other, v.Double):
-            return _rounded(world, "/", one, other)
+            return _rounded("/", one, other)
         return ()
     size = z3.If(one.term < 0, -one.term, one.term) / z3.If(other.term < 0, -other.term, other.term)
     negative = (one.term < 0) != (other.term < 0)
@@ -308,10 +307,9 @@ def _matches(_world: World, of: Any, pattern: Any) -> Outcome:  # noqa: ANN401
     return sure(v.Bool(matching(of.term, text_of_term(pattern.term))))
 
 
-def _string(world: World, of: Any) -> Outcome:  # noqa: ANN401
+def _string(_world: World, of: Any) -> Outcome:  # noqa: ANN401
     match of:
         case v.Double():
-            world.approximate.add("string() of doubles")
             written = z3.Function("string", z3.RealSort(), z3.StringSort())
             return sure(v.Text(written(of.term)))
         case v.Text():
@@ -330,7 +328,7 @@ def _string(world: World, of: Any) -> Outcome:  # noqa: ANN401
             raise UnencodableError("string() of a quantity or time")
 
 
-def _int(world: World, of: Any) -> Outcome:  # noqa: ANN401
+def _int(_world: World, of: Any) -> Outcome:  # noqa: ANN401
     match of:
         case v.Int():
             return sure(of)
@@ -345,18 +343,16 @@ def _int(world: World, of: Any) -> Outcome:  # noqa: ANN401
         case _:
             pass
     if isinstance(of, v.Double):
-        world.approximate.add("int() of doubles")
         return _in_range(z3.Function("int", z3.RealSort(), z3.IntSort())(of.term))
     raise UnencodableError("int() of a quantity or time")
 
 
-def _double(world: World, of: Any) -> Outcome:  # noqa: ANN401
+def _double(_world: World, of: Any) -> Outcome:  # noqa: ANN401
     if isinstance(of, v.Double):
         return sure(of)
     if isinstance(of, v.Int):
         return sure(v.Double(_real(of)))
     if isinstance(of, v.Text):
-        world.approximate.add("double() of strings")
         fine = z3.Function("double#fine", z3.StringSort(), z3.BoolSort())(of.term)
         value = z3.Function("double", z3.StringSort(), z3.RealSort())(of.term)
         return only_if(fine, sure(v.Double(value)))
@@ -409,13 +405,12 @@ def _value(_world: World, of: Any) -> Outcome:  # noqa: ANN401
 
 
 def _or(of: Outcome, other: Outcome) -> Outcome:
-    there, _ = unwrapped(of)
     made: list[Alternative] = []
     for when, value in of:
         if isinstance(value, v.OptionalValue):
             made.append(Alternative(all_of([when, value.present]), value))
             made.extend(only_if(all_of([when, negation(value.present)]), other))
-    return tuple(made) if not z3.is_false(there) else joined(made)
+    return joined(made)
 
 
 def _or_value(of: Outcome, other: Outcome) -> Outcome:
@@ -546,7 +541,6 @@ def _reading(world: World, kind: str, text: Any) -> tuple[Any, Any]:  # noqa: AN
     fine = z3.Function(f"{kind}#fine", z3.StringSort(), z3.BoolSort())
     value = z3.Function(kind, z3.StringSort(), z3.RealSort())
     if not z3.is_string_value(text):
-        world.approximate.add(f"{kind}()")
         world.measured[text.sexpr()] = (kind, text, value(text))
         return fine(text), value(text)
     known = _READERS[kind](text_of_term(text))
@@ -616,10 +610,9 @@ def _unknown(name: str, result: str, *, fails: bool) -> Callable[..., Outcome]:
     sorts = {"bool": z3.BoolSort, "string": z3.StringSort}
     make_value = {"bool": v.Bool, "string": v.Text}[result]
 
-    def make(world: World, *parts: Any) -> Outcome:  # noqa: ANN401
+    def make(_world: World, *parts: Any) -> Outcome:  # noqa: ANN401
         if not all(isinstance(part, v.Text) for part in parts):
             return ()
-        world.approximate.add(name)
         of = [z3.StringSort()] * len(parts)
         terms = [part.term for part in parts]
         fine = z3.Function(f"{name}#{len(parts)}#fine", *of, z3.BoolSort())

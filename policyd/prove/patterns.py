@@ -3,6 +3,7 @@
 import re
 import re._constants as kinds  # type: ignore[import-not-found]
 import re._parser as parser  # type: ignore[import-not-found]
+import warnings
 from typing import Any, Final
 
 import z3
@@ -13,6 +14,8 @@ _LAST: Final = 0x2FFFF
 """The last character of the solver's strings."""
 _LONGEST: Final = 500
 _MOST_REPEATS: Final = 64
+_OTHERWISE_IN_RE2: Final = re.compile(r"\[:|\{,")
+"""What Python reads in another way: names of classes, and repetitions without a least number."""
 
 
 def matching(text: Any, pattern: str) -> Any:  # noqa: ANN401 - terms of z3
@@ -21,11 +24,15 @@ def matching(text: Any, pattern: str) -> Any:  # noqa: ANN401 - terms of z3
     Raises:
         UnencodableError: If it has a construct that the solver lacks.
     """
+    if len(pattern) > _LONGEST or _OTHERWISE_IN_RE2.search(pattern):
+        raise UnencodableError(f"the regular expression {pattern!r}")
     try:
-        tree = parser.parse(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # of sets within sets, for instance
+            tree = parser.parse(pattern)
+    except (re.error, RecursionError, OverflowError, FutureWarning) as error:
         raise UnencodableError(f"the regular expression {pattern!r}") from error
-    if len(pattern) > _LONGEST or tree.state.flags & ~re.UNICODE:
+    if tree.state.flags & ~re.UNICODE:
         raise UnencodableError(f"the regular expression {pattern!r}")
     return z3.InRe(text, _anywhere(list(tree), pattern))
 
@@ -34,8 +41,10 @@ def _anywhere(parts: list[Any], pattern: str) -> Any:  # noqa: ANN401 - a term o
     """Return the language of texts in which a sequence matches somewhere."""
     if len(parts) == 1 and parts[0][0] is kinds.BRANCH:
         return _union([_anywhere(list(branch), pattern) for branch in parts[0][1][1]])
-    if len(parts) == 1 and parts[0][0] is kinds.SUBPATTERN and _has_anchor(parts[0][1][3]):
-        return _anywhere(list(parts[0][1][3]), pattern)
+    if len(parts) == 1 and parts[0][0] is kinds.SUBPATTERN:
+        _, added, removed, inner = parts[0][1]
+        if _has_anchor(inner) and not added and not removed:
+            return _anywhere(list(inner), pattern)
     start = bool(parts) and parts[0] == (kinds.AT, kinds.AT_BEGINNING)
     parts = parts[1:] if start else parts
     end = bool(parts) and parts[-1] == (kinds.AT, kinds.AT_END)

@@ -14,8 +14,9 @@ from typing import Any, Final, Literal, NamedTuple, cast
 import z3
 
 from policyd.api.admission import Operation, UserInfo
-from policyd.api.kinds import BuiltinResource, resources
+from policyd.api.kinds import BuiltinResource, resource, resources
 from policyd.api.meta import Json
+from policyd.cel.environment import Environment
 from policyd.cel.errors import CelCompileError
 from policyd.engine.compile.load import Loaded
 from policyd.engine.model.bindings import needs_binding
@@ -38,7 +39,16 @@ from policyd.prove.values import (
     negation,
     sure,
 )
-from policyd.prove.world import ANY, KINDS, UnknownValue, ValueSchema, World, struct_schema, truth
+from policyd.prove.world import (
+    ANY,
+    KINDS,
+    Kind,
+    UnknownValue,
+    ValueSchema,
+    World,
+    struct_schema,
+    truth,
+)
 
 Question = Literal["equal", "implies", "disjoint", "never-denies", "always-denies", "never-errors"]
 OF_TWO: Final = frozenset({"equal", "implies", "disjoint"})
@@ -49,6 +59,7 @@ DEFAULT_SECONDS: Final = 5.0
 _OPERATIONS: Final[tuple[Operation, ...]] = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 _MOST_KINDS: Final = 20
 _MOST_ROUNDS: Final = 5
+_OBJECT_OR_NULL: Final[frozenset[Kind]] = frozenset({"map", "null"})
 _TEXT: Final = ValueSchema(kinds=frozenset({"string"}))
 
 
@@ -90,7 +101,6 @@ class _Request(NamedTuple):
     request: UnknownValue
     params: UnknownValue
     namespace: UnknownValue
-    operations: tuple[Operation, ...]
 
 
 def answer(
@@ -109,16 +119,11 @@ def answer(
         bound: Elements of a list or map, at most.
         seconds: For the solver, for each kind of object.
     """
-    first = policies[0]
-    others = policies[1:]
-    if any((p.kind in NATIVE) != (first.kind in NATIVE) for p in others):
-        why = "the API server's own policies see objects in another form than those of webhooks"
-        return Answer(verdict="unknown", bound=bound, why=why)
-    if any(policy.constraints != first.constraints for policy in others):
-        why = "the policies do not match the same requests: compare policies with equal match rules"
+    why = _not_to_be_compared(question, policies)
+    if why:
         return Answer(verdict="unknown", bound=bound, why=why)
     try:
-        kinds = list(kinds_of(first))
+        kinds = list(kinds_of(policies[0]))
     except UnencodableError as error:
         return Answer(verdict="unknown", bound=bound, why=f"policyd prove does not know {error}")
     found = Answer(verdict="proved", bound=bound)
@@ -132,6 +137,20 @@ def answer(
         if of_kind.verdict == "unknown":
             found = of_kind
     return found
+
+
+def _not_to_be_compared(question: Question, policies: tuple[CompiledPolicy, ...]) -> str:
+    """Return why a question about policies has no formula; empty if it may have one."""
+    first, *others = policies
+    if question == "disjoint" and any(policy.templates for policy in policies):
+        return "each of two pod templates in one object may be denied by another policy"
+    if any((policy.kind in NATIVE) != (first.kind in NATIVE) for policy in others):
+        return "the API server's own policies see objects in another form than those of webhooks"
+    if any(policy.constraints != first.constraints for policy in others):
+        return (
+            "the policies do not match the same requests: compare policies with equal match rules"
+        )
+    return ""
 
 
 def _answer_for(
@@ -181,10 +200,7 @@ def meaning(world: World, request: _Request, policy: CompiledPolicy) -> Meaning:
     Raises:
         UnencodableError: If a part of it has no formula.
     """
-    if policy.unusable:
-        raise UnencodableError(f"a policy that cannot be used: {policy.unusable}")
-    if policy.changes and policy.validations:
-        raise UnencodableError("a policy that changes objects before it validates them")
+    _refuse_what_rules_do_not_say(policy)
     environments = environments_of(policy)
     roots: dict[str, Outcome] = {
         "object": sure(request.object),
@@ -195,12 +211,12 @@ def meaning(world: World, request: _Request, policy: CompiledPolicy) -> Meaning:
     }
     encoder = Encoder(world, roots)
     if environments.open_conditions:
-        _define(encoder, policy)
+        _define(encoder, policy, environments.expressions)
     truths = [
         _truths(encoder.expression(program.source, environments.conditions))
         for _, program in policy.conditions
     ]
-    _define(encoder, policy)
+    _define(encoder, policy, environments.expressions)
     skipped = any_of(false for _, false, _ in truths)
     unsure = all_of([negation(skipped), any_of(fails for _, _, fails in truths)])
     applies = all_of(true for true, _, _ in truths)
@@ -216,11 +232,24 @@ def meaning(world: World, request: _Request, policy: CompiledPolicy) -> Meaning:
     return Meaning(denied if _enforced(policy) else FALSE, failing)
 
 
-def _define(encoder: Encoder, policy: CompiledPolicy) -> None:
-    environments = environments_of(policy)
+def _refuse_what_rules_do_not_say(policy: CompiledPolicy) -> None:
+    """Refuse a policy whose verdict depends on more than its expressions and match rules."""
+    if policy.unusable:
+        raise UnencodableError(f"a policy that cannot be used: {policy.unusable}")
+    if policy.changes and policy.validations:
+        raise UnencodableError("a policy that changes objects before it validates them")
+    if policy.exceptions:
+        raise UnencodableError("a policy with exceptions")
+    if policy.applies is not None:
+        raise UnencodableError("a policy that matches by names, users or roles")
+    if policy.staged or any(b.constraints or b.actions_for for b in policy.bindings):
+        raise UnencodableError("a policy whose binding narrows it, or rolls it out in steps")
+
+
+def _define(encoder: Encoder, policy: CompiledPolicy, environment: Environment) -> None:
     for name, program in policy.variables.items():
         if name not in encoder.variables:
-            encoder.variables[name] = encoder.expression(program.source, environments.expressions)
+            encoder.variables[name] = encoder.expression(program.source, environment)
 
 
 def _truths(outcome: Outcome) -> tuple[Any, Any, Any]:
@@ -256,12 +285,16 @@ def _against(question: Question, meanings: tuple[Meaning, ...]) -> Any:  # noqa:
 
 def kinds_of(policy: CompiledPolicy) -> Iterator[BuiltinResource | None]:
     """Yield the built-in kinds that a policy matches, or None for any kind."""
-    names: list[tuple[str, str, str]] = []
-    for rule in policy.constraints.resource_rules:
-        for group in rule.api_groups:
-            for version in rule.api_versions:
-                names += [(group, version, plural) for plural in rule.resources]
-    found = []
+    if policy.templates:
+        # Expressions see each pod template as a pod: what holds for pods holds for templates.
+        yield resource("", "v1", "pods")
+        return
+    names = (
+        name
+        for rule in policy.constraints.resource_rules
+        for name in itertools.product(rule.api_groups, rule.api_versions, rule.resources)
+    )
+    found: list[BuiltinResource] = []
     for group, version, plural in dict.fromkeys(names):
         if "*" in plural or "/" in plural or group == "*":
             yield None
@@ -274,7 +307,7 @@ def kinds_of(policy: CompiledPolicy) -> Iterator[BuiltinResource | None]:
         if not of_kind:
             yield None  # a custom kind
             return
-        found.append(of_kind[-1])
+        found += of_kind
     if len(found) > _MOST_KINDS:
         raise UnencodableError(f"policies for more than {_MOST_KINDS} kinds")
     yield from found
@@ -285,13 +318,14 @@ def unknown_request(world: World, policy: CompiledPolicy, kind: BuiltinResource 
     named = {each for rule in policy.constraints.resource_rules for each in rule.operations}
     operations = tuple(each for each in _OPERATIONS if each in named or "*" in named)
     schema = ANY if kind is None else struct_schema(kind.type_name)
-    nullable = replace(schema, kinds=frozenset({"map", "null"}))
+    namespace = struct_schema("core/v1.Namespace")
     names = dict.fromkeys(("group", "version", "kind"), _TEXT)
     places = dict.fromkeys(("group", "version", "resource"), _TEXT)
+    perhaps = replace(_TEXT, kinds=frozenset({"absent", "string"}))
     strings = ValueSchema(kinds=frozenset({"list"}), element=_TEXT)
     user = {
         "username": _TEXT,
-        "uid": replace(_TEXT, kinds=frozenset({"absent", "string"})),
+        "uid": perhaps,
         "groups": strings,
         "extra": ValueSchema(kinds=frozenset({"absent", "map"}), element=strings),
     }
@@ -302,18 +336,19 @@ def unknown_request(world: World, policy: CompiledPolicy, kind: BuiltinResource 
         "requestKind": _struct(names),
         "requestResource": _struct(places),
         "name": _TEXT,
-        "namespace": replace(_TEXT, kinds=frozenset({"absent", "string"})),
-        "subResource": replace(_TEXT, kinds=frozenset({"absent"})),
+        "namespace": perhaps,
+        "subResource": perhaps,
+        "requestSubResource": perhaps,
+        "options": replace(ANY, kinds=ANY.kinds | {"absent"}),
         "dryRun": ValueSchema(kinds=frozenset({"bool"})),
         "userInfo": _struct(user),
     }
     return _Request(
-        object=UnknownValue(world, "object", nullable),
-        old_object=UnknownValue(world, "oldObject", nullable),
+        object=UnknownValue(world, "object", replace(schema, kinds=_OBJECT_OR_NULL)),
+        old_object=UnknownValue(world, "oldObject", replace(schema, kinds=_OBJECT_OR_NULL)),
         request=UnknownValue(world, "request", _struct(fields)),
-        params=UnknownValue(world, "params", replace(ANY, kinds=frozenset({"map"}))),
-        namespace=UnknownValue(world, "namespaceObject", struct_schema("core/v1.Namespace")),
-        operations=operations,
+        params=UnknownValue(world, "params", replace(ANY, kinds=_OBJECT_OR_NULL)),
+        namespace=UnknownValue(world, "namespaceObject", replace(namespace, kinds=_OBJECT_OR_NULL)),
     )
 
 

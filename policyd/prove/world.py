@@ -351,7 +351,6 @@ class World:
         nodes: The values.
         facts: What else holds.
         measured: The strings that are read as quantities, durations or times.
-        approximate: The functions about which only their results for equal arguments are known.
         chosen: The texts of an example that are read as quantities or durations, by their terms.
     """
 
@@ -360,7 +359,6 @@ class World:
     nodes: list[UnknownValue] = field(default_factory=list)
     facts: list[Any] = field(default_factory=list)
     measured: dict[str, tuple[str, Any, Any]] = field(default_factory=dict)
-    approximate: set[str] = field(default_factory=set)
     chosen: dict[str, str] = field(default_factory=dict)
 
     def choose(self, model: z3.ModelRef) -> None:

@@ -1,11 +1,15 @@
 """Proofs about policies: what the solver says is what the engine says."""
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 import z3
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from policyd.engine.compile.load import load_policies
+from policyd.engine.model.compiled import CompiledException
 from policyd.patch.builtin_views import typed_view
 from policyd.prove import questions
 from policyd.prove.questions import Answer, answer, decider
@@ -164,6 +168,9 @@ def test_other_questions(question, expressions, wanted):
         ("object == oldObject", "the equality of two objects"),
         ("object.metadata.name.matches(object.metadata.namespace)", "a regular expression that"),
         ("object.metadata.name.matches('\\\\bword')", "the regular expression"),
+        ("object.metadata.name.matches('^[[:alpha:]]+$')", "the regular expression"),
+        ("object.metadata.name.matches('^a{,3}$')", "the regular expression"),
+        ("object.metadata.name.matches('(?i:^a$)')", "the regular expression"),
     ],
 )
 def test_what_has_no_formula_is_named_and_not_guessed(expression, named):
@@ -175,6 +182,45 @@ def test_what_has_no_formula_is_named_and_not_guessed(expression, named):
 def test_policies_for_different_requests_are_not_compared():
     pair = policy("true"), policy("true", plural="services")
     assert "do not match the same requests" in answer("equal", pair).why
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "request.subResource != 'status'",
+        "!has(request.options.fieldManager)",
+        "namespaceObject != null",
+    ],
+)
+def test_what_a_request_may_be_is_not_taken_for_impossible(expression):
+    assert (
+        answer("never-denies", (policy(expression, group="'*'", plural="'*'"),)).verdict != "proved"
+    )
+
+
+def test_every_version_of_a_kind_is_looked_at():
+    policies = policy(
+        "object.spec.?targetCPUUtilizationPercentage.orValue(0) < 90",
+        plural="horizontalpodautoscalers",
+        group="autoscaling",
+    )
+    rule = policies.constraints.resource_rules[0]
+    rules = (msgspec.structs.replace(rule, api_versions=("*",)),)
+    constraints = msgspec.structs.replace(policies.constraints, resource_rules=rules)
+    versions = [
+        kind.version for kind in questions.kinds_of(replace(policies, constraints=constraints))
+    ]
+    assert sorted(versions) == ["v1", "v2"]
+
+
+def test_what_expressions_do_not_say_is_refused():
+    whole = policy("true")
+    changed = replace(whole, applies=lambda _facts: True)
+    assert "matches by names" in answer("equal", (whole, changed)).why
+    excepted = replace(
+        whole, exceptions=(CompiledException(name="e", policies=frozenset(), conditions=()),)
+    )
+    assert "with exceptions" in answer("equal", (whole, excepted)).why
 
 
 def test_a_failure_counts_by_the_failure_policy():
