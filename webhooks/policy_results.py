@@ -77,9 +77,12 @@ class PolicyResults(Collector):
     def _take_apart(self) -> None:
         gathered, self._gathered, self._size = self._gathered, defaultdict(Counter), 0
         for (phase, result), groups in gathered.items():
+            counts: Counter[str] = Counter()
             for policies, count in groups.items():
                 for policy in policies:
-                    self._metric.labels(self._label(policy), phase, result).inc(count)
+                    counts[policy] += count
+            for policy, count in counts.items():
+                self._metric.labels(self._label(policy), phase, result).inc(count)
 
     def _label(self, policy: str) -> str:
         if policy not in self._named and len(self._named) >= MOST_POLICIES:

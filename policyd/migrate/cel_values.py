@@ -19,11 +19,7 @@ from policyd.api.meta import Json
 from policyd.errors import PolicydError
 
 IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
 EMPTY: Final = {"string": "''", "list": "[]", "map": "{}", "number": "0", "bool": "false"}
-
-
 NO_LITERAL: Final = object()
 
 
@@ -176,8 +172,6 @@ def member(of: CelTerm, name: str) -> CelTerm:
 
 
 _IN_EACH_OBJECT: Final = frozenset(["apiVersion", "kind", "metadata"])
-
-
 _ALWAYS_PRESENT: Final[Mapping[str, frozenset[str]]] = {
     "object": _IN_EACH_OBJECT,
     "pod": frozenset(["spec"]),
@@ -200,8 +194,6 @@ def _is_built_in(of: CelTerm) -> bool:
 
 
 _KEYWORDS: Final = frozenset(["in", "true", "false", "null"])
-
-
 _IRREGULAR: Final = {"addresses": "address", "ingress": "ingress", "args": "arg"}
 
 
@@ -333,6 +325,33 @@ def text_literal(text: str) -> str:
 _LAST_SHORT: Final = 0xFFFF
 
 
+def has_wildcards(text: str) -> bool:
+    """Tell whether a text has `*` or `?`."""
+    return "*" in text or "?" in text
+
+
+def wildcard(text: str, pattern: str) -> str:
+    """Return the CEL condition that a text matches a pattern with `*` and `?`.
+
+    Args:
+        text: The CEL text of the string, as what stands before a dot.
+        pattern: The pattern: `*` is any text, `?` one character, be it the end of a line.
+    """
+    inner = pattern.strip("*")
+    if not has_wildcards(inner):
+        if not inner and pattern:
+            return "true"
+        ends = pattern.startswith("*"), pattern.endswith("*")
+        names = {(True, True): "contains", (False, True): "startsWith", (True, False): "endsWith"}
+        quoted = text_literal(inner)
+        return f"{text}.{names[ends]}({quoted})" if any(ends) else f"{text} == {quoted}"
+    if pattern in ("?*", "*?"):
+        return f"{text} != ''"
+    parts = {"*": ".*", "?": "."}
+    regex = "".join(parts.get(c) or re.sub(r"[.+^$()\[\]{}|\\]", r"\\\g<0>", c) for c in pattern)
+    return f"{text}.matches({text_literal(f'(?s)^{regex}$')})"
+
+
 def has(optional: str) -> str:
     """Return the condition that an optional has a value, with `has()` where that says it."""
     head, mark, name = optional.rpartition(".?")
@@ -368,10 +387,6 @@ def outline(text: str) -> str:
 
 def _is_looser(shown: str) -> bool:
     return "||" in shown or " ? " in shown
-
-
-def _parenthesized(text: str, value: CelTerm) -> str:
-    return f"({text})" if value.loose and not value.needs else text
 
 
 def element_of(of: CelTerm, variable: str) -> CelTerm:

@@ -13,6 +13,7 @@ from policyd.migrate.cel_values import (
     literal,
     text_literal,
     value_of_optional,
+    wildcard,
 )
 
 CONCATENATION: Final = "text_with_variables"
@@ -241,31 +242,6 @@ def _pattern_match(pattern: CelTerm, of: CelTerm) -> CelTerm:
     if not pattern.is_literal:
         raise Untranslatable("pattern_match() has a pattern that is computed")
     return _call(wildcard(_to_text(of), str(pattern.literal)), "bool", of)
-
-
-def wildcard(subject: str, pattern: str) -> str:
-    """Return the CEL condition that a string matches a pattern with `*` and `?`.
-
-    Args:
-        subject: The CEL text of the string, as what stands before a dot.
-        pattern: The pattern: `*` is any text, `?` one character.
-    """
-    inner = pattern.strip("*")
-    if not set(inner) & set("*?"):
-        text = text_literal(inner)
-        if not inner:
-            return "true" if pattern else f"{subject} == ''"
-        ends = pattern.startswith("*"), pattern.endswith("*")
-        names = {(True, True): "contains", (False, True): "startsWith", (True, False): "endsWith"}
-        return f"{subject}.{names[ends]}({text})" if any(ends) else f"{subject} == {text}"
-    if pattern == "?*":
-        return f"{subject} != ''"
-    parts = re.split(r"([*?])", pattern)
-    quoted = "".join(
-        {"*": ".*", "?": "."}.get(part, re.sub(r"([.+^$()\[\]{}|\\])", r"\\\1", part))
-        for part in parts
-    )
-    return f"{subject}.matches({text_literal(f'(?s)^{quoted}$')})"
 
 
 _RANGE: Final = re.compile(

@@ -8,8 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from policyd.api.meta import Json
-from policyd.migrate.cel_values import CelTerm, Untranslatable, all_of, literal, text_literal
-from policyd.migrate.kyverno.leaves import has_wildcards, is_duration, is_quantity, wildcard
+from policyd.migrate.cel_values import (
+    CelTerm,
+    Untranslatable,
+    all_of,
+    has_wildcards,
+    literal,
+    text_literal,
+    wildcard,
+)
+from policyd.migrate.kyverno.leaves import is_duration, is_quantity
 from policyd.migrate.kyverno.patterns import grouped, negated
 from policyd.migrate.kyverno.scopes import ExpressionScope
 

@@ -10,7 +10,14 @@ from functools import partial
 from typing import Final
 
 from policyd.api.meta import Json
-from policyd.migrate.cel_values import CelTerm, element_of, literal, text_literal
+from policyd.migrate.cel_values import (
+    CelTerm,
+    element_of,
+    has_wildcards,
+    literal,
+    text_literal,
+    wildcard,
+)
 
 _RANGE: Final = re.compile(
     r"(?P<low>[-+]?\d+(?:\.\d+)?[A-Za-z]*)(?P<out>!)?-(?P<high>[-+]?\d+(?:\.\d+)?[A-Za-z]*)"
@@ -41,34 +48,6 @@ def is_quantity(text: str) -> bool:
 def is_duration(text: str) -> bool:
     """Tell whether a text is a duration, such as `1h30m`."""
     return _DURATION.fullmatch(text) is not None
-
-
-def has_wildcards(text: str) -> bool:
-    """Tell whether a text has `*` or `?`."""
-    return "*" in text or "?" in text
-
-
-def wildcard(text: str, pattern: str) -> str:
-    """Return the condition that a text in CEL matches a pattern of `*` and `?`."""
-    if not has_wildcards(pattern):
-        return f"{text} == {text_literal(pattern)}"
-    inner = pattern.strip("*")
-    if inner == "":
-        return "true"
-    if pattern in ("?*", "*?"):
-        return f"{text} != ''"
-    if has_wildcards(inner):
-        return f"{text}.matches({text_literal('^' + _as_regex(pattern) + '$')})"
-    both = pattern.startswith("*") and pattern.endswith("*")
-    method = "contains" if both else "endsWith" if pattern.startswith("*") else "startsWith"
-    return f"{text}.{method}({text_literal(inner)})"
-
-
-def _as_regex(pattern: str) -> str:
-    texts = {"*": ".*", "?": "."}
-    return "".join(
-        texts.get(each) or re.sub(r"[^\w\s/:@,=%-]", r"\\\g<0>", each) for each in pattern
-    )
 
 
 def plain_alternatives(pattern: str) -> list[str]:

@@ -16,11 +16,13 @@ from policyd.migrate.cel_values import (
     CelTerm,
     Untranslatable,
     all_of,
+    has_wildcards,
     member,
     outline,
     text_literal,
+    wildcard,
 )
-from policyd.migrate.kyverno.leaves import has_wildcards, matches, plain_alternatives, wildcard
+from policyd.migrate.kyverno.leaves import matches, plain_alternatives
 from policyd.migrate.kyverno.scopes import ExpressionScope, known
 
 ANCHOR: Final = re.compile(r"(?P<kind>[+<=X^]?)\((?P<key>.+)\)")

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from policyd.api.meta import Json
-from policyd.migrate.cel_values import CelTerm, Untranslatable, all_of, member
+from policyd.migrate.cel_values import CelTerm, Untranslatable, all_of, member, wildcard
 from policyd.migrate.kyverno.context import Named
-from policyd.migrate.kyverno.leaves import wildcard
 from policyd.migrate.kyverno.patterns import negated
 
 _CAPABILITIES: Final = (
