@@ -200,7 +200,7 @@ def meaning(world: World, request: _Request, policy: CompiledPolicy) -> Meaning:
     Raises:
         UnencodableError: If a part of it has no formula.
     """
-    _refuse_what_rules_do_not_say(policy)
+    _refuse_partly_encoded(policy)
     environments = environments_of(policy)
     roots: dict[str, Outcome] = {
         "object": sure(request.object),
@@ -232,7 +232,7 @@ def meaning(world: World, request: _Request, policy: CompiledPolicy) -> Meaning:
     return Meaning(denied if _enforced(policy) else FALSE, failing)
 
 
-def _refuse_what_rules_do_not_say(policy: CompiledPolicy) -> None:
+def _refuse_partly_encoded(policy: CompiledPolicy) -> None:
     """Refuse a policy whose verdict depends on more than its expressions and match rules."""
     if policy.unusable:
         raise UnencodableError(f"a policy that cannot be used: {policy.unusable}")
