@@ -169,7 +169,7 @@ def _answer_for(
     except (CelCompileError, RecursionError, ctypes.ArgumentError) as error:
         why = str(error) if isinstance(error, CelCompileError) else "the formulas are too deep"
         return Answer(verdict="unknown", bound=bound, why=why)
-    solver = z3.Solver()
+    solver = z3.Tactic("smt").solver()  # asked once: the incremental one decides fewer strings
     solver.set("timeout", int(seconds * 1000))
     solver.add(*world.axioms(), _against(question, found))
     result = solver.check()
