@@ -23,7 +23,7 @@ from typing import Any, Final, Literal, NoReturn
 
 import structlog
 
-from policyd.framing import BrokenError, Framing
+from policyd.framing import KNOWN, BrokenError, Framing, Head
 
 SWEEP_SECONDS: Final = 0.5
 """How often connections are looked through for those that took too long."""
@@ -131,6 +131,8 @@ class Connections:
         self.crowded = False
         """Whether a new one waits."""
         self._waiting: asyncio.Task[None] | None = None
+        self.heads: tuple[Head, ...] = ()
+        """Those that a protocol has read last: callers open many connections with equal heads."""
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -271,7 +273,7 @@ class BoundedConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._connections = connections
         self._bounds = connections.listening.bounds
-        self._framing = Framing()
+        self._framing = Framing(connections.heads)
         self._transport: asyncio.Transport | None = None
         self._inner: asyncio.Protocol | None = None
         self._answering: AnsweringProtocol | None = None
@@ -365,6 +367,8 @@ class BoundedConnection(asyncio.Protocol):
             inner.data_received(data)
         if answering is not None and head is not None:
             head.route = answering.route
+            if head.route is not None and head not in self._connections.heads:
+                self._connections.heads = (head, *self._connections.heads[: KNOWN - 1])
 
     def _go_on(self) -> None:
         """Take the data behind a request that is answered."""

@@ -21,9 +21,11 @@ CHUNKS_FREE: Final = 256
 CHUNK_BYTES: Final = 512
 """A body may come in so many chunks, and in more if they have so many bytes on average."""
 
-KNOWN: Final = 2
+KNOWN: Final = 8
+"""Heads that are cached: a client has one for each webhook that it calls."""
+
 KNOWN_BYTES: Final = 1024
-"""The longest head of a request that a connection caches."""
+"""The longest head that is cached."""
 
 MOST_DIGITS: Final = 15
 """Digits of a length: a number with more is not a length."""
@@ -80,13 +82,18 @@ class Framing:
         length: How long its body is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known: "tuple[Head, ...]" = ()) -> None:
+        """Begin at the first request.
+
+        Args:
+            known: Heads that are in order, from other connections of the same server.
+        """
         self.in_head = True
         self.held = b""
         self.requests = 0
         self._left = 0  # of the body, or of a chunk with the line end after it
         self._chunks: _Chunks | None = None
-        self._known: tuple[Head, ...] = ()
+        self._known = known
         self.head: Head | None = None
         self.body_at = 0
         self.length = 0

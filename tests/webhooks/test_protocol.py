@@ -12,6 +12,7 @@ from policyd.admission.unevaluated import HEAD_BYTES
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
 from policyd.connections import BoundedConnection as Framed
 from policyd.connections import Connections, Listening
+from policyd.framing import KNOWN
 from webhooks import app, bodies, protocol
 from webhooks.app import create_app
 from webhooks.bodies import LIGHT_BYTES, NO_ROOM
@@ -72,7 +73,16 @@ class Connection:
         self.transport = FakeTransport()
         self.outer = self.protocol
         if framed:
-            self.outer = Framed(Connections(lambda _: self.protocol, Listening()), "127.0.0.1")
+            self.listener = Connections(lambda _: self.protocol, Listening())
+            self.outer = Framed(self.listener, "127.0.0.1")
+        self.outer.connection_made(self.transport)
+
+    def reconnect(self):
+        """End the connection, and open another with the same listener."""
+        self.end()
+        self.protocol = type(self.protocol)(self.protocol.config, self.state, {})
+        self.transport = FakeTransport()
+        self.outer = Framed(self.listener, "127.0.0.1")
         self.outer.connection_made(self.transport)
 
     async def echo(self, body, _out_of_time):
@@ -222,6 +232,25 @@ async def test_heads_like_one_before_are_not_parsed(connect, size):
     assert written.count(b"HTTP/1.1 200 OK") == 2
     assert written.endswith(b'\r\n\r\n{"a": 1}')
     assert not closed
+
+
+async def test_heads_like_one_of_another_connection_are_not_parsed(connect):
+    connection = connect(framed=True)
+    first = await connection.send(WHOLE)
+    connection.reconnect()
+    connection.protocol.parser = UnevaluatedReviews()
+
+    assert await connection.send(WHOLE[:-2], WHOLE[-2:]) == first
+
+
+async def test_the_heads_that_connections_share_are_few_and_only_of_reviews(connect):
+    connection = connect(framed=True)
+    for number in range(3 * KNOWN):
+        await connection.send(review(b"{}", head=f"POST /validate?timeout={number}s HTTP/1.1"))
+        await connection.send(call(head=f"GET /nowhere{number} HTTP/1.1"))
+
+    assert len(connection.listener.heads) == KNOWN
+    assert all(head.route is not None for head in connection.listener.heads)
 
 
 async def test_another_head_is_parsed(connect):
