@@ -52,6 +52,35 @@ spec:
   - expression: "!has(object.spec) || has(object.spec)"
 """
 
+CONSTRAINT = """\
+apiVersion: constraints.gatekeeper.sh/v1beta1
+kind: Own
+metadata: {name: a}
+spec:
+  enforcementAction: warn
+  match:
+    kinds: [{apiGroups: ["", apps], kinds: [Pod, Deployment]}]
+    namespaces: ["a*"]
+    labelSelector: {matchExpressions: [{key: a, operator: In, values: [b]}]}
+  parameters: {names: [a], most: 3}
+---
+apiVersion: templates.gatekeeper.sh/v1
+kind: ConstraintTemplate
+metadata: {name: own}
+spec:
+  crd: {spec: {names: {kind: Own}, validation: {openAPIV3Schema: {type: object}}}}
+  targets:
+  - target: admission.k8s.gatekeeper.sh
+    code:
+    - engine: K8sNativeValidation
+      source: {validations: [{expression: "variables.anyObject.metadata.name != 'a'"}]}
+---
+apiVersion: constraints.gatekeeper.sh/v1beta1
+kind: K8sAllowedRepos
+metadata: {name: b}
+spec: {parameters: {repos: [r/], exemptImages: ["q/*"]}}
+"""
+
 LEGACY = """\
 apiVersion: kyverno.io/v1
 kind: ClusterPolicy
@@ -247,6 +276,7 @@ GIVEN: dict[str, CommandInput] = {
     ),
     "what-if-changes": CommandInput(changes_tried, [QUEUES + "---\n" + JOB]),
     "convert": CommandInput(on("convert", "FILE"), [QUEUES]),
+    "migrate gatekeeper": CommandInput(on("migrate", "gatekeeper", "FILE"), [CONSTRAINT]),
     "migrate kyverno": CommandInput(on("migrate", "kyverno", "FILE"), [LEGACY]),
     "export": CommandInput(on("export", "FILE"), POLICIES),
     "prove": CommandInput(on("prove", "never-denies", "FILE"), [PROVED]),

@@ -15,6 +15,7 @@ from policyd.cli.formats import progress
 from policyd.standard_input import StoredFile
 from tests.cli.given import (
     CASES,
+    CONSTRAINT,
     GIVEN,
     LEGACY,
     NODES,
@@ -70,6 +71,12 @@ ENDS = {
     "job": (["job/j", "-n", "team-a", "--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
     "top": (["--snapshot"], SNAPSHOT, None, SNAPSHOT[:-20]),
     "export": ([], POLICY.read_text(), BROKEN, "a: ["),
+    "migrate gatekeeper": (
+        [],
+        CONSTRAINT,
+        CONSTRAINT.replace("kind: Own", "kind: Other", 1),
+        "a: [",
+    ),
     "migrate kyverno": ([], LEGACY, PARTIAL, "a: ["),
     "convert": ([], QUEUES, OTHER_KIND, "a: ["),
     "prove": (["never-denies"], PROVED, None, "a: ["),

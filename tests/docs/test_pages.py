@@ -13,10 +13,17 @@ from policyd.api.configuration import check_configuration, decode_configuration
 from policyd.api.kueue.v1beta1 import upgraded
 from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
+from policyd.engine.documents.reading import Document
 from policyd.engine.offline.cases import load_cases
 from policyd.errors import ConfigurationError
 from policyd.local.apiserver.custom import schema as custom_schema
 from policyd.local.apiserver.custom.checking import check_custom
+from policyd.migrate.gatekeeper.constraints import (
+    UnconvertibleConstraintError,
+    convert_constraint,
+    is_constraint,
+    of_library,
+)
 from policyd.patch.builtin_types import decode_typed
 from policyd.snapshot.reading import read
 from policyd.snapshot.values import KIND
@@ -106,6 +113,14 @@ def snapshot_mistakes(document):
     return sorted(document.keys() - msgspec.to_builtins(known).keys())
 
 
+def constraint_mistakes(document):
+    try:
+        convert_constraint(of_library(document["kind"]), Document(document, ""), name="c")
+    except UnconvertibleConstraintError as error:
+        return [str(error)]
+    return []
+
+
 READ = {
     "AdmissionReview": review_mistakes,
     "Configuration": configuration_mistakes,
@@ -135,6 +150,8 @@ def served_mistakes(document, api_version, kind):
         return [finding.message for finding in loaded.findings]
     if (api_version, kind) in LEGACY:
         return []
+    if is_constraint(document):
+        return constraint_mistakes(document)
     group, _, version = api_version.rpartition("/")
     built_in = kinds.resource_for_kind(group, version, kind)
     if built_in is None:

@@ -1,0 +1,118 @@
+"""`policyd migrate kyverno`: legacy policies of Kyverno, written in CEL."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import click
+
+from policyd.cli.formats.files import read_objects
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import count, unusable
+from policyd.cli.migrate.writing import PATHS, TARGET, Target, end, exported, left_out, text
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.errors import PolicydError
+from policyd.migrate.kyverno.comments import comments_of
+from policyd.migrate.kyverno.policies import Conversion, convert, is_legacy
+
+
+@click.command("kyverno")
+@PATHS
+@TARGET
+def kyverno(paths: tuple[str, ...], target: Target) -> None:
+    r"""Write Kyverno's legacy ClusterPolicies and Policies in CEL.
+
+    Reads `validate` with patterns, conditions and `foreach`, and `mutate` with overlays and JSON
+    patches. A rule that reads ConfigMaps, other objects, or parts of images becomes a
+    ValidatingPolicy or MutatingPolicy of Kyverno, which policyd evaluates, too. What has no
+    counterpart is listed on standard error, with its line and a remedy; the result then says
+    that it is partial.
+
+    Exits with 0 if every policy is converted whole, 1 if a part of one is not, or 2 if a document
+    cannot be read: nothing is written then.
+
+    \b
+    Examples:
+      policyd migrate kyverno require-labels.yaml
+      policyd migrate kyverno policies/ -o vap | kubectl apply -f -
+      kubectl get clusterpolicies -o yaml | policyd migrate kyverno -
+    """
+    documents, findings = read_objects(paths)
+    converted: list[_Converted] = []
+    for document in progress(documents, "converting", len(documents)):
+        if not is_legacy(document.value):
+            findings.append(left_out(document, "ClusterPolicy or Policy of kyverno.io"))
+            continue
+        try:
+            made = convert(document.value, kyverno=target == "vpol")
+        except PolicydError as error:
+            findings.append(unusable(document, error))
+            continue
+        converted.append(_Converted(document, made))
+        findings += _findings(document, made)
+    if not converted and not findings:
+        raise click.UsageError(f"no policy in {', '.join(paths)}")
+    if not converted:
+        findings = [replace(finding, severity="error", rule="unreadable") for finding in findings]
+    text = "".join(_texts(converted, target, findings))
+    whole = sum(each.conversion.whole for each in converted)
+    partial = sum(
+        not each.conversion.whole and bool(each.conversion.policies) for each in converted
+    )
+    shown = f"{count(whole, 'policy')} of {len(converted)} converted whole, {partial} in part"
+    end(text, findings, shown)
+
+
+@dataclass(frozen=True)
+class _Converted:
+    """A document, and what is made of it."""
+
+    document: Document
+    conversion: Conversion
+
+
+def _findings(document: Document, conversion: Conversion) -> Iterator[Finding]:
+    for refusal in conversion.refusals:
+        named = f"rule `{refusal.rule}`: " if refusal.rule else ""
+        hint = refusal.hint or "write this part by hand, or leave the rule to Kyverno"
+        yield document.finding(
+            f"{named}not converted: {refusal.reason}", refusal.path, hint=hint, of_key=True
+        )
+    for index, note in conversion.notes:
+        finding = document.finding(note, ("spec", "rules", index, "validate", "message"))
+        yield replace(finding, severity="warning")
+
+
+def _texts(
+    converted: Sequence[_Converted], target: Target, findings: list[Finding]
+) -> Iterator[str]:
+    """Yield the text of each policy, with the comments of its rules; append further findings."""
+    for each in converted:
+        before, of_rules = _comments(each.document)
+        heading = [*before, *_partial(each)]
+        for policy, places in zip(each.conversion.policies, each.conversion.places, strict=True):
+            comments = [*heading, *(line for place in places for line in of_rules[place])]
+            heading = []
+            objects = [policy] if target != "vap" else exported(policy, each.document, findings)
+            for obj in objects:
+                yield text(obj, comments)
+                comments = []
+
+
+def _partial(each: _Converted) -> list[str]:
+    if each.conversion.whole:
+        return []
+    name = each.document.value["metadata"]["name"]
+    reasons = [
+        f"  {refusal.rule or 'the policy'}: {refusal.reason}"
+        for refusal in each.conversion.refusals
+    ]
+    return [f"Partial: of the ClusterPolicy {name}, this is not converted:", *reasons]
+
+
+def _comments(document: Document) -> tuple[list[str], list[list[str]]]:
+    starts = []
+    for index in range(len(document.value["spec"]["rules"])):
+        position = document.position(("spec", "rules", index))
+        starts.append(position.line - document.first_line if position else 1)
+    return comments_of(document.text, starts)
