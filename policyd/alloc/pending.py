@@ -23,7 +23,7 @@ from policyd.alloc.workload import ConditionReason, QueuedWorkload
 
 Rank = tuple[int, float, str, str]
 """Priority, highest first; age; uid; key."""
-OrderKey = tuple[int, float, float, str, str]
+OrderKey = Rank | tuple[int, float, float, str, str]
 """Priority, highest first; run time, where that orders a queue; age; uid; key."""
 
 _FEW = 4
@@ -74,9 +74,9 @@ class Ticket:
 
     def set_order_key(self, *, shortest: bool) -> None:
         """Order it by its age, or by how long it runs: the shortest first, unknown last."""
-        runs = inf if self.workload.run_seconds is None else self.workload.run_seconds
-        priority, queued_at, uid, key = self.rank
-        self.order_key = priority, runs if shortest else 0.0, queued_at, uid, key
+        runs, rank = self.workload.run_seconds, self.rank
+        timed = rank[0], inf if runs is None else runs, *rank[1:]
+        self.order_key = timed if shortest else rank
 
     @property
     def request_key(self) -> tuple[int, RequestKey]:

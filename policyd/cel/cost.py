@@ -54,6 +54,21 @@ Cost = Callable[..., int]
 """Computes the cost of a call from its arguments."""
 
 
+class LengthWork(NamedTuple):
+    """The work of reading a string: so much, and more for each so many characters."""
+
+    base: int
+    characters: int
+
+    def __call__(self, text: str, *_rest: object) -> int:
+        """Return the work of reading a string."""
+        return self.base + len(text) // self.characters
+
+    def expression(self, text: str) -> str:
+        """Return it as generated code, for a string in the variable `text`."""
+        return f"{self.base} + len({text}) // {self.characters}"
+
+
 class Weight(NamedTuple):
     """The size of a value, found by a walk through all its parts.
 
@@ -192,6 +207,12 @@ class Budget:
         self.settle_at -= WORK_UNITS * elements
         if over > 0:
             exceed()
+
+    def note_work(self, elements: int) -> None:
+        """Count a few elements that were read, too few to be over the limit by much."""
+        self.work += elements
+        self.done += elements
+        self.settle_at -= WORK_UNITS * elements
 
     def settle(self) -> None:
         """Report to the allowance the cost of expressions since the last report.

@@ -59,6 +59,10 @@ def work_of(source, environment=_KYVERNO, **values):
             charged.append(elements)
             super().charge_work(elements)
 
+        def note_work(self, elements):
+            charged.append(elements)
+            super().note_work(elements)
+
     budget = Noting()
     program = compile_unchecked(source, environment)
     with suppress(CelError):

@@ -5,7 +5,7 @@ from typing import Final
 from policyd.cel.check.checked import FunctionReference
 from policyd.cel.compile.emit_operators import OPERATORS
 from policyd.cel.compile.generator import Atom, Generator
-from policyd.cel.cost import traversal, traverse
+from policyd.cel.cost import LengthWork, traversal, traverse
 from policyd.cel.errors import CelError
 from policyd.cel.functions import (
     Overload,
@@ -178,7 +178,11 @@ def _emit_cost(
         generator.charge(0, work=max([work for work in works if isinstance(work, int)], default=0))
     else:
         work = fitting[0].work if sure else work_dynamically(fitting)
-        generator.line(f"B.charge_work({generator.constant(work)}({codes}))", position)
+        if isinstance(work, LengthWork):
+            text = work.expression(codes)
+        else:
+            text = f"{generator.constant(work)}({codes})"
+        generator.charge_work(text, position)
 
 
 def _emit_string_test(generator: Generator, node: ast.Call, name: str, atoms: list[Atom]) -> Atom:
@@ -218,7 +222,7 @@ def _emit_on_string(
     generator.line(f"c += {price}")
     if work:
         generator.line("if c > m: R_exceed()")
-        generator.line(f"B.charge_work({work})", node.position)
+        generator.charge_work(work, node.position)
     return generator.assign(test, "bool")
 
 

@@ -5,7 +5,7 @@ the number of a line says which part of the expression it is. No text of the exp
 the generated source but through `repr` of a string or a number; other values go in as globals.
 
 Constant cost is summed up by block and charged where the block begins. `c` holds the cost so far,
-`m` the limit, `A` the variables, `B` the budget.
+`m` the limit, `w` work that is not charged yet, `A` the variables, `B` the budget.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,6 +25,8 @@ _BLOCKS_INLINE = 12
 _INDENTS_INLINE = 40
 # Lines that take no longer than a step of cost 1.
 _LINES = 8
+# Work that is charged together: a call for each step would take longer than most steps.
+_CHARGE_WORK = "if w > 500: y = w; w = 0; B.charge_work(y)"
 
 
 class Atom(NamedTuple):
@@ -55,7 +57,7 @@ Emit = Callable[["Generator", Any], Atom]
 
 
 def _charge(block: Block) -> str:
-    charges = (f"c += {block.cost}", block.cost), (f"B.charge_work({block.work})", block.work)
+    charges = (f"c += {block.cost}", block.cost), (f"w += {block.work}", block.work)
     return "; ".join(text for text, amount in charges if amount)
 
 
@@ -182,6 +184,11 @@ class Generator:
         self._blocks[-1].cost += cost
         self._blocks[-1].work += work if self._loops else 0
 
+    def charge_work(self, work: str, position: int) -> None:
+        """Charge the work of the next line, given as an expression."""
+        self.line(f"w += {work}")
+        self.line(_CHARGE_WORK, position)
+
     @contextmanager
     def block(self, header: str = "", *, check: bool = False) -> Iterator[None]:
         """Write an indented block that has a cost of its own.
@@ -196,11 +203,14 @@ class Generator:
         line = SourceLine(self._indent, "")
         self.lines.append(line)
         self._blocks.append(Block(line))
+        work = SourceLine(self._indent, "")
         if check:
             self.line("if c > m: R_exceed()")
+            self.lines.append(work)
         start = len(self.lines)
         yield
         charged = self._blocks.pop()
+        work.text = _CHARGE_WORK if charged.work else ""
         empty = header and len(self.lines) == start and not check
         line.text = _charge(charged) or ("pass" if empty else "")
         if header:
@@ -263,7 +273,7 @@ class Generator:
         name = self.temporary()
         self._functions += (
             SourceLine(1, f"def {name}({parameters}):"),
-            SourceLine(2, "nonlocal c"),
+            SourceLine(2, "nonlocal c, w"),
             *body,
         )
         return self.assign(f"{name}({parameters})", result.kind, node.position)
@@ -271,7 +281,7 @@ class Generator:
     def _finished(self) -> Generated:
         head = [
             SourceLine(0, "def cel(A, B):"),
-            SourceLine(1, "c = 0"),
+            SourceLine(1, "c = w = 0"),
             SourceLine(1, "m = B.limit - B.spent"),
             SourceLine(1, "if m > LIMIT: m = LIMIT"),
             *self._functions,
@@ -279,7 +289,9 @@ class Generator:
         ]
         for name, code in self.roots.items():
             head.append(SourceLine(2, f"{code} = A[{name!r}]", 0, Probe("A", name)))
-        tail = [SourceLine(1, "finally: B.spent += c")]
+        works = any("w += " in line.text for line in (*self._functions, *self.lines))
+        note = "; B.note_work(w)" if works else ""
+        tail = [SourceLine(1, f"finally: B.spent += c{note}")]
         lines = [line for line in (*head, *self.lines, *tail) if line.text]
         text = "\n".join(" " * line.indent + line.text for line in lines)
         return Generated(text, self.constants, lines, frozenset(self.roots))

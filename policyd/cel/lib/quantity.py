@@ -1,7 +1,7 @@
 """Quantities: `quantity('1Gi').isLessThan(quantity('2Gi'))`."""
 
 from policyd.api.quantity import Quantity, QuantityError, parse_quantity
-from policyd.cel.cost import traverse
+from policyd.cel.cost import LengthWork, traverse
 from policyd.cel.errors import CelError
 from policyd.cel.functions import Overload, Size, function, method
 from policyd.cel.types import BOOL, DOUBLE, INT, STRING, Type
@@ -95,11 +95,6 @@ def _sign(a: CelQuantity) -> int:
     return a.quantity.sign()
 
 
-def _reading_work(text: str) -> int:
-    """Return the work of reading a quantity, be it none."""
-    return 15 + len(text) // 20
-
-
 def _digits_work(*quantities: CelQuantity | int) -> int:
     """Return the work of adding numbers that have more digits than any amount has."""
     digits = (q.quantity.nano.bit_length() >> 7 for q in quantities if type(q) is CelQuantity)
@@ -107,7 +102,7 @@ def _digits_work(*quantities: CelQuantity | int) -> int:
 
 
 _SUM_WORK = 15
-_READ = Size(cost=traverse, work=_reading_work)
+_READ = Size(cost=traverse, work=LengthWork(15, 20))
 _SUM = Size(work=_digits_work)
 
 QUANTITIES: tuple[Overload, ...] = (

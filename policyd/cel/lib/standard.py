@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from policyd.cel import arithmetic, comparison
-from policyd.cel.cost import search, traverse
+from policyd.cel.cost import LengthWork, search, traverse
 from policyd.cel.errors import CelError
 from policyd.cel.estimate import estimates
 from policyd.cel.functions import Code, Overload, Size, function, method
@@ -240,17 +240,12 @@ def _to(result: Type, *pairs: tuple[Type, Code]) -> tuple[Overload, ...]:
     )
 
 
-def _digits_work(text: str) -> int:
-    """Return the work of reading a number of however many digits."""
-    return len(text) // 20
-
-
 _CONVERSION: Final = {
     (STRING, BYTES): Size(cost=traverse, estimate=estimates.encode),
     (BYTES, STRING): Size(cost=traverse, estimate=estimates.decode),
     (STRING, DURATION): Size(work=duration_work),
     (STRING, TIMESTAMP): Size(work=12),
-    (STRING, DOUBLE): Size(work=_digits_work),
+    (STRING, DOUBLE): Size(work=LengthWork(0, 20)),
     (DOUBLE, STRING): Size(work=5),
     (TIMESTAMP, STRING): Size(work=10),
     (DURATION, STRING): Size(work=10),
