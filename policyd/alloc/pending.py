@@ -75,8 +75,8 @@ class Ticket:
     def set_order_key(self, *, shortest: bool) -> None:
         """Order it by its age, or by how long it runs: the shortest first, unknown last."""
         runs, rank = self.workload.run_seconds, self.rank
-        timed = rank[0], inf if runs is None else runs, *rank[1:]
-        self.order_key = timed if shortest else rank
+        runs = inf if runs is None else runs
+        self.order_key = (rank[0], runs, *rank[1:]) if shortest else rank
 
     @property
     def request_key(self) -> tuple[int, RequestKey]:

@@ -381,6 +381,9 @@ def visit_list(values: object, _wanted: object, budget: Budget | None = None) ->
     """
     if budget is None or type(values) is str:
         return visit(values)
+    if type(values) is list and len(values) < _FEW and set(map(type, values)) <= _CERTAIN:
+        budget.charge_work(_LOOK_WORK + 1 + len(values))  # faster than to remember its weight
+        return len(values)
     weight = budget.weigh(values)
     budget.charge_work(_LOOK_WORK + weight.elements)
     return weight.cost
