@@ -8,6 +8,7 @@ always ends at the same place.
 """
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NoReturn
 
 from policyd.cel.errors import CelCostError, CelTimeError
@@ -54,7 +55,8 @@ Cost = Callable[..., int]
 """Computes the cost of a call from its arguments."""
 
 
-class LengthWork(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LengthWork:
     """The work of reading a string: so much, and more for each so many characters."""
 
     base: int

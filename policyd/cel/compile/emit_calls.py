@@ -173,6 +173,13 @@ def _emit_cost(
         generator.line("if c > m: R_exceed()")
     if not sure:  # the overload is to be chosen
         generator.charge(0, work=_CHOOSING_WORK)
+    _emit_work(generator, fitting, call, sure=sure)
+
+
+def _emit_work(
+    generator: Generator, fitting: tuple[Overload, ...], call: tuple[str, int], *, sure: bool
+) -> None:
+    codes, position = call
     works = [overload.work for overload in fitting if overload.work]
     if not any(map(callable, works)):
         generator.charge(0, work=max([work for work in works if isinstance(work, int)], default=0))
