@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from policyd.certificates import Authority
+from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import gather, load_document
 from policyd.engine.documents.reading import Document
 from policyd.registration.configurations import (
@@ -100,7 +101,10 @@ def policyd(
         }
         flags = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
         with _process(["-m", "webhooks", *flags, "--no-queue"], folder / "log") as pid:
-            loaded = gather(load_document(Document(document, "bench")) for document in documents)
+            loaded = gather(
+                load_document(Document(document, "bench"), EVERY_FORMAT) for document in documents
+            )
+            assert len(loaded.policies) >= len(documents), "each document is a policy"
             wanted = Registration(
                 endpoint=UrlEndpoint(url=f"https://127.0.0.1:{port}"),
                 rules=derive_webhook_rules(loaded.policies, queue=None),
@@ -125,7 +129,7 @@ def _registered(
             webhook["namespaceSelector"] = {"matchExpressions": [*expressions, within]}
     running.create(configurations)
     try:
-        _await(running, namespace, json.dumps(changes[-1]["value"]))
+        _await(running, namespace, changes)
         yield Measured(pid)
     finally:
         running.delete(configurations)
@@ -167,12 +171,14 @@ def send(running: Live, given: Any) -> Any:
     return answer.object
 
 
-def _await(running: Live, namespace: str, mark: str) -> None:
-    """Wait until a pod has a mark in it."""
+def _await(running: Live, namespace: str, changes: Sequence[Any]) -> None:
+    """Wait until a pod is changed so, and assert that it is not so without."""
+    marks = [json.dumps(change["value"]) for change in changes if change["value"]]
     given = pod(namespace)
+    assert not all(mark in json.dumps(given) for mark in marks), "the changes are not seen"
     deadline = time.monotonic() + WAIT_SECONDS
-    while mark not in json.dumps(send(running, given)):
-        assert time.monotonic() < deadline, f"no answer has `{mark}` in it"
+    while not all(mark in json.dumps(send(running, given)) for mark in marks):
+        assert time.monotonic() < deadline, f"no answer has all of {marks} in it"
         time.sleep(POLL_SECONDS)
 
 
