@@ -7,6 +7,7 @@ its cost allows. Both are counted, and no clock is read: the same expression on 
 always ends at the same place.
 """
 
+import marshal
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NoReturn
@@ -48,6 +49,9 @@ _UNSETTLED: Final = 2_000
 _LOOK_WORK: Final = 5
 # Elements that are looked at one by one rather than all at once.
 _FEW: Final = 8
+# Bytes of an element of a small value, as marshal encodes it, and of the largest such value.
+_ENCODED: Final = 8
+_SMALL: Final = 32 * 1024
 # Lists whose weights are remembered at a time.
 _REMEMBERED: Final = 64
 
@@ -317,6 +321,27 @@ def deep_size(value: object) -> int:
         if len(inner) < _FEW or not set(map(type, inner)) <= _PLAIN:
             pending += inner
     return count
+
+
+def approximate_size(value: object, *, depth: int = 8) -> int:
+    """Return about how many elements are in a value, deep down: ten times as fast if it is small.
+
+    Of a small value the bytes are taken of its encoding as Python's own, eight for an element.
+
+    Args:
+        value: The value.
+        depth: How far objects of CEL are taken apart, which have no such encoding.
+    """
+    try:
+        length = len(marshal.dumps(value))
+    except ValueError:
+        inner: Collection[Any] = ()
+        if isinstance(value, dict | list):
+            inner = value.values() if isinstance(value, dict) else value
+        if not depth or not 0 < len(inner) <= _FEW:
+            return deep_size(value)
+        return 1 + len(inner) + sum(approximate_size(part, depth=depth - 1) for part in inner)
+    return length // _ENCODED if length < _SMALL else deep_size(value)
 
 
 def _inside(part: object) -> Collection[Any]:
