@@ -29,7 +29,7 @@ from webhooks.shared import WebhookServer
 from webhooks.workers import Workers
 
 Object = dict[str, Any]
-Path_ = tuple[str | int, ...]
+Steps = tuple[str | int, ...]
 
 LIBRARY = Path(__file__).parents[2] / "policies"
 NAME_CHARACTERS = 120_000
@@ -71,7 +71,7 @@ def objects() -> Iterator[Object]:
         yield copy.deepcopy({**obj, "metadata": metadata})
 
 
-def places(part: Any, path: Path_ = ()) -> Iterator[Path_]:
+def places(part: Any, path: Steps = ()) -> Iterator[Steps]:
     """Yield the path of each map in an object."""
     if isinstance(part, dict):
         yield path
@@ -82,7 +82,7 @@ def places(part: Any, path: Path_ = ()) -> Iterator[Path_]:
             yield from places(each, (*path, index))
 
 
-def _with(obj: Object, path: Path_, payload: Object) -> Object:
+def _with(obj: Object, path: Steps, payload: Object) -> Object:
     made = copy.deepcopy(obj)
     part: Any = made
     for step in path:
@@ -113,10 +113,10 @@ async def _tried() -> Figures:
                 worst = max(worst, time.process_time() - began)
                 taken = tracemalloc.get_traced_memory()[1] - before
                 highest = max(highest, taken)
-                said = sum(len(str(value)) for key, value in answer.items() if key != "patch")
-                if taken > MOST_BYTES or said > MOST_ANSWERED:
+                answered = sum(len(str(value)) for key, value in answer.items() if key != "patch")
+                if taken > MOST_BYTES or answered > MOST_ANSWERED:
                     where = f"{obj['kind']} {'.'.join(map(str, place))}, {what}, {path}"
-                    faults.append(f"{where}: {taken} bytes taken, {said} answered")
+                    faults.append(f"{where}: {taken} bytes taken, {answered} answered")
     return Figures(tried=tried, peak_bytes=highest, worst_seconds=worst, faults=tuple(faults))
 
 

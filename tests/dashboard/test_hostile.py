@@ -182,7 +182,7 @@ def test_the_script_has_no_other_way_to_make_markup():
         assert each not in text
 
 
-def test_a_viewer_that_is_one_too_many_is_told_so():
+def test_a_viewer_that_is_one_too_many_gets_an_answer():
     looking = Looking()
     hostile_api(looking, "plain")
     looking.enter()
