@@ -5,6 +5,7 @@ kind is not asked, or not when it is updated, would get every pod past such a po
 """
 
 import copy
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,4 +191,69 @@ def excuses_owners(loaded: Loaded) -> bool:
     return any("maker" in each.uses for each in loaded.policies)
 
 
-ATTACKS = {"pods of other kinds": vehicles}
+LIMITS = frozenset(
+    {
+        "cap-gpus-per-pod",
+        "cap-gpus-per-workload",
+        "dra-only",
+        "forbid-gpu-without-queue",
+        "image-registries",
+        "multi-gpu-needs-queue",
+        "pod-security-baseline",
+        "pod-security-restricted",
+        "price-ceiling",
+        "zones-of-namespace",
+    }
+)
+"""Policies that decide on GPUs, or on what may run: none is ignored where it costs too much."""
+
+
+def _more_containers(spec: Object) -> None:
+    more = [{"name": f"c{n}", "image": "registry.example.com/a:1"} for n in range(12_000)]
+    spec["initContainers"] = [*spec.get("initContainers", ()), *more]
+
+
+def _nothing_of_many(spec: Object) -> None:
+    resources = spec["containers"][0].setdefault("resources", {})
+    none = {f"x/{n:x}": "0" for n in range(40_000)}
+    # The API server requests what is limited.
+    for side in ("limits", "requests"):
+        resources[side] = {**resources.get("limits", {}), **none}
+
+
+def _many_zones(spec: Object) -> None:
+    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+    zones = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["zone-a"] * 90_000}
+    required["nodeSelectorTerms"] = [
+        {"matchExpressions": [zones]},
+        *required.get("nodeSelectorTerms", ()),
+    ]
+
+
+PADDING: dict[str, Callable[[Object], None]] = {
+    "thousands of containers": _more_containers,
+    "nothing of thousands of resources": _nothing_of_many,
+    "a zone, thousands of times": _many_zones,
+}
+"""What makes a pod expensive to evaluate, and may still be stored and run."""
+
+
+def padded() -> Figures:
+    """Pad each pod that one of these policies denies."""
+    count, worst, through = 0, 0.0, list[str]()
+    for each in tried():
+        if each.folder.name not in LIMITS or each.ask(each.case.object, "alice")[0].allowed:
+            continue
+        for what, pad in PADDING.items():
+            count += 1
+            pod = copy.deepcopy(each.case.object)
+            pad(pod["spec"])
+            began = time.process_time()
+            if each.ask(pod, "alice")[0].allowed:
+                through.append(f"{each.name}: {what}")
+            worst = max(worst, time.process_time() - began)
+    return Figures(tried=count, bypasses=len(through), worst_seconds=worst, faults=tuple(through))
+
+
+ATTACKS = {"pods of other kinds": vehicles, "pods that are padded": padded}
