@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn, TextIO
 import click
 
 from policyd.errors import PolicydError, system_reason
+from policyd.terminal import visible_controls
 
 FINDINGS: Final = 1
 """The exit code of a command that found mistakes in its input."""
@@ -102,7 +103,7 @@ class CommandProcess(click.Command):
         run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
         if not standalone_mode:
             return run()
-        with in_words():
+        with visible_controls(), in_words():
             try:
                 code: object = run()
             except click.ClickException as error:

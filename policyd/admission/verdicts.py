@@ -20,6 +20,7 @@ from policyd.api.meta import ObjectMeta
 from policyd.errors import did_you_mean
 from policyd.forecast.correction import Interval
 from policyd.jobs.base import queue_name
+from policyd.jobs.kinds.ray_cluster import MOST_POD_SETS
 from policyd.jobs.requests import RequestRules
 from policyd.jobs.workload import Priority, new_spec
 from policyd.snapshot.dry_run import (
@@ -39,6 +40,8 @@ from policyd.workload.pod_set_values import pod_set_values
 LONGEST: Final = 256
 """Characters of a warning: the API server cuts all of them where they have more than 4,096."""
 MOST_NAMED: Final = 3
+MOST_RESOURCES: Final = 100
+"""Resources that a pod requests: the time of a plan grows with them."""
 _KEY: Final = "/"
 """Of a workload that does not exist yet."""
 
@@ -66,6 +69,7 @@ def verdict(
         text = (
             _closed(dry_run, local, namespace_labels)
             or _held_by_budget(dry_run.rules, submission, local)
+            or _too_many(submission)
             or _planned(dry_run, submission, local, now)
         )
         text = _with_budget(text, dry_run.rules, submission, local)
@@ -103,6 +107,14 @@ def _held_by_budget(rules: QueueRules, submission: Submission, local: LocalQueue
     """Say that a budget is used up which holds a job; "" if none does."""
     found = (each for each in _budgets(rules, submission, local) if each.held)
     return next((f"would wait: {each.message}" for each in found), "")
+
+
+def _too_many(submission: Submission) -> str:
+    """Say that a job has more pod sets than a workload can have; "" if it has not."""
+    count = len(submission.pod_sets)
+    if count <= MOST_POD_SETS:
+        return ""
+    return f"can never start: it has {count} pod sets, and workloads have {MOST_POD_SETS} at most"
 
 
 def _with_budget(
@@ -158,7 +170,8 @@ def _planned(
         queued_at=now,
         pod_sets=pod_sets,
     )
-    result = dry_run.result(queued)
+    is_large = any(len(each.requests) > MOST_RESOURCES for each in pod_sets)
+    result = None if is_large else dry_run.result(queued)
     if result is None:
         return ""
     start = dry_run.start_of(queued, result, now=now)

@@ -18,6 +18,7 @@ from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import Reader
 from policyd.kube.informer import Informer
 from policyd.kube.resources import PODS, WORKLOADS
+from policyd.terminal import without_controls
 
 GPU = "nvidia.com/gpu"
 
@@ -77,7 +78,9 @@ class Live:
     def _print_change(self, change: Change[Workload]) -> None:
         line = describe_change(change)
         if line is not None:
-            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self._console.print(
+                without_controls(line), highlight=False, markup=False, soft_wrap=True
+            )
         self._sum_up()
 
     def _sum_up(self, *_change: object) -> None:

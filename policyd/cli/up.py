@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import itertools
 import os
+import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import (
     AsyncExitStack,
@@ -49,6 +50,7 @@ from policyd.serving import listen
 from policyd.snapshot import values
 from policyd.standard_input import STORED_FILE
 from policyd.telemetry import configure_logging
+from policyd.terminal import unfiltered
 from webhooks.server import WebhookServer, asking, run_webhooks
 
 HOST = "127.0.0.1"
@@ -244,7 +246,9 @@ async def _run(
             if await _opens(client, stop):
                 link = await page.enter_async_context(_page(client, options))
                 click.echo(welcome(server.address, address, options, link))
-                tasks.append(group.create_task(Live(client, Console(stderr=True)).run()))
+                tasks.append(
+                    group.create_task(Live(client, Console(file=unfiltered(sys.stderr))).run())
+                )
             await stop.wait()
         for task in tasks:
             task.cancel()

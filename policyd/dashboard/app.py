@@ -344,7 +344,7 @@ class Dashboard:
             return now.allowed == first.allowed
 
         try:
-            changes = self.hub.changes(key, render, still)
+            changes = self.hub.changes(key, session.identity.name, render, still)
         except TooManyViewersError as error:
             return self._problem(str(error), status=503)
         return StreamingResponse(changes, media_type="text/event-stream")

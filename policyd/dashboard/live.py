@@ -28,6 +28,9 @@ PIECE_BYTES: Final = 8 * 1024
 MOST_VIEWERS: Final = 512
 MOST_CHANNELS: Final = 64
 """Different views, scopes and queries at a time; others are not updated by themselves."""
+MOST_VIEWERS_OF_ONE: Final = 32
+MOST_CHANNELS_OF_ONE: Final = 12
+"""Of one user, so that no user can take those of others."""
 
 log = structlog.get_logger()
 
@@ -40,9 +43,10 @@ class TooManyViewersError(PolicydError):
 
 
 class Viewer:
-    """A browser that is sent changes."""
+    """A browser that is sent changes, of a user."""
 
-    def __init__(self) -> None:
+    def __init__(self, user: str) -> None:
+        self.user = user
         self.messages: asyncio.Queue[bytes | None] = asyncio.Queue(MOST_WAITING)
 
     def send(self, message: bytes) -> bool:
@@ -115,21 +119,31 @@ class Hub:
         """How many browsers are sent changes."""
         return sum(len(each.viewers) for each in self._channels.values())
 
-    async def changes(
-        self, key: Hashable, render: Render, still: Callable[[], Awaitable[bool]]
+    def changes(
+        self, key: Hashable, user: str, render: Render, still: Callable[[], Awaitable[bool]]
     ) -> AsyncIterator[bytes]:
-        """Yield server-sent events until the viewer may not see them any more.
+        """Return server-sent events until the viewer may not see them any more.
 
         Args:
             key: The same for viewers who see the same.
+            user: The viewer's name.
             render: Renders that.
             still: Tells whether this viewer may see it; asked again every now and then.
 
         Raises:
             TooManyViewersError: If there is no room for another one.
         """
-        viewer = Viewer()
-        channel = self._join(key, render, viewer)
+        # Once an answer has begun, it cannot become an error any more.
+        self._check_room(key, user)
+        return self._changes(key, Viewer(user), render, still)
+
+    async def _changes(
+        self, key: Hashable, viewer: Viewer, render: Render, still: Callable[[], Awaitable[bool]]
+    ) -> AsyncIterator[bytes]:
+        try:
+            channel = self._join(key, render, viewer)
+        except TooManyViewersError:  # others were faster
+            return
         try:
             yield b"retry: 3000\n\n"
             while await still():
@@ -155,13 +169,24 @@ class Hub:
             yield message
         yield b": \n\n"
 
-    def _join(self, key: Hashable, render: Render, viewer: Viewer) -> Channel:
-        if self.viewers >= MOST_VIEWERS:
+    def _check_room(self, key: Hashable, user: str) -> None:
+        own = [
+            sum(each.user == user for each in channel.viewers)
+            for name, channel in self._channels.items()
+            if name != key
+        ]
+        here = self._channels.get(key)
+        among = sum(each.user == user for each in here.viewers) if here else 0
+        if self.viewers >= MOST_VIEWERS or sum(own) + among >= MOST_VIEWERS_OF_ONE:
             raise TooManyViewersError("too many browsers are sent changes already")
+        is_new = here is None and len(self._channels) >= MOST_CHANNELS
+        if is_new or (not among and sum(map(bool, own)) >= MOST_CHANNELS_OF_ONE):
+            raise TooManyViewersError("too many different views are sent changes already")
+
+    def _join(self, key: Hashable, render: Render, viewer: Viewer) -> Channel:
+        self._check_room(key, viewer.user)
         channel = self._channels.get(key)
         if channel is None:
-            if len(self._channels) >= MOST_CHANNELS:
-                raise TooManyViewersError("too many different views are sent changes already")
             channel = self._channels[key] = Channel(self._pace)
             channel.join(viewer, render)
             task = asyncio.create_task(self._run(key, channel))

@@ -267,6 +267,16 @@ def test_an_object_that_is_all_templates_is_looked_into_as_far_as_time_allows():
     assert warn_of_hidden(asked(many, "alice"), ALLOWED).warnings == ()
 
 
+def test_a_warning_repeats_no_long_name_for_each_part():
+    templates = {f"a{number}": TEMPLATE for number in range(1_000)}
+    many = whole("Many", "example.com/v1", {"k" * 100_000: templates})
+    (warning,) = warn_of_hidden(asked(many, "alice"), ALLOWED).warnings
+
+    assert len(warning) < 3_000
+    assert "a999.metadata.labels" in warning
+    assert "other places" in warning
+
+
 def claiming(obj):
     spec = obj["spec"]["template"]["spec"] if obj["kind"] == "Job" else obj["spec"]
     spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]

@@ -301,6 +301,42 @@ def test_the_verdict_on_a_job_reads_the_object_it_is_made_from(bases, spec, expe
     assert verdict(of, submitted(train_job(**spec)), namespace_labels={}, now=0.0) == expected_text
 
 
+def job_set(count, **requests):
+    container = {"name": "main", "resources": {"requests": requests}}
+    template = {"metadata": {}, "spec": {"containers": [container]}}
+    jobs = [
+        {"name": f"r{number}", "replicas": 1, "template": {"spec": {"template": template}}}
+        for number in range(count)
+    ]
+    return queued(foreign.foreign("JobSet", "j", {"suspend": True, "replicatedJobs": jobs}))
+
+
+@pytest.mark.parametrize(
+    ("obj", "expected_text"),
+    [
+        (job_set(2, **{"nvidia.com/gpu": "4"}), "would start now: 8 nvidia.com/gpu of h100"),
+        (job_set(19), "can never start: it has 19 pod sets, and workloads have 18 at most"),
+        (job_set(2, **{f"x/r{number}": "1" for number in range(101)}), ""),
+    ],
+    ids=["few", "many-pod-sets", "many-resources"],
+)
+def test_a_job_that_takes_long_to_plan_is_not_planned(obj, expected_text):
+    quotas = group(h100={"nvidia.com/gpu": 8})
+    rule = ClusterQueueRule(spec=queue("cq", groups=[quotas]), namespaces=LabelSelector())
+    local = LocalQueueRule("team-a", "lq", "cq")
+    flavors = (FlavorSpec(name="h100"),)
+    rules = QueueRules(flavors=flavors, queues=(rule,), local_queues=(local,))
+    queues = (ClusterQueueUse(name="cq"),)
+    dry_run = AdmissionDryRun(
+        QueueSnapshot(format=FORMAT, taken_at=0.0, cluster_queues=queues), rules
+    )
+
+    found = verdict(dry_run, submitted(obj), namespace_labels={}, now=0.0)
+
+    assert found.startswith(expected_text)
+    assert bool(found) is bool(expected_text)
+
+
 def test_a_queue_that_is_not_there_is_named_with_those_that_are():
     others = [LocalQueueRule("team-a", f"q{n}", "cq") for n in range(5)]
 

@@ -7,6 +7,7 @@ belong to it, so that nobody is asked about them either.
 
 import copy
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 from policyd.engine.objects.workloads import KINDS
@@ -81,28 +82,29 @@ def extras() -> Iterator[tuple[str, Object]]:
 
 def growing() -> Figures:
     """Create each kind small, and make it large, by an update or by scaling it."""
-    scene, tried, through = unqueued(), 0, list[str]()
-    for kind in sorted(MADE.keys() & {each.kind for each in KINDS} - {"Pod", "Deployment"}):
+    tried, through = 0, list[str]()
+    grown = sorted(MADE.keys() & {each.kind for each in KINDS} - {"Pod", "Deployment"})
+    for (name, scene), kind in product(unqueued().items(), grown):
         for description, small, large in seeds(kind):
             tried += 1
             admitted, stored = scene.admit(small, "alice")
             if not admitted:
                 continue
             if kind in SCALED and description == "no pods":
-                through.append(f"{kind} with {description}, which is scaled then")
+                through.append(f"{name}: {kind} with {description}, which is scaled then")
             if scene.admit(large, "alice", stored)[0]:
-                through.append(f"{kind} with {description}, which is updated then")
-    for description, obj in extras():
+                through.append(f"{name}: {kind} with {description}, which is updated then")
+    for (name, scene), (description, obj) in product(unqueued().items(), extras()):
         tried += 1
         if scene.admit(obj, "alice")[0]:
-            through.append(description)
+            through.append(f"{name}: {description}")
     return Figures(tried=tried, bypasses=len(through), faults=tuple(through))
 
 
 def leaving() -> Figures:
     """Take the queue from each kind that waits, and let it go by another update."""
-    scene, tried, through = unqueued(), 0, list[str]()
-    for kind in sorted(MADE.keys() - {"Pod"}):
+    tried, through = 0, list[str]()
+    for (name, scene), kind in product(unqueued().items(), sorted(MADE.keys() - {"Pod"})):
         tried += 1
         _, waits = scene.admit(
             MADE[kind](name="x", namespace="team-a", labels={QUEUE: "q"}), "alice"
@@ -110,19 +112,19 @@ def leaving() -> Figures:
         left = copy.deepcopy(waits)
         del left["metadata"]["labels"]
         if scene.admit(left, "alice", waits)[0]:
-            through.append(f"{kind} leaves its queue")
+            through.append(f"{name}: {kind} leaves its queue")
     return Figures(tried=tried, bypasses=len(through), faults=tuple(through))
 
 
 def going_on() -> Figures:
     """Have what is no growth pass: a change of a label, and what its maker does."""
-    scene, faults = unqueued(), list[str]()
+    faults = list[str]()
     kinds = sorted(MADE.keys() & {each.kind for each in KINDS} - {"Pod"})
-    for kind in kinds:
+    for (name, scene), kind in product(unqueued().items(), kinds):
         old = MADE[kind](name="x", namespace="team-a")
         new = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}
         if not scene.admit(new, "alice", old)[0]:
-            faults.append(f"a {kind} of before the policy cannot be labelled")
+            faults.append(f"{name}: a {kind} of before the policy cannot be labelled")
     operator = "system:serviceaccount:ray-system:kuberay-operator"
     owner = [owned_by("ray.io", "v1", "RayJob")]
     small, large = next(
@@ -130,11 +132,12 @@ def going_on() -> Figures:
     )
     for each in (small, large):
         each["metadata"] = {**each["metadata"], "ownerReferences": owner}
-    if not scene.admit(large, operator, small)[0]:
-        faults.append("the cluster of a RayJob cannot be changed by its operator")
-    if scene.admit(pod(name="p"), "alice")[0]:
-        faults.append("a pod needs no queue")
-    return Figures(tried=len(kinds) + 2, faults=tuple(faults))
+    for name, scene in unqueued().items():
+        if not scene.admit(large, operator, small)[0]:
+            faults.append(f"{name}: the cluster of a RayJob cannot be changed by its operator")
+        if scene.admit(pod(name="p"), "alice")[0]:
+            faults.append(f"{name}: a pod needs no queue")
+    return Figures(tried=2 * len(kinds) + 4, faults=tuple(faults))
 
 
 ATTACKS = {

@@ -165,9 +165,17 @@ SCENES = {
 }
 
 
-def unqueued() -> Webhooks:
-    """Return the webhooks in a namespace that has no queue, where policies require one."""
-    return Webhooks(policies=library({}))
+def unqueued() -> dict[str, Webhooks]:
+    """Return the webhooks in a namespace that has no queue, by the policy that requires one."""
+    text = (PROJECT / "policies/queueing/multi-gpu-needs-queue/policy.yaml").read_bytes()
+    several = PolicySet(
+        load_policies(text, "library").policies,
+        surroundings=PolicyContext(namespaces=namespace_lookup((), {})),
+    )
+    return {
+        "forbid-gpu-without-queue": Webhooks(policies=library({})),
+        "multi-gpu-needs-queue": Webhooks(policies=several),
+    }
 
 
 def review(obj: Object, account: str, old: Object | None = None) -> AdmissionRequest:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from policyd.dashboard import rendering
+from policyd.dashboard.live import MOST_CHANNELS_OF_ONE, Channel, Viewer
 from policyd.dashboard.registry import VIEWS
 from policyd.kube.resources import EVENTS, NODES, PODS
 from policyd.snapshot.values import LocalQueueName, Origin, PendingRow, SnapshotReason
@@ -179,3 +180,20 @@ def test_the_script_has_no_other_way_to_make_markup():
     assert text.count("innerHTML") == 1
     for each in ("eval(", "document.write", "insertAdjacentHTML", "new Function", "http"):
         assert each not in text
+
+
+def test_a_viewer_that_is_one_too_many_gets_an_answer():
+    looking = Looking()
+    hostile_api(looking, "plain")
+    looking.enter()
+    session = looking.page.sessions.all[0]
+    hub = looking.page.hub
+    for number in range(MOST_CHANNELS_OF_ONE):
+        channel = Channel(looking.pace)
+        channel.viewers[Viewer(session.identity.name)] = None
+        hub._channels[number] = channel
+
+    answer = looking.get("/live/")
+
+    assert answer.status_code == 503
+    assert "too many different views are sent changes already" in answer.text

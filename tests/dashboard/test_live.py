@@ -9,7 +9,9 @@ from policyd.dashboard.live import (
     APART_SECONDS,
     BEAT_SECONDS,
     MOST_CHANNELS,
+    MOST_CHANNELS_OF_ONE,
     MOST_VIEWERS,
+    MOST_VIEWERS_OF_ONE,
     MOST_WAITING,
     Hub,
     TooManyViewersError,
@@ -39,15 +41,15 @@ class Case:
     async def still(self):
         return self.may
 
-    def changes(self, key="k"):
-        return self.hub.changes(key, self.render, self.still)
+    def changes(self, key="k", user="ann"):
+        return self.hub.changes(key, user, self.render, self.still)
 
-    def watch(self, key="k"):
+    def watch(self, key="k", user="ann"):
         """Return what a browser gets, as it comes."""
         got = []
 
         async def take():
-            async for message in self.changes(key):
+            async for message in self.changes(key, user):
                 got.append(message.decode())  # noqa: PERF401 - they are looked at meanwhile
 
         return got, asyncio.create_task(take())
@@ -86,7 +88,7 @@ async def test_only_fragments_that_changed_are_sent(case):
 
 
 async def test_it_is_rendered_once_for_all_and_those_who_come_later_get_all_of_it(case):
-    watched = [case.watch() for _ in range(200)]
+    watched = [case.watch(user=f"user-{number}") for number in range(200)]
     await case.clock.advance(0)
     assert case.rendered == 1
     late, _ = case.watch()
@@ -110,7 +112,7 @@ async def test_nothing_is_rendered_for_nobody(case):
 
 
 async def test_a_viewer_that_takes_nothing_is_let_go():
-    viewer = Viewer()
+    viewer = Viewer("ann")
     taken = [viewer.send(b"x") for _ in range(MOST_WAITING + 1)]
 
     assert taken == [True] * MOST_WAITING + [False]
@@ -182,12 +184,39 @@ async def test_another_key_gets_other_renderings(case):
 
 async def test_channels_and_viewers_are_bounded(case):
     for number in range(MOST_CHANNELS):
+        case.watch(number, f"user-{number}")
+    await case.clock.advance(0)
+    with pytest.raises(TooManyViewersError):
+        case.changes("one more")
+    for number in range(MOST_VIEWERS - MOST_CHANNELS):
+        case.watch(0, f"user-{number}")
+    await case.clock.advance(0)
+    with pytest.raises(TooManyViewersError):
+        case.changes(0)
+
+
+async def test_one_user_takes_the_updates_of_nobody_else(case):
+    for number in range(MOST_CHANNELS_OF_ONE):
         case.watch(number)
     await case.clock.advance(0)
     with pytest.raises(TooManyViewersError):
-        await anext(case.changes("one more"))
-    for _ in range(MOST_VIEWERS - MOST_CHANNELS):
+        case.changes("one more")
+    for _ in range(MOST_VIEWERS_OF_ONE - MOST_CHANNELS_OF_ONE):
         case.watch(0)
     await case.clock.advance(0)
     with pytest.raises(TooManyViewersError):
-        await anext(case.changes(0))
+        case.changes(0)
+
+    got, _ = case.watch("one more", "another")
+    await case.clock.advance(0)
+
+    assert fragments(got) == [("a", "1"), ("b", "1")]
+
+
+async def test_a_viewer_that_is_one_too_many_by_then_gets_nothing(case):
+    late = [case.changes(number) for number in range(MOST_CHANNELS_OF_ONE + 1)]
+    *first, last = [await anext(each, None) for each in late]
+
+    assert set(first) == {b"retry: 3000\n\n"}
+    assert last is None
+    assert case.hub.viewers == MOST_CHANNELS_OF_ONE

@@ -109,7 +109,10 @@ async def test_few_changes_are_tried_at_a_time():
     trials, held = WhatIfRuns(), anyio.Event()
 
     class Request:
-        scope, session = "ns", Looking().session()
+        scope = "ns"
+
+        def __init__(self, user):
+            self.session = Looking().session(user)
 
         @property
         def client(self):
@@ -120,12 +123,16 @@ async def test_few_changes_are_tried_at_a_time():
             raise AssertionError("unreachable")
 
     async with anyio.create_task_group() as group:
-        for _ in range(AT_A_TIME):
-            group.start_soon(trials.answer, Request(), {"deleted": "job/a"})
+        for _ in range(3):
+            group.start_soon(trials.answer, Request("user-0"), {"deleted": "job/a"})
+        for number in range(1, AT_A_TIME):
+            group.start_soon(trials.answer, Request(f"user-{number}"), {"deleted": "job/a"})
         await anyio.lowlevel.checkpoint()
         await anyio.lowlevel.checkpoint()
-        answer = await trials.answer(Request(), {"deleted": "job/a"})
+        mine = await trials.answer(Request("user-0"), {"deleted": "job/a"})
+        answer = await trials.answer(Request("another"), {"deleted": "job/a"})
         group.cancel_scope.cancel()
 
     assert answer == WhatIfRead(WhatIfForm(deleted=("job/a",)), problem=answer.problem)
     assert "try again in a moment" in answer.problem
+    assert "you are trying a change already" in mine.problem

@@ -16,6 +16,7 @@ from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.cases import CaseUser, load_cases, run_case, uncovered
 from policyd.engine.offline.requests import RequestCircumstances, namespace_lookup, request_for
 from policyd.patch.json_patch import apply_json_patch
+from tests.attacks.library import excuses_owners, padded, vehicles
 
 LIBRARY = Path(__file__).parents[2] / "policies"
 FOLDERS = sorted(path.parent for path in LIBRARY.rglob("policy.yaml"))
@@ -226,3 +227,17 @@ def test_maker_fields_are_evaluated_if_a_user_names_one(folder, cases, case):
 
     assert run_case(case, cases, load(folder)).problems == ()
     assert run_case(sent, cases, load(folder)).problems != ()
+
+
+def test_nothing_makes_pods_that_a_policy_would_have_refused_or_changed():
+    figures = vehicles(only=excuses_owners)
+
+    assert figures.tried > 400
+    assert figures.faults == ()
+
+
+def test_nothing_is_padded_past_a_policy_that_limits_gpus():
+    figures = padded()
+
+    assert figures.tried > 50
+    assert figures.faults == ()

@@ -9,6 +9,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from policyd.clock import SystemClock
 from policyd.program import has_color
+from policyd.terminal import unfiltered
 
 PATIENCE_SECONDS: Final = 1.0
 """How long nothing is shown."""
@@ -49,6 +50,6 @@ def _bar() -> Progress:
         TextColumn("{task.completed:,}"),
         TaskProgressColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True, no_color=not has_color(sys.stderr)),
+        console=Console(file=unfiltered(sys.stderr), no_color=not has_color(sys.stderr)),
         transient=True,
     )

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from policyd.program import has_color
+from policyd.terminal import unfiltered
 
 _WIDEST: Final = 100_000
 """The width if the output is no terminal: no line is folded."""
@@ -21,10 +22,15 @@ _MOST_FOLDED: Final = 1_000
 """Rows that are folded at most; of more rows, long lines are left to the terminal."""
 
 
-def console() -> Console:
-    """Return standard output as rich writes to it."""
+def console(*, moves: bool = False) -> Console:
+    """Return standard output as rich writes to it.
+
+    Args:
+        moves: Whether the cursor is moved. Texts must not come from others then.
+    """
     color = has_color(sys.stdout)
     return Console(
+        file=unfiltered(sys.stdout) if moves else None,
         width=None if sys.stdout.isatty() else _WIDEST,
         force_terminal=color,
         no_color=not color,

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from policyd.cli.formats.tables import console
 from policyd.kube.errors import ApiError, UnreachableError
+from policyd.terminal import without_controls
 
 Output = Literal["table", "wide", "json", "yaml"]
 OUTPUT: Final = click.option(
@@ -88,7 +89,7 @@ async def watch(
     Raises:
         ApiError: If the API server refuses; if it does not answer, only for the first time.
     """
-    out = console()
+    out = console(moves=True)
     shown: T | None = None
     with ExitStack() as stack:
         live: Live | None = None
@@ -103,7 +104,8 @@ async def watch(
                 click.secho(f"warning: {error}; asking again", fg="yellow", err=True)
             else:
                 if live is not None:
-                    live.update(Text.from_ansi(page.text(answer) or page.empty), refresh=True)
+                    text = without_controls(page.text(answer) or page.empty)
+                    live.update(Text.from_ansi(text), refresh=True)
                 elif shown is None or page.version(answer) != page.version(shown):
                     _show_next(page, answer, first=shown is None)
                 shown = answer

@@ -36,23 +36,26 @@ READING_SECONDS: Final = 20.0
 
 
 class WhatIfRuns:
-    """Tries changes, a few at a time."""
+    """Tries changes, a few at a time, and one of each user."""
 
     def __init__(self) -> None:
-        self._running = 0
+        self._running: set[str] = set()
 
     async def answer(self, request: PageRequest, fields: Mapping[str, str]) -> WhatIfRead:
         """Try what a form says; what cannot be tried is a sentence beside the form."""
         form = form_of(fields)
-        if self._running >= AT_A_TIME:
+        user = request.session.identity.name
+        if user in self._running:
+            return WhatIfRead(form, problem="you are trying a change already: wait for its answer")
+        if len(self._running) >= AT_A_TIME:
             return WhatIfRead(form, problem="others are trying changes: try again in a moment")
-        self._running += 1
+        self._running.add(user)
         try:
             return await _answer(request, form)
         except PolicydError as error:
             return WhatIfRead(form, problem=str(error), hint=error.hint or "")
         finally:
-            self._running -= 1
+            self._running.discard(user)
 
 
 async def _answer(request: PageRequest, form: WhatIfForm) -> WhatIfRead:

@@ -5,6 +5,7 @@ user gets a warning with the place to name it.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from policyd.api.kueue.names import QUEUE_NAME
@@ -15,6 +16,10 @@ from policyd.jobs.rules.submission import labels_of
 
 MOST_PARTS: Final = 20_000
 """Parts of an object that are looked into: a large one has some thousands."""
+MOST_PLACES: Final = 8
+"""Places that are named; there may be as many as parts."""
+MOST_LETTERS: Final = 200
+"""Of the path of a place: each part of an object has one, and keys may be long."""
 
 _WITHOUT_TEMPLATES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("sparkoperator.k8s.io", "SparkApplication"): ("spec.driver.labels", "spec.executor.labels"),
@@ -46,10 +51,12 @@ def hidden_from_queue(
         return ""
     if (group, kind) == ("", "Pod"):
         return f"`{QUEUE_NAME}` on a Pod has no effect: the pod integration is off"
-    missing = list(_unlabelled(obj, group, kind, integrations))
+    missing = [*islice(_unlabelled(obj, group, kind, integrations), MOST_PLACES + 1)]
     if not missing:
         return ""
-    places = ", ".join(sorted(set(missing)))
+    places = ", ".join(sorted(missing[:MOST_PLACES]))
+    if len(missing) > MOST_PLACES:
+        places += " and in other places"
     return f"`{QUEUE_NAME}` on a {kind} has no effect: name the queue in {places}"
 
 
@@ -70,6 +77,12 @@ def _at(obj: Json, place: str) -> Mapping[str, Any]:
     return obj if isinstance(obj, dict) else {}
 
 
+def _within(where: str, step: str) -> str:
+    """Return the path of a part; of a long one, the end, which is where to look."""
+    path = f"{where}{step}".lstrip(".")
+    return path if len(path) <= MOST_LETTERS else f"…{path[1 - MOST_LETTERS :]}"
+
+
 def _templates(obj: Json, integrations: Integrations) -> Iterator[str]:
     """Yield the labels of the pod templates in an object that name no queue.
 
@@ -81,12 +94,12 @@ def _templates(obj: Json, integrations: Integrations) -> Iterator[str]:
             return
         where, part = left.pop()
         if isinstance(part, list):
-            left += ((f"{where}[{index}]", each) for index, each in enumerate(part))
+            left += ((_within(where, f"[{index}]"), each) for index, each in enumerate(part))
         if not isinstance(part, dict) or (where and _queues(part, integrations)):
             continue
         if where and _has_containers(part) and not _at(part, "metadata.labels").get(QUEUE_NAME):
             yield f"{where}.metadata.labels"
-        left += ((f"{where}.{key}".lstrip("."), each) for key, each in part.items())
+        left += ((_within(where, f".{key[:MOST_LETTERS]}"), each) for key, each in part.items())
 
 
 def _has_containers(part: Mapping[str, Any]) -> bool:
