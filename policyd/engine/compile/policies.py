@@ -314,7 +314,7 @@ class _Compiler:
             if isinstance(error, TooMuchError):
                 raise
             return None
-        self.uses |= program.variables_used
+        self.uses |= self.environments.read_by(program)
         self.programs.append(program)
         return program
 

@@ -22,7 +22,7 @@ _ELSEWHERE = frozenset(("maker", "variables", "request", "namespaceObject", "old
 """Variables that no mutation changes; `variables` are looked at by themselves."""
 
 _ON_THE_WAY = frozenset(
-    {"spec", "metadata", "containers", "initContainers"}
+    {"spec", "metadata", "containers", "initContainers", "object"}
     | {step for kind in KINDS for place in kind.places for step in place.path if step != EACH}
 )
 """Fields that hold more than one thing that a mutation can change."""
