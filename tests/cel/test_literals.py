@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.cel import compile_expression
+from policyd.cel import Budget, compile_expression
 from policyd.cel.environments import base_environment
 from policyd.cel.syntax.literals import CelText, json_literal
 
@@ -32,7 +32,7 @@ from policyd.cel.syntax.literals import CelText, json_literal
 def test_a_literal_has_the_value(value):
     program = compile_expression(json_literal(value), base_environment())
 
-    assert program.evaluate({}) == value
+    assert program.evaluate({}, Budget(10_000)) == value
 
 
 @pytest.mark.parametrize(
