@@ -188,9 +188,10 @@ def test_a_policy_of_kyvernos_in_the_cluster_refuses_and_is_scanned_with(api):
     api.create({**made, "metadata": {"name": "theirs"}})
 
     status = eventually(
-        lambda: api.get("ValidatingPolicy", "theirs", "").get("status"), what="it is told of"
+        lambda: api.get("ValidatingPolicy", "theirs", "").get("status"),
+        what="its status is written",
     )
-    assert refused(api, "theirs-late"), "a policy that is told to be ready refuses"
+    assert refused(api, "theirs-late"), "a policy that is reported ready refuses"
     assert status["conditionStatus"]["ready"] is True
     types = [each["type"] for each in status["conditionStatus"]["conditions"]]
     assert types == ["WebhookConfigured", "RBACPermissionsGranted"]

@@ -1,4 +1,4 @@
-"""Kyverno's policies are told to be in force once the API server asks about their requests."""
+"""Kyverno's policies are reported to be in force once the API server asks about their requests."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ async def status(client, resource, name="a", namespace=""):
     return found.get("status", {})
 
 
-async def test_a_policy_is_told_to_be_ready_when_its_requests_come():
+async def test_a_policy_is_reported_ready_when_its_requests_come():
     client = FakeClient(resources=[NEW, OF_NAMESPACES, CLUSTER_POLICIES])
     client.store.create(NEW, body())
     client.store.create(NEW, body("broken", **spec("object.foo(")))
@@ -110,7 +110,7 @@ async def case():
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_nothing_is_told_before_the_webhooks_are_registered(case):
+async def test_nothing_is_reported_before_the_webhooks_are_registered(case):
     await case.judge()
     case.statuses.registered(0)
     await case.clock.advance(60)
@@ -139,7 +139,7 @@ async def test_a_change_replaces_the_whole_status_and_keeps_times(case):
     assert times[0][1] == times[1][1]
 
 
-async def test_a_status_that_somebody_changes_is_left_alone(case):
+async def test_a_status_that_another_client_changes_is_left_alone(case):
     await case.judge()
     case.statuses.registered(1)
     await case.clock.advance(10)
@@ -162,7 +162,7 @@ async def test_a_write_that_fails_is_tried_again_if_that_may_help(case, error, t
     assert case.client.tried == tried
 
 
-async def test_a_policy_that_was_made_anew_is_not_told_of_the_old_one(case):
+async def test_a_policy_that_is_created_again_does_not_get_the_old_status(case):
     await case.judge()
     await case.client.delete(NEW, "a")
     case.client.store.create(NEW, body())

@@ -59,7 +59,7 @@ _DIALECT = dialect_of(volatile=Volatile(now=lambda: int(_CLOCK.now() * 1e9)))
 
 
 Judged = Callable[[StoredPolicy, Loaded, int], None]
-"""Is told a policy, what came of it, and the number of the load."""
+"""Takes a policy, the result of its load, and the number of the load."""
 
 
 class Assembled(NamedTuple):

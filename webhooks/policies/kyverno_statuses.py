@@ -1,9 +1,9 @@
 """The statuses of Kyverno's policies: whether they are in force, as Kyverno writes it.
 
-A status is written once the API server was configured to call for the policy's requests: tools
-that wait for it may rely on the policy from then on. It is written for each version of a policy
-that is loaded, and not again when somebody changes it, so that two versions of policyd, which may
-judge a policy otherwise, do not write it in turn. All replicas write the same.
+A status is written once the API server is configured to send the policy's requests: tools that
+wait for it can rely on the policy from then on. It is written for each version of a policy that is
+loaded, and not again when another client changes it, so that two versions of policyd that disagree
+about a policy do not overwrite each other. All replicas write the same.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class KyvernoStatuses:
             await self._pace.wait(self._woken, RETRY_SECONDS if any(late) else None)
 
     async def _write(self, key: PolicyKey) -> bool:
-        """Write a status if it is time; tell whether that is to be tried again."""
+        """Write a status if it is time; return whether to try again."""
         judged = self._waiting.pop(key)
         if judged.loads > self._registered:
             self._waiting.setdefault(key, judged)  # unless it was loaded again meanwhile

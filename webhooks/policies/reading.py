@@ -67,7 +67,7 @@ async def read_policies(server: WebhookServer, start: Start) -> PoliciesInForce:
 
 
 def _kyverno_judge(server: WebhookServer, start: Start) -> Judged | None:
-    """Write the statuses of Kyverno's policies, if these are read; return what is told of them."""
+    """Start writing statuses of Kyverno's policies, if these are read; return the callback of loads."""
     if not server.settings.kyverno:
         return None
     from webhooks.policies.kyverno_statuses import KyvernoStatuses  # noqa: PLC0415 - seldom needed
@@ -83,7 +83,7 @@ def _notifier(server: WebhookServer, loads: Callable[[], int]) -> Callable[[], N
     def changed() -> None:
         server.policies_changed.set()
         if server.kyverno_statuses is not None and not server.settings.register:
-            server.kyverno_statuses.registered(loads())  # somebody else registers the webhooks
+            server.kyverno_statuses.registered(loads())  # another program registers the webhooks
 
     return changed
 

@@ -46,7 +46,7 @@ GRANTED = ("RBACPermissionsGranted", "True", "Succeeded", "Policy is ready for r
         pytest.param({"at_admission": False}, True, [GRANTED], id="background"),
     ],
 )
-def test_it_tells_whether_the_policy_is_in_force(more, ready, expected):
+def test_it_reports_whether_the_policy_is_in_force(more, ready, expected):
     made = status(policy(), **more)
 
     assert made["conditionStatus"]["ready"] is ready
