@@ -67,7 +67,7 @@ async def read_policies(server: WebhookServer, start: Start) -> PoliciesInForce:
 
 
 def _kyverno_judge(server: WebhookServer, start: Start) -> Judged | None:
-    """Start writing statuses of Kyverno's policies, if these are read; return the callback of loads."""
+    """Start to write statuses of Kyverno's policies, if these are read; return what takes loads."""
     if not server.settings.kyverno:
         return None
     from webhooks.policies.kyverno_statuses import KyvernoStatuses  # noqa: PLC0415 - seldom needed
