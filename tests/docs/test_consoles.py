@@ -74,7 +74,7 @@ def test_commands_print_what_the_page_shows(page, tmp_path):
 
 def follow(block: Block, shell: Shell, root: Path) -> None:
     """Do what a block asks the reader to: save a file, or type commands."""
-    if block.language == "yaml" and block.remark:
+    if block.language in {"yaml", "yml"} and block.remark:
         file = root / block.remark
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(block.text)

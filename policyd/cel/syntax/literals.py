@@ -1,7 +1,7 @@
 """Write JSON values as literals of CEL."""
 
 import json
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 _LAST_SHORT: Final = 0xFFFF
@@ -44,7 +44,7 @@ def _are_alike(values: Iterable[Any]) -> bool:
     return len({_type_of(value) for value in values}) <= 1
 
 
-def _type_of(value: Any) -> Hashable:  # noqa: ANN401 - any JSON
+def _type_of(value: Any) -> object:  # noqa: ANN401 - any JSON
     """Return the type that CEL infers for a literal, or what differs from any other type."""
     match value:
         case list() | dict():
