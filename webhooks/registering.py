@@ -15,7 +15,11 @@ import structlog
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.errors import PolicydError
 from policyd.registration.configurations import NAME, Registration
-from policyd.registration.webhook_rules import WebhookRules, derive_webhook_rules
+from policyd.registration.webhook_rules import (
+    DerivedWebhook,
+    WebhookRules,
+    derive_webhook_rules,
+)
 from webhooks.certificate.files import fingerprint, follow, read_file
 from webhooks.certificate.old_versions import OldVersions
 from webhooks.certificate.publication import REMEDY, Publication
@@ -54,7 +58,7 @@ async def use_certificate(server: WebhookServer, policies: PoliciesInForce, star
     called, settings = endpoint(server.settings), server.settings
     _follow_callers(server, start)
     queue = server.integrations if settings.queue else None
-    own = (OWN_CALL,) if settings.from_cluster else ()
+    own = (*([OWN_CALL] if settings.from_cluster else ()), *_kyverno_calls(server))
     rules = Rules(
         partial(
             derive_webhook_rules, queue=queue, failure_policy=settings.failure_policy, besides=own
@@ -83,7 +87,16 @@ async def use_certificate(server: WebhookServer, policies: PoliciesInForce, star
         trusted = _use_files(server, files, start)
     if settings.register:
         _note_missing(server, publication)
-        start(_keep_registered(server, publication, trusted))
+        start(_keep_registered(server, policies, publication, trusted))
+
+
+def _kyverno_calls(server: WebhookServer) -> tuple[DerivedWebhook, ...]:
+    """Return the webhook rule that sends Kyverno's policies themselves, if these are read."""
+    if not server.settings.kyverno:
+        return ()
+    from webhooks.policies.kyverno_reviews import KYVERNO_CALL  # noqa: PLC0415 - seldom needed
+
+    return (KYVERNO_CALL,)
 
 
 async def _use_secret(
@@ -138,11 +151,14 @@ def _follow_callers(server: WebhookServer, start: Start) -> None:
 
 
 async def _keep_registered(
-    server: WebhookServer, publication: Publication, trusted: Callable[[], bytes]
+    server: WebhookServer,
+    policies: PoliciesInForce,
+    publication: Publication,
+    trusted: Callable[[], bytes],
 ) -> NoReturn:
     while True:
         server.policies_changed.clear()
-        pause = REGISTRATION_SECONDS
+        pause, loads = REGISTRATION_SECONDS, policies.loads
         try:
             await publication.publish(trusted())
         except PolicydError as error:
@@ -150,6 +166,8 @@ async def _keep_registered(
             pause = RETRY_SECONDS
         else:
             _note_missing(server, publication)
+            if server.kyverno_statuses is not None and not publication.missing:
+                server.kyverno_statuses.registered(loads)
             pause = RETRY_SECONDS if publication.missing else REGISTRATION_SECONDS
         await server.pace.wait(server.policies_changed, pause)
 

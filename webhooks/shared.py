@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -24,6 +24,9 @@ from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import Namespaces
 from webhooks.queue_snapshots import Ask
 from webhooks.verdicts import JobVerdicts
+
+if TYPE_CHECKING:
+    from webhooks.policies.kyverno_statuses import KyvernoStatuses
 
 Start = Callable[[Coroutine[Any, Any, NoReturn]], None]
 """WouldStart work that runs as long as the server does."""
@@ -83,6 +86,8 @@ class WebhookServer:
     """The certificate in use, once there is one."""
     callers_pem: bytes = b""
     """The authority of the callers' certificates; empty if callers need none."""
+    kyverno_statuses: "KyvernoStatuses | None" = None
+    """Writes the statuses of Kyverno's policies; None where these are not read."""
     registered: bool = False
     """Whether the API server was configured to call, at least once."""
     integrations: Integrations = EVERYTHING

@@ -323,7 +323,7 @@ def deep_size(value: object) -> int:
     return count
 
 
-def approximate_size(value: object, *, depth: int = 8) -> int:
+def approximate_size(value: Any, *, depth: int = 8) -> int:  # noqa: ANN401 - any of CEL
     """Return about how many elements are in a value, deep down: ten times as fast if it is small.
 
     Of a small value the bytes are taken of its encoding as Python's own, eight for an element.

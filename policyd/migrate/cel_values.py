@@ -6,7 +6,6 @@ condition that is false. Kinds of fields come from Kubernetes' own types, follow
 field; where nothing is known, from all types that have a field of the name.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any, Final
 from policyd.api.data import tables
 from policyd.api.kinds import FieldType, fields
 from policyd.api.meta import Json
+from policyd.cel.syntax.literals import json_literal, text_literal
 from policyd.errors import PolicydError
 
 IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -271,58 +271,6 @@ def literal(value: Json) -> CelTerm:
     return CelTerm(
         text=json_literal(value), kind=kind, element=element, literal=value, loose=negative
     )
-
-
-def json_literal(value: Json) -> str:
-    """Return a JSON value in CEL's syntax; values of several kinds in a list are `dyn`."""
-    match value:
-        case None | bool():
-            return json.dumps(value)
-        case str():
-            return text_literal(value)
-        case int() | float():
-            return repr(int(value)) if value == int(value) else repr(value)
-        case list():
-            mixed = len({type(each) for each in value}) > 1
-            return f"[{', '.join(_element(each, mixed=mixed) for each in value)}]"
-        case dict():
-            mixed = len({type(each) for each in value.values()}) > 1
-            pairs = (f"{text_literal(k)}: {_element(v, mixed=mixed)}" for k, v in value.items())
-            return f"{{{', '.join(pairs)}}}"
-        case _:
-            raise AssertionError(type(value))
-
-
-def _element(value: Json, *, mixed: bool) -> str:
-    text = json_literal(value)
-    return f"dyn({text})" if mixed else text
-
-
-def text_literal(text: str) -> str:
-    """Return a string literal of CEL; regular expressions keep their backslashes in a raw one."""
-    plain = text.isprintable()
-    if plain and "\\" not in text:
-        if "'" not in text:
-            return f"'{text}'"
-        if '"' not in text:
-            return f'"{text}"'
-    if plain and "'" not in text and not text.endswith("\\"):
-        return f"r'{text}'"
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return (
-        "'"
-        + "".join(
-            each
-            if each.isprintable()
-            else {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(each)
-            or (f"\\u{ord(each):04x}" if ord(each) <= _LAST_SHORT else f"\\U{ord(each):08x}")
-            for each in escaped
-        )
-        + "'"
-    )
-
-
-_LAST_SHORT: Final = 0xFFFF
 
 
 def has_wildcards(text: str) -> bool:

@@ -20,6 +20,7 @@ from typing import Any, Final
 import jmespath.exceptions
 import jmespath.parser
 
+from policyd.cel.syntax.literals import text_literal
 from policyd.migrate.cel_values import (
     EMPTY,
     IDENTIFIER,
@@ -36,7 +37,6 @@ from policyd.migrate.cel_values import (
     member,
     shaped,
     shapes_of_field,
-    text_literal,
     value_of_optional,
 )
 from policyd.migrate.jmespath_functions import CONCATENATION, FUNCTIONS, KNOWN_TO_KYVERNO, keys_text

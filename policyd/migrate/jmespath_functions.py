@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from policyd.cel.syntax.literals import text_literal
 from policyd.migrate.cel_values import (
     EMPTY,
     CelTerm,
     Untranslatable,
     condition,
     literal,
-    text_literal,
     value_of_optional,
     wildcard,
 )

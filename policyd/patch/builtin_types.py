@@ -111,11 +111,14 @@ def completed(decoded: Object, type_name: str) -> None:
             del decoded[name]
     for name, empty in present(type_name).items():
         if name not in decoded:
-            decoded[name] = _copied(empty)
+            decoded[name] = copied(empty)
 
 
-def _copied(value: Json) -> Json:
-    return {name: _copied(part) for name, part in value.items()} if type(value) is dict else value
+def copied(value: Json) -> Json:
+    """Return a copy of a JSON value."""
+    if type(value) is dict:
+        return {name: copied(part) for name, part in value.items()}
+    return [copied(part) for part in value] if type(value) is list else value
 
 
 def canonical_time(text: str, scalar: str) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from policyd.api import data
 from policyd.api.meta import Json
 from policyd.api.names import NAME_LABEL
-from policyd.patch.builtin_types import MistypedError, Object
+from policyd.patch.builtin_types import MistypedError, Object, copied
 from policyd.patch.builtin_views import type_of, typed_view
 from policyd.patch.operations import same_json
 
@@ -97,7 +97,7 @@ def _set_fields(value: Object, defaults: _Defaults) -> None:
             value[name] = value[source]
     for name, default in (defaults.set | _of_cases(value, defaults)).items():
         if default is not None and _is_unset(value, name, defaults):
-            value[name] = _copied(default)
+            value[name] = copied(default)
 
 
 def _of_cases(value: Object, defaults: _Defaults) -> dict[str, Json]:
@@ -115,12 +115,6 @@ def _of_cases(value: Object, defaults: _Defaults) -> dict[str, Json]:
 def _is_unset(value: Object, name: str, defaults: _Defaults) -> bool:
     given = value.get(name)
     return given is None or (name in defaults.zero and given in ("", 0))
-
-
-def _copied(value: Json) -> Json:
-    if isinstance(value, dict):
-        return {name: _copied(part) for name, part in value.items()}
-    return [_copied(part) for part in value] if isinstance(value, list) else value
 
 
 _NAME: Final = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"

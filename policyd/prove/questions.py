@@ -343,10 +343,14 @@ def unknown_request(world: World, policy: CompiledPolicy, kind: BuiltinResource 
         "dryRun": ValueSchema(kinds=frozenset({"bool"})),
         "userInfo": _struct(user),
     }
+    new = UnknownValue(world, "object", replace(schema, kinds=_OBJECT_OR_NULL))
+    old = UnknownValue(world, "oldObject", replace(schema, kinds=_OBJECT_OR_NULL))
+    # The objects are fields of the request, too, where an expression may name them: the types say.
+    shared = {"object": new, "oldObject": old}
     return _Request(
-        object=UnknownValue(world, "object", replace(schema, kinds=_OBJECT_OR_NULL)),
-        old_object=UnknownValue(world, "oldObject", replace(schema, kinds=_OBJECT_OR_NULL)),
-        request=UnknownValue(world, "request", _struct(fields)),
+        object=new,
+        old_object=old,
+        request=UnknownValue(world, "request", _struct(fields), children=shared),
         params=UnknownValue(world, "params", replace(ANY, kinds=_OBJECT_OR_NULL)),
         namespace=UnknownValue(world, "namespaceObject", replace(namespace, kinds=_OBJECT_OR_NULL)),
     )

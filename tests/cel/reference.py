@@ -106,21 +106,41 @@ class _Walker:
             tests = (lambda s=s: self.bool(node.result, s) for s in items)
             return decide(tests, node.kind == "all")
         if node.kind == "exists_one":
-            return sum(self.bool(node.result, s) for s in items) == 1
+            return len(self.kept(items, node.result, lambda _: None)) == 1
         if node.kind == "filter":
             name = node.variables[0]
-            return [s[name] for s in items if self.bool(node.result, s)]
-        kept = (s for s in items if node.condition is None or self.bool(node.condition, s))
+            return self.kept(items, node.result, lambda s: s[name])
         if node.kind in ("map", "transformList"):
-            return [self.walk(node.result, s) for s in kept]
+            return self.kept(items, node.condition, lambda s: self.walk(node.result, s))
         made = {}
-        for s in kept:
+
+        def insert(s):
             value = self.walk(node.result, s)
             if node.kind == "transformMapEntry":
                 containers.merge(made, value)
             else:
                 containers.insert(made, s[node.variables[0]], value)
+
+        self.kept(items, node.condition, insert)
         return containers.finish_map(made)
+
+    def kept(self, items, condition, step):
+        """Step through the elements of which a condition is true; the last that fails counts."""
+        done, wrong = [], None
+        for s in items:
+            try:
+                if condition is not None and not self.bool(condition, s):
+                    continue
+            except CelError as error:
+                wrong = error
+                continue
+            try:
+                done.append(step(s))
+            except CelError as error:
+                wrong = wrong or error
+        if wrong is not None:
+            raise wrong
+        return done
 
     def items(self, node, scope):
         container = self.walk(node.range, scope)

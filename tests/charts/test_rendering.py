@@ -427,7 +427,12 @@ def test_kyvernos_policies_are_read_if_that_is_switched_on(tmp_path):
     given = rights_of(rendered(tmp_path, {"webhooks.kyverno": True}).values())
 
     assert {right[1] for right in given - without} == {"policies.kyverno.io", "kyverno.io"}
-    assert {right[3] for right in given - without} == {"list", "watch"}
+    assert {right[3] for right in given - without} == {"list", "watch", "patch"}
+    changed = {right for right in given - without if right[3] == "patch"}
+    assert {right[0] for right in changed} == {
+        right[0] for right in given if "webhooks" in right[0]
+    }
+    assert all(right[2].endswith("/status") for right in changed)
 
 
 def test_the_older_version_takes_the_right_to_change_kueues_kinds_and_no_others(tmp_path):

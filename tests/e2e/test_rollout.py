@@ -33,6 +33,7 @@ KYVERNO = definition(
     "policies.kyverno.io", ["v1"], "ValidatingPolicy", "validatingpolicies", namespaced=False
 )
 """A kind of Kyverno's, whose policies stay when it goes."""
+KYVERNO["spec"]["versions"][0]["subresources"] = {"status": {}}
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +187,15 @@ def test_a_policy_of_kyvernos_in_the_cluster_refuses_and_is_scanned_with(api):
     made = {"apiVersion": "policies.kyverno.io/v1", "kind": "ValidatingPolicy", "spec": spec}
     api.create({**made, "metadata": {"name": "theirs"}})
 
-    eventually(lambda: refused(api, "theirs-late"), what="it refuses")
+    status = eventually(
+        lambda: api.get("ValidatingPolicy", "theirs", "").get("status"),
+        what="its status is written",
+    )
+    assert refused(api, "theirs-late"), "a policy that is reported ready refuses"
+    assert status["conditionStatus"]["ready"] is True
+    types = [each["type"] for each in status["conditionStatus"]["conditions"]]
+    assert types == ["WebhookConfigured", "RBACPermissionsGranted"]
+    assert set(status["autogen"]["configs"]) == {"defaults", "cronjobs"}
     found = eventually(
         lambda: results(api, "theirs").get("fail"), within=SOON, what="what exists is reported"
     )
@@ -194,6 +203,31 @@ def test_a_policy_of_kyvernos_in_the_cluster_refuses_and_is_scanned_with(api):
     assert found["count"] == "1"
     api.delete("ValidatingPolicy", "theirs", "")
     eventually(lambda: not refused(api, "theirs-late"), what="it is gone")
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        pytest.param(
+            {"matchConstraints": {}}, "at least one resource rule is required", id="rules"
+        ),
+        pytest.param(
+            {
+                "matchConstraints": {"resourceRules": [PODS]},
+                "validations": [{"expression": "object.spec.containers.all(c, d)"}],
+            },
+            "spec.validations[0].expression: undeclared reference",
+            id="expression",
+        ),
+    ],
+)
+def test_a_policy_that_kyverno_would_refuse_is_refused(api, spec, words):
+    made = {"apiVersion": "policies.kyverno.io/v1", "kind": "ValidatingPolicy", "spec": spec}
+
+    with pytest.raises(Refused) as refusal:
+        api.create({**made, "metadata": {"name": "wrong"}})
+
+    assert words in refusal.value.message
 
 
 def test_pods_that_are_alike_are_changed_alike_until_the_policy_changes(api):

@@ -116,6 +116,11 @@ def resource(**more):
     return {"kubernetesResource": {"version": "v1", "resource": "configmaps", **more}}
 
 
+def projected(**projections):
+    given = [{"name": name, "jmesPath": path} for name, path in projections.items()]
+    return {**resource(), "projections": given}
+
+
 def call(path, **more):
     return {"apiCall": {"urlPath": path, **more}}
 
@@ -124,6 +129,8 @@ ENTRIES = {
     "all": resource(),
     "of-ml": resource(namespace="ml"),
     "apps": resource(group="apps", resource="deployments"),
+    "wrong": projected(a="[", b="sum('a')", deep="!" * 5000 + "@", long="a" * 20001),
+    "named": projected(names="[].metadata.name", words="[?data.word].data.word"),
     "odd": {"kubernetesResource": {"version": 1}},
     "empty": {},
     "list": call("/api/v1/configmaps"),
@@ -149,6 +156,10 @@ ENTRIES = {
         pytest.param("('list').items.size()", "3", id="a-list"),
         pytest.param("('list-of-ml').items.size()", "2", id="a-list-of-a-namespace"),
         pytest.param("('one').data.word", "first", id="an-object"),
+        pytest.param("('named', 'names').size()", "3", id="projected"),
+        pytest.param("('named', 'words', '[0]')", "first", id="expression-on-a-projection"),
+        pytest.param("('all', '', 'length(@)')", "3", id="expression"),
+        pytest.param("('all', '', '[?a]') == []", "true", id="nothing-found"),
         pytest.param("('node').kind", "Node", id="of-no-namespace"),
     ],
 )
@@ -159,7 +170,12 @@ async def test_entries_among_the_policies_hold_what_is_declared(tmp_path, asked,
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        pytest.param("('all', 'a').size()", "`a` of entry `all` is JMESPath", id="projection"),
+        pytest.param("('all', 'a').size()", "entry `all` has no projection `a`", id="projection"),
+        pytest.param("('wrong', 'a')", "`[` fails on entry `wrong`: Invalid", id="no-jmespath"),
+        pytest.param("('wrong', 'b')", "`sum('a')` fails on entry `wrong`: In", id="types"),
+        pytest.param("('all', '', 'f(@)')", "fails on entry `all`: Unknown function", id="unknown"),
+        pytest.param("('wrong', 'deep')", "of entry `wrong` is nested too deep", id="deep"),
+        pytest.param("('wrong', 'long')", "characters is too long: write 20000", id="long"),
         pytest.param("('apps').size()", "without `--reads apps/v1/deployments`", id="undeclared"),
         pytest.param("('odd').size()", "entry `odd` cannot be read: Expected `str`", id="odd"),
         pytest.param(

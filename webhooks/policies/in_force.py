@@ -8,6 +8,7 @@ policy was to guard, as its failurePolicy says: a typing error allows nothing.
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,6 +22,7 @@ from policyd.clock import SystemClock, cpu_limit
 from policyd.dialects.kyverno.entries import Entries
 from policyd.dialects.kyverno.environments import kyverno_values
 from policyd.dialects.kyverno.functions.providers import ClusterReads, ImageData
+from policyd.dialects.kyverno.load import is_kyverno_group
 from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import Loaded, gather, load_document, load_policies, unusable
 from policyd.engine.documents.findings import Finding
@@ -41,6 +43,7 @@ from policyd.policy_files import FileError, LeftOut, policy_files
 from webhooks.certificate.files import read_file
 from webhooks.external_data.web import Web
 from webhooks.metrics import WebhookMetrics
+from webhooks.policies.kyverno_reviews import validate_kyverno
 from webhooks.policies.own_policies import validate_own
 from webhooks.policies.params import Params
 from webhooks.policies.stored import PolicyKey, PolicyLimits, StoredPolicy, guards
@@ -55,6 +58,10 @@ _DIALECT = dialect_of(volatile=Volatile(now=lambda: int(_CLOCK.now() * 1e9)))
 """Policies of every format, which may read the clock."""
 
 
+Judged = Callable[[StoredPolicy, Loaded, int], None]
+"""Takes a policy, the result of its load, and the number of the load."""
+
+
 class Assembled(NamedTuple):
     """Policies that are put together, and not in force yet.
 
@@ -63,12 +70,14 @@ class Assembled(NamedTuple):
         remembering: The decisions with a cache, by phase.
         params: Objects beside policies in files.
         known: How many policies there are, whether or not anything binds them.
+        loads: How many loads of policies of the API server are part of it.
     """
 
     policies: PolicySet
     remembering: Mapping[Phase, Remembering]
     params: StoredParams
     known: int
+    loads: int
 
 
 class PoliciesInForce:
@@ -89,6 +98,8 @@ class PoliciesInForce:
         queues: Callable[[], QueueFacts] = no_queue_facts,
         limits: PolicyLimits | None = None,
         changed: Callable[[], None] = lambda: None,
+        judged: Judged | None = None,
+        kyverno: bool = False,
     ) -> None:
         """Begin with none.
 
@@ -105,6 +116,8 @@ class PoliciesInForce:
             remember: How many decisions on pods are remembered in each phase.
             limits: How many policies of the API server are loaded.
             changed: Called after each change of the policies in force.
+            judged: Called after each load of a policy of the API server, in the thread of loads.
+            kyverno: Whether policies of Kyverno's are refused that Kyverno would refuse.
         """
         self._namespaces = namespaces
         self._metrics = metrics
@@ -117,6 +130,9 @@ class PoliciesInForce:
         self._makers = makers
         self._queues = queues
         self._changed = changed
+        self._judged = judged
+        self._kyverno = kyverno
+        self._loads = 0
         self.limits = limits or PolicyLimits()
         """Of the API server's policies that are loaded."""
         self._loaded: dict[PolicyKey, Loaded] = {}
@@ -158,6 +174,7 @@ class PoliciesInForce:
 
     def assemble(self) -> Assembled:
         """Put all policies together that are loaded; nothing is decided by them yet."""
+        loads = self._loads
         files = gather(loaded for key, loaded in self._loaded.items() if key.kind == FILE)
         stored = gather(loaded for key, loaded in self._loaded.items() if key.kind != FILE)
         chosen = _by_name(
@@ -198,10 +215,15 @@ class PoliciesInForce:
             for phase in PHASES
         }
         usable = sum(not policy.unusable for policy in chosen.values())
-        return Assembled(policies, remembering, StoredParams(files.objects), usable)
+        return Assembled(policies, remembering, StoredParams(files.objects), usable, loads)
 
     def _entries(self, objects: Iterable[Json]) -> Entries | None:
         return Entries(objects, self._reads, self._http) if self._reads and self._http else None
+
+    @property
+    def loads(self) -> int:
+        """How many loads of policies of the API server are in force."""
+        return self._current().loads
 
     @property
     def loaded(self) -> tuple[CompiledPolicy, ...]:
@@ -216,7 +238,15 @@ class PoliciesInForce:
         """Return all objections to the request; if its object is a policy, the mistakes in it."""
         if request.kind.group == GROUP:
             return validate_own(request, no_room_reason=self.limits.no_room_reason)
-        return self._decide("validate", request, out_of_time)
+        decision = self._decide("validate", request, out_of_time)
+        if not self._kyverno or not is_kyverno_group(request.kind.group):
+            return decision
+        own = validate_kyverno(request, partial(_loaded, dialect=_DIALECT))
+        return replace(
+            decision,
+            denials=(*decision.denials, *own.denials),
+            warnings=(*decision.warnings, *own.warnings),
+        )
 
     def _decide(self, phase: Phase, request: AdmissionRequest, out_of_time: OutOfTime) -> Decision:
         """Ask all but about policies: one that refuses everything could not be repaired."""
@@ -268,6 +298,9 @@ class PoliciesInForce:
         self._names_only.pop(key, None)
         if policy.name_only:
             self._names_only[key] = policy
+        self._loads += 1
+        if self._judged is not None:
+            self._judged(policy, loaded, self._loads)
         self._swap()
 
     def drop(self, key: PolicyKey) -> None:

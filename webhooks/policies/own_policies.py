@@ -62,27 +62,29 @@ def validate_own(
         new = msgspec.json.decode(request.object, type=kind)
         old = msgspec.json.decode(request.old_object, type=kind | None)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return Decision(denials=(_denial(f"the object cannot be read: {error}"),))
+        return Decision(denials=(denial_of(f"the object cannot be read: {error}"),))
     if new.metadata.deletion_timestamp is not None or (old is not None and old.spec == new.spec):
         return ALLOWED
     document = Document(new.value, new.metadata.name)
     too_many = no_room_reason(document)
     if too_many:
-        return Decision(denials=(_denial(too_many),))
+        return Decision(denials=(denial_of(too_many),))
     findings = load_document(document, out_of_time=cpu_limit()).findings
     errors = [finding for finding in findings if finding.severity == "error"]
     doubts = [finding for finding in findings if finding.severity != "error"]
     return Decision(
-        denials=tuple(_denial(f.message, f.field, f.hint) for f in errors),
-        warnings=tuple(map(_warning, doubts)),
+        denials=tuple(denial_of(f.message, f.field, f.hint) for f in errors),
+        warnings=tuple(map(warning_of, doubts)),
     )
 
 
-def _denial(message: str, path: str = "", hint: str | None = None) -> Denial:
+def denial_of(message: str, path: str = "", hint: str | None = None) -> Denial:
+    """Return the denial for a mistake in a policy."""
     return Denial(policy=SPEAKER, message=message, path=path, remedy=hint or "")
 
 
-def _warning(finding: Finding) -> str:
+def warning_of(finding: Finding) -> str:
+    """Return the warning for a doubtful place in a policy."""
     place = f"{finding.field}: " if finding.field else ""
     hint = f"; {finding.hint}" if finding.hint else ""
     return f"{SPEAKER}: {place}{finding.message}{hint}"

@@ -1,5 +1,6 @@
 """The start of policies: all sources are read before the first review, and then followed."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from policyd.engine.model.surroundings import deny_all_permissions
@@ -15,7 +16,7 @@ from webhooks.external_data.reads import ClusterObjects
 from webhooks.external_data.registries import Registries
 from webhooks.external_data.web import Web
 from webhooks.namespaces import Namespace, without_cluster
-from webhooks.policies.in_force import PoliciesInForce
+from webhooks.policies.in_force import Judged, PoliciesInForce
 from webhooks.policies.loading import Loading
 from webhooks.policies.params import FIRST_LIST_SECONDS, Params
 from webhooks.policies.sources import FilePolicies, KyvernoPolicies, OwnPolicies, PolicySource
@@ -43,7 +44,9 @@ async def read_policies(server: WebhookServer, start: Start) -> PoliciesInForce:
         remember=settings.remember,
         makers=makers_of(server.integrations) if settings.queue else server.integrations.makers,
         queues=server.queue_facts.current,
-        changed=server.policies_changed.set,
+        changed=_notifier(server, lambda: policies.loads),
+        judged=_kyverno_judge(server, start),
+        kyverno=settings.kyverno,
     )
     loading = Loading(policies, pace=pace)
     start(loading.run())
@@ -61,6 +64,28 @@ async def read_policies(server: WebhookServer, start: Start) -> PoliciesInForce:
         start(reads.run())
         await reads.first_lists(FIRST_LIST_SECONDS)
     return policies
+
+
+def _kyverno_judge(server: WebhookServer, start: Start) -> Judged | None:
+    """Start to write statuses of Kyverno's policies, if these are read; return what takes loads."""
+    if not server.settings.kyverno:
+        return None
+    from webhooks.policies.kyverno_statuses import KyvernoStatuses  # noqa: PLC0415 - seldom needed
+
+    server.kyverno_statuses = KyvernoStatuses(server.api_server, pace=server.pace)
+    start(server.kyverno_statuses.run())
+    return server.kyverno_statuses.judge
+
+
+def _notifier(server: WebhookServer, loads: Callable[[], int]) -> Callable[[], None]:
+    """Return what is called after each change of the policies in force."""
+
+    def changed() -> None:
+        server.policies_changed.set()
+        if server.kyverno_statuses is not None and not server.settings.register:
+            server.kyverno_statuses.registered(loads())  # another program registers the webhooks
+
+    return changed
 
 
 def _sources(

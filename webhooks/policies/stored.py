@@ -15,6 +15,8 @@ import msgspec
 from policyd.api.meta import Json, Wire
 from policyd.api.names import NAME_LABEL
 from policyd.api.policy import API_VERSION, GROUP
+from policyd.dialects.kyverno.load import is_kyverno_group
+from policyd.dialects.kyverno.statuses import conditions_in
 from policyd.engine.compile.load import load_document
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import CompiledPolicy
@@ -50,6 +52,8 @@ class StoredPolicy(Wire, frozen=True):
     api_version: str = ""
     kind: str = ""
     spec: msgspec.Raw = _NO_SPEC
+    status: msgspec.Raw = _NO_SPEC
+    """Of a policy of Kyverno's, the conditions that it has."""
     unusable: str = ""
     """Why it is not to be loaded, if its namespace has too many policies."""
     name_only: bool = False
@@ -129,6 +133,7 @@ class PolicyLimits:
             api_version=resource.api_version,
             kind=resource.kind,
             spec=policy.spec.copy(),
+            status=_conditions(policy.status) if is_kyverno_group(resource.group) else _NO_SPEC,
         )
         key = stored.key
         size = len(memoryview(policy.spec)) + _length(policy.metadata)
@@ -175,6 +180,15 @@ def _guard(namespace: str, reason: str) -> CompiledPolicy:
     # No object can have this name.
     name = f"policies of namespace {namespace}" if namespace else "policies of the cluster"
     return replace(compiled, name=name, unusable=reason)
+
+
+def _conditions(status: msgspec.Raw) -> msgspec.Raw:
+    """Return the conditions of a status, which may be anything."""
+    try:
+        found = conditions_in(msgspec.json.decode(status))
+    except (msgspec.DecodeError, RecursionError):
+        found = []
+    return msgspec.Raw(msgspec.json.encode({"conditions": found})) if found else _NO_SPEC
 
 
 def _length(metadata: PolicyMetadata) -> int:

@@ -4,6 +4,10 @@ The cost of an iteration is that of cel-go's expansion: reading the accumulator,
 go on, and the step itself.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
 from policyd.cel import cost
 from policyd.cel.compile.generator import Atom, Generator, Local, local
 from policyd.cel.lib.lists import self_compare_cost
@@ -71,15 +75,52 @@ def _emit_quantifier(generator: Generator, node: ast.Comprehension) -> Atom:
     return Atom(result, "bool")
 
 
+class _Steps:
+    """The steps of a loop that goes on after errors, as its expansion in cel-go does.
+
+    A step is `condition ? accumulator + value : accumulator`: a condition that fails replaces the
+    accumulator, be it an error or not, and one that is an error stays what it is in the sum. So the
+    last error of a condition counts, and if there is none, the first of a value.
+    """
+
+    def __init__(self, generator: Generator) -> None:
+        self._generator = generator
+        self._error = generator.temporary()
+        generator.line(f"{self._error} = None")
+
+    @contextmanager
+    def loop(self, over: _Range) -> Iterator[None]:
+        """Write the loop, and raise the error that counts behind it."""
+        generator = self._generator
+        before, generator.raising = generator.raising, False
+        with generator.loop(over.header), generator.bound(over.variables):
+            yield
+        if generator.raising:
+            generator.line(f"if {self._error} is not None: raise {self._error}")
+        generator.raising = generator.raising or before
+
+    @contextmanager
+    def where(self, condition: ast.ExpressionNode) -> Iterator[None]:
+        """Write what is done for elements of which a condition is true."""
+        generator, test = self._generator, self._generator.temporary()
+        with generator.guard(test, self._error, "False", latest=True):
+            atom = generator.emit_bool(condition)
+            generator.line(f"{test} = {atom.code}")
+        with (
+            generator.block(f"if {test}:"),
+            generator.guard(generator.temporary(), self._error, "None"),
+        ):
+            yield
+
+
 def _emit_exists_one(generator: Generator, node: ast.Comprehension) -> Atom:
     over = _Range(generator, node.range, node.variables)
     counter = generator.assign("0", "int")
     generator.charge(_ACCUMULATOR + 1)
-    with generator.loop(over.header), generator.bound(over.variables):
-        atom = generator.emit_bool(node.result)
-        with generator.block(f"if {atom.code}:"):
-            generator.charge(_ACCUMULATOR + 1)
-            generator.line(f"{counter.code} += 1")
+    steps = _Steps(generator)
+    with steps.loop(over), steps.where(node.result):
+        generator.charge(_ACCUMULATOR + 1)
+        generator.line(f"{counter.code} += 1")
     return generator.assign(f"{counter.code} == 1", "bool")
 
 
@@ -88,15 +129,22 @@ def _emit_transform_list(generator: Generator, node: ast.Comprehension) -> Atom:
     over = _Range(generator, node.range, node.variables)
     made = generator.assign("[]", "list")
     generator.charge(_ACCUMULATOR + _empty(generator, cost.LIST))
-    with generator.loop(over.header), generator.bound(over.variables):
-        condition = node.result if node.kind == "filter" else node.condition
-        if condition is None:
-            _append(generator, node, made)
-        else:
-            test = generator.emit_bool(condition)
-            with generator.block(f"if {test.code}:"):
-                _append(generator, node, made)
+    _emit_steps(generator, node, over, partial(_append, generator, node, made))
     return made
+
+
+def _emit_steps(
+    generator: Generator, node: ast.Comprehension, over: _Range, step: Callable[[], None]
+) -> None:
+    """Write a loop with a step for each element, or for those of which a condition is true."""
+    condition = node.result if node.kind == "filter" else node.condition
+    if condition is None:
+        with generator.loop(over.header), generator.bound(over.variables):
+            step()
+        return
+    steps = _Steps(generator)
+    with steps.loop(over), steps.where(condition):
+        step()
 
 
 def _empty(generator: Generator, price: int) -> int:
@@ -118,13 +166,7 @@ def _emit_transform_map(generator: Generator, node: ast.Comprehension) -> Atom:
     over = _Range(generator, node.range, node.variables)
     made = generator.assign("{}", "map")
     generator.charge(_ACCUMULATOR + _empty(generator, cost.MAP))
-    with generator.loop(over.header), generator.bound(over.variables):
-        if node.condition is None:
-            _insert(generator, node, made)
-        else:
-            test = generator.emit_bool(node.condition)
-            with generator.block(f"if {test.code}:"):
-                _insert(generator, node, made)
+    _emit_steps(generator, node, over, partial(_insert, generator, node, made))
     return generator.assign(f"R_finish_map({made.code})", "map")
 
 

@@ -231,8 +231,13 @@ class Generator:
         self._loops -= 1
 
     @contextmanager
-    def guard(self, result: str, error: str, neutral: str) -> Iterator[None]:
-        """Write lines whose errors are recorded in `error`, with `neutral` as the result then."""
+    def guard(
+        self, result: str, error: str, neutral: str, *, latest: bool = False
+    ) -> Iterator[None]:
+        """Write lines whose errors are recorded in `error`, with `neutral` as the result then.
+
+        The first of several errors is kept, or the latest.
+        """
         before, self.raising = self.raising, False
         at = len(self.lines)
         self._indent += 1
@@ -243,7 +248,8 @@ class Generator:
         if self.raising:
             self.lines.insert(at, SourceLine(self._indent, "try:"))
             self.line("except ERRORS as x:")
-            self.lines.append(SourceLine(self._indent + 1, f"{error} = R_absorb(x, {error}, B)"))
+            known = None if latest else error
+            self.lines.append(SourceLine(self._indent + 1, f"{error} = R_absorb(x, {known}, B)"))
             self.lines.append(SourceLine(self._indent + 1, f"{result} = {neutral}"))
         else:
             for line in self.lines[at:]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -15,6 +16,7 @@ from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import Loaded, gather, load_document, load_policies
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document, LazyItems, each_document, each_kept, is_blank
+from policyd.engine.export.refused import refused, refused_annotations
 from policyd.engine.model.bindings import check_bindings, check_exceptions
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.dialects import Dialect, Volatile
@@ -176,9 +178,16 @@ DIALECT = dialect_of(volatile=Volatile(now=lambda: int(SystemClock().now() * 1e9
 """The default version of Kubernetes, every format, and the machine's clock for those that ask."""
 
 
-def load(paths: Sequence[str], dialect: Dialect = DIALECT) -> Loaded:
-    """Load all files; of two policies with one name the later is used, which is a finding."""
-    parts = (load_policies(text, name, dialect, _load_one) for name, text in texts(paths))
+def load(paths: Sequence[str], dialect: Dialect = DIALECT, *, stored: bool = True) -> Loaded:
+    """Load all files; of two policies with one name the later is used, which is a finding.
+
+    Args:
+        paths: Files and folders.
+        dialect: The versions and formats that policies are loaded with.
+        stored: Whether a policy that the API server refuses to store is an error.
+    """
+    load_one = _load_stored if stored else _load_one
+    parts = (load_policies(text, name, dialect, load_one) for name, text in texts(paths))
     return _checked(gather(progress(parts, "loading")))
 
 
@@ -186,11 +195,32 @@ def _load_one(document: Document, dialect: Dialect) -> Loaded:
     return load_document(document, dialect, cpu_limit())
 
 
+def _load_stored(document: Document, dialect: Dialect) -> Loaded:
+    loaded = _load_one(document, dialect)
+    of_values = chain.from_iterable(map(refused_annotations, loaded.policies))
+    wrong = (*refused(document), *of_values)
+    if not wrong:
+        return loaded
+    return replace(loaded, policies=(), bindings=(), findings=(*loaded.findings, *wrong))
+
+
 def load_documents(
-    documents: Iterable[Document], unreadable: Iterable[Finding], dialect: Dialect
+    documents: Iterable[Document],
+    unreadable: Iterable[Finding],
+    dialect: Dialect,
+    *,
+    stored: bool = True,
 ) -> Loaded:
-    """Load documents; of two policies with one name the later is used, which is a finding."""
-    parts = (_load_one(document, dialect) for document in documents)
+    """Load documents; of two policies with one name the later is used, which is a finding.
+
+    Args:
+        documents: The documents.
+        unreadable: Findings about others.
+        dialect: The versions and formats that policies are loaded with.
+        stored: Whether a policy that the API server refuses to store is an error.
+    """
+    load_one = _load_stored if stored else _load_one
+    parts = (load_one(document, dialect) for document in documents)
     return _checked(gather([Loaded(findings=tuple(unreadable)), *progress(parts, "loading")]))
 
 

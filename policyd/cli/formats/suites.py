@@ -85,7 +85,9 @@ def _read(suite: KyvernoTest, folder: Path, findings: list[Finding]) -> SuiteCon
     cluster += (obj for each in declared for obj in each.resources)
     defined = objects(*(name for each in declared for name in each.crds))
     return SuiteContent(
-        loaded=load([str(folder / name) for name in (*suite.policies, *suite.exceptions)]),
+        loaded=load(
+            [str(folder / name) for name in (*suite.policies, *suite.exceptions)], stored=False
+        ),
         resources=objects(*suite.resources),
         old=objects(*suite.old_resources),
         params=objects(*suite.param_resources),
@@ -165,7 +167,7 @@ def run_kat_folder(path: Path, keyword: str) -> Outcomes:
         click.UsageError: If a file cannot be read.
     """
     beside = sorted(file for file in path.parent.iterdir() if file.suffix in SUFFIXES)
-    loaded = load([str(file) for file in beside])
+    loaded = load([str(file) for file in beside], stored=False)
     wrong = [finding for finding in loaded.findings if finding.severity == "error"]
     if not loaded.policies and not wrong:
         wrong = [Finding(source=str(path), message="no policy found next to these tests")]

@@ -212,10 +212,11 @@ def activation_of(given: Inputs) -> dict[str, object]:
 
 
 def _known(facts: Facts, request: Mapping[str, Json]) -> dict[str, object]:
-    """Return the attributes of a request, without its objects."""
+    """Return the attributes of a request, with its objects, which Kyverno's kinds have there."""
     path = facts.whole.template
+    objects = {"object": facts.object, "oldObject": facts.old_object}
     return {
-        "request": {**facts.request_variable, **request},
+        "request": {**facts.request_variable, **objects, **request},
         "authorizer": facts.authorizer,
         "authorizer.requestResource": facts.request_resource_check,
         "images": facts.images,

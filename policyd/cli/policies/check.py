@@ -62,7 +62,9 @@ def command(
       policyd check -o sarif policies/ > policyd.sarif
     """
     documents, unreadable = read_objects(paths)
-    loaded = load_documents(documents, unreadable, dialect_of(VERSIONS_BY_NAME[kubernetes]))
+    loaded = load_documents(
+        documents, unreadable, dialect_of(VERSIONS_BY_NAME[kubernetes]), stored=False
+    )
     warnings = [*_warnings(documents, loaded), *_elsewhere(documents, loaded, kubernetes)]
     loaded = replace(loaded, findings=(*loaded.findings, *warnings))
     if not loaded.policies and not loaded.findings:
@@ -95,7 +97,7 @@ def _elsewhere(documents: Sequence[Document], loaded: Loaded, kubernetes: str) -
     for name in _NEWEST:
         if name == kubernetes:
             continue
-        there = load_documents(documents, (), dialect_of(VERSIONS_BY_NAME[name]))
+        there = load_documents(documents, (), dialect_of(VERSIONS_BY_NAME[name]), stored=False)
         for finding in there.findings:
             if finding.message not in known and finding.severity == "error":
                 message = f"under Kubernetes {name}: {finding.message}"

@@ -31,7 +31,7 @@ from policyd.dialects.kyverno.filters import (
     picks,
     rules_of,
 )
-from policyd.dialects.kyverno.policies import namespace_of, not_at_admission, shape_of
+from policyd.dialects.kyverno.policies import REFUSED, namespace_of, not_at_admission, shape_of
 from policyd.engine.compile.native import in_own_words, validation_of
 from policyd.engine.compile.policies import Form, Layout, compile_policy
 from policyd.engine.documents.findings import Finding
@@ -145,7 +145,8 @@ def _rule(
     spec = _spec(policy.spec, rule, rule.validate, extended)
     compiled = compile_policy(in_own_words(policy.metadata, spec), document, form, dialect)
     if not isinstance(compiled, CompiledPolicy):
-        return with_own_words(compiled) if namespace else compiled
+        wrong = [replace(each, rule=REFUSED) for each in compiled]
+        return with_own_words(wrong) if namespace else wrong
     withheld = _withheld(compiled, spec, document, layout, namespace) if namespace else []
     if withheld:
         return withheld

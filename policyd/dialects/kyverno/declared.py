@@ -10,6 +10,7 @@ from policyd.api.kinds import resource as built_in_resource
 from policyd.api.kinds import resource_for_kind
 from policyd.api.meta import Json
 from policyd.dialects.kyverno.environments import kyverno_values
+from policyd.dialects.kyverno.projections import selected
 from policyd.engine.objects.match import labels_of
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
@@ -134,11 +135,13 @@ class _Entries:
     def __init__(self, entries: Mapping[str, Mapping[str, Json]]) -> None:
         self._entries = entries
 
-    def get(self, name: str, projection: str) -> Json:
+    def get(self, name: str, projection: str, expression: str = "") -> Json:
         entry = self._entries.get(name)
         if entry is None:
             return None
-        if projection or entry.get("fieldPath"):
-            asked = f"projection `{projection}`" if projection else "`fieldPath`"
-            raise UndeclaredError(f"{asked} of entry `{name}` is JMESPath, and not evaluated")
-        return entry.get("resources", entry.get("data"))
+        if entry.get("fieldPath"):
+            raise UndeclaredError(f"`fieldPath` of entry `{name}` is not known")
+        data = entry.get("resources", entry.get("data"))
+        declared = entry.get("projections") or ()
+        projections = {str(each.get("name")): str(each.get("path")) for each in declared}
+        return selected(data, projections, name, projection, expression)

@@ -1,7 +1,7 @@
 """Serve GlobalContextEntries that are in files beside policies, for `globalContext.Get`.
 
 An entry names a resource, whose objects are in a watched cache, or a call, whose answer is kept.
-Projections are JMESPath, another language than the one of policies: they are not evaluated.
+Its projections, and the third argument of `globalContext.Get`, are JMESPath on these.
 """
 
 import re
@@ -14,6 +14,7 @@ from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.meta import Json, Wire
 from policyd.dialects.kyverno.cluster_policies import GROUP
 from policyd.dialects.kyverno.functions.providers import ClusterReads
+from policyd.dialects.kyverno.projections import selected
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
 
@@ -82,9 +83,15 @@ class _Resource(Wire, frozen=True):
     namespace: str = ""
 
 
+class _Projection(Wire, frozen=True):
+    name: str = ""
+    jmes_path: str = ""
+
+
 class _Spec(Wire, frozen=True):
     kubernetes_resource: _Resource | None = None
     api_call: _ApiCall | None = None
+    projections: tuple[_Projection, ...] = ()
 
 
 class Entries:
@@ -101,20 +108,25 @@ class Entries:
             and str(value_at(obj, ("apiVersion",))).startswith(f"{GROUP}/")
         }
 
-    def get(self, name: str, projection: str) -> Json:
+    def get(self, name: str, projection: str, expression: str = "") -> Json:
         """Return the data of an entry; None if there is no such entry.
 
+        Args:
+            name: The entry.
+            projection: One of its projections; empty for all of its data.
+            expression: JMESPath to evaluate on that; empty for all of it.
+
         Raises:
-            PolicydError: If the call is not supported, or fails.
+            PolicydError: If the call is not supported, or fails, or there is no such projection.
         """
         if name not in self._specs:
             return None
-        if projection:
-            raise EntryError(
-                f"projection `{projection}` of entry `{name}` is JMESPath, and not evaluated:"
-                f" write it in CEL, on `globalContext.Get('{name}', '')`"
-            )
         spec = _read(name, self._specs[name])
+        data = self._data(name, spec)
+        projections = {each.name: each.jmes_path for each in spec.projections}
+        return selected(data, projections, name, projection, expression)
+
+    def _data(self, name: str, spec: _Spec) -> Json:
         if spec.kubernetes_resource is not None:
             return self._objects(spec.kubernetes_resource)
         call = spec.api_call or _ApiCall()

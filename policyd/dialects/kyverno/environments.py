@@ -44,16 +44,17 @@ from policyd.dialects.kyverno.functions.values import (
     moments,
 )
 from policyd.engine.model.dialects import DETERMINISTIC, Dialect, Volatile
-from policyd.engine.model.environments import PolicyEnvironments
+from policyd.engine.model.environments import REQUEST_OBJECTS, PolicyEnvironments
 
 _OWN: Final = (REVERSE, MATH, ENCODERS, CERTIFICATES, ENCODING, IMAGES, VALUES, EXTERNAL_DATA)
+_REQUEST: Final = "kubernetes.AdmissionRequest"
 _EXCEPTIONS: Final = {
     "kyverno.Exceptions": {"allowedImages": list_of(STRING), "allowedValues": list_of(STRING)}
 }
 _DECLARED: Final[Mapping[str, Type]] = {
     "object": DYN,
     "oldObject": DYN,
-    "request": Type("kubernetes.AdmissionRequest"),
+    "request": Type(_REQUEST),
     "namespaceObject": Type("kubernetes.Namespace"),
     "variables": Type("kubernetes.variables"),
     "images": map_of(STRING, list_of(STRING)),
@@ -71,6 +72,7 @@ def _base(version: Version, volatile: Volatile, *, mutation: bool, namespaced: b
     environment = base_environment(version)
     structs = {
         **REQUEST,
+        _REQUEST: {**REQUEST[_REQUEST], **dict.fromkeys(REQUEST_OBJECTS, DYN)},
         **NAMESPACE,
         **EXTERNAL_STRUCTS,
         **_EXCEPTIONS,
@@ -157,6 +159,7 @@ def kyverno_environments(
         messages=expressions,
         one_line=False,
         open_conditions=True,
+        request_objects=True,
         values=kyverno_values(),
     )
 
@@ -174,8 +177,15 @@ def cluster_policy_environments(
 ) -> PolicyEnvironments:
     """Return the environments of a ClusterPolicy, which has the authorizer."""
     environments = kyverno_environments(dialect, params, namespaced=namespaced)
-    asking = environments.expressions.extend(variables=AUTHORIZER)
-    return replace(environments, conditions=asking, expressions=asking, open_conditions=False)
+    asking = environments.expressions.extend(variables=AUTHORIZER, structs=REQUEST)
+    return replace(
+        environments,
+        conditions=asking,
+        expressions=asking,
+        messages=environments.messages.extend(structs=REQUEST),
+        open_conditions=False,
+        request_objects=False,
+    )
 
 
 namespaced_policy_environments = partial(cluster_policy_environments, namespaced=True)

@@ -49,7 +49,7 @@ def load_exception(
             if isinstance(error, TooMuchError):
                 break
     namespace = namespace_of(read.metadata, namespaced=True)
-    uses = frozenset[str]().union(*(program.variables_used for program in conditions))
+    uses = frozenset[str]().union(*map(environments.read_by, conditions))
     findings = [*with_own_words(findings), *elsewhere(uses, document, namespace)]
     if findings:
         return None, findings

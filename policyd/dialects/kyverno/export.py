@@ -232,13 +232,35 @@ def _moved(source: str, target: _Target) -> str:
     Raises:
         NotExportableError: If it takes the object as a whole.
     """
-    if not target.template or not source.strip():
+    if not source.strip():
+        return source
+    source = _without_request(source)
+    if not target.template:
         return source
     text = source
     inner = "".join(f".{step}" for step in target.template)
     for end in sorted(_roots(parse(source), ()), reverse=True):
         text = text[:end] + inner + text[end:]
     return text
+
+
+def _without_request(source: str) -> str:
+    """Name the objects as the API server does, and not as fields of the request."""
+    text = source
+    for begin, end, name in sorted(_objects_of_request(parse(source), source), reverse=True):
+        text = text[:begin] + name + text[end:]
+    return text
+
+
+def _objects_of_request(node: ast.ExpressionNode, source: str) -> Iterator[tuple[int, int, str]]:
+    match node:
+        case ast.Select(operand=ast.Identifier(name="request") as request, field=name) if (
+            name in _OBJECTS and not node.optional
+        ):
+            yield request.position, source.index(name, node.position) + len(name), name
+        case _:
+            for part in ast.children(node):
+                yield from _objects_of_request(part, source)
 
 
 def _roots(node: ast.ExpressionNode, above: tuple[ast.ExpressionNode, ...]) -> Iterator[int]:

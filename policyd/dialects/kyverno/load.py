@@ -65,6 +65,11 @@ def is_kyverno(value: Json) -> bool:
     return isinstance(value, dict) and str(value.get("kind")) in KINDS.get(_group_of(value), ())
 
 
+def is_kyverno_group(group: str) -> bool:
+    """Tell whether an API group is one of Kyverno's."""
+    return group in KINDS
+
+
 def guards(value: Json) -> bool:
     """Tell whether a document is a Kyverno policy that policyd evaluates."""
     return is_kyverno(value) and value["kind"] not in {*_REFUSED, exceptions.KIND}

@@ -44,6 +44,14 @@ OTHER_MODES: Final = {"JSON": "any JSON", "HTTP": "HTTP requests", "Envoy": "req
 KINDS: Final = frozenset(_STRUCTS)
 """The kinds that are read here."""
 
+REFUSED: Final = "refused"
+"""The rule of findings for which Kyverno refuses to store a policy."""
+
+_NO_RULES: Final = "a matchConstraints with at least one resource rule is required"
+_NO_MODE: Final = (
+    "disabling both admission and mutateExisting is not allowed: no evaluation mode is enabled"
+)
+
 
 @cache
 def shape_of(struct: type[msgspec.Struct]) -> ForeignShape:
@@ -69,7 +77,8 @@ def load_policy(document: Document, dialect: Dialect) -> tuple[list[CompiledPoli
     )
     compiled = compile_policy(policy, document, form, dialect)
     if not isinstance(compiled, CompiledPolicy):
-        return [], [*findings, *(with_own_words(compiled) if namespace else compiled)]
+        wrong = [replace(each, rule=REFUSED) for each in compiled]
+        return [], [*findings, *(with_own_words(wrong) if namespace else wrong)]
     if not read.spec.evaluation.admission.enabled:
         return [], [*findings, not_at_admission(document, ("spec", "evaluation", "admission"))]
     withheld = elsewhere(compiled.uses, document, namespace) if namespace else []
@@ -158,6 +167,9 @@ def _controllers(spec: Any) -> tuple[str, ...]:  # noqa: ANN401 - of either kind
 
 def _unsupported(spec: Any, document: Document) -> list[Finding]:  # noqa: ANN401 - of either kind
     evaluation: Evaluation = spec.evaluation
+    refused = list(_refused_there(spec, document))
+    if refused:
+        return refused
     other = OTHER_MODES.get(evaluation.mode)
     if other is not None:
         message = f"the policy is for {other}: policyd evaluates policies for Kubernetes' objects"
@@ -167,12 +179,25 @@ def _unsupported(spec: Any, document: Document) -> list[Finding]:  # noqa: ANN40
         message = "the policy changes existing objects: policyd changes objects on requests"
         hint = "remove `mutateExisting`"
         return [_refused(document, message, ("spec", "evaluation", "mutateExisting"), hint)]
-    if not spec.match_constraints.resource_rules:
-        message = "the policy matches nothing: Kyverno refuses it without `resourceRules`"
-        hint = "name resources in `spec.matchConstraints.resourceRules`"
-        given = ("matchConstraints",) if "matchConstraints" in document.value["spec"] else ()
-        return [_refused(document, message, ("spec", *given), hint)]
     return []
+
+
+def _refused_there(
+    spec: Any,  # noqa: ANN401 - of either kind
+    document: Document,
+) -> Iterator[Finding]:
+    """Yield the errors, besides those of expressions, for which Kyverno refuses a policy."""
+    given = document.value["spec"]
+    if not spec.match_constraints.resource_rules and spec.evaluation.mode == "Kubernetes":
+        hint = "name resources in `spec.matchConstraints.resourceRules`"
+        path = ("spec", "matchConstraints") if "matchConstraints" in given else ("spec",)
+        finding = _refused(document, f"Required value: {_NO_RULES}", path, hint)
+        yield replace(finding, field="spec.matchConstraints", rule=REFUSED)
+    evaluation: Evaluation = spec.evaluation
+    modes = evaluation.admission.enabled, evaluation.mutate_existing.enabled
+    if hasattr(spec, "mutations") and not any(modes):
+        path, hint = ("spec", "evaluation"), "enable one of them"
+        yield replace(_refused(document, _NO_MODE, path, hint), rule=REFUSED)
 
 
 def _refused(document: Document, message: str, path: Path, hint: str | None = None) -> Finding:

@@ -42,7 +42,7 @@ from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, own_environm
 from policyd.engine.model.environments import PolicyEnvironments, PolicyPart
 from policyd.engine.model.exceptions import compile_exceptions
 from policyd.engine.model.queue_facts import OF_THE_OBJECT
-from policyd.engine.model.reads import EVERYTHING, reads_of
+from policyd.engine.model.reads import EVERYTHING, reads_of, variables_in
 from policyd.engine.objects.match import is_named_only, selects_all
 from policyd.patch.operations import Path
 
@@ -117,7 +117,7 @@ def compile_policy(
 def _compiled(policy: Policy, compiler: "_Compiler", form: Form) -> CompiledPolicy | list[Finding]:
     spec, layout, document = policy.spec, form.layout, compiler.document
     environments = compiler.environments
-    variables = compiler.variables(spec.variables)
+    variables = compiler.variables(spec.variables, unique=form.kind == OWN)
     conditions = compiler.conditions(spec.match_conditions)
     steps = compile_inject(spec.inject, layout.at("inject"), compiler.hole) if spec.inject else ()
     mutations = compiler.mutations(spec.mutations)
@@ -160,6 +160,18 @@ def _compiled(policy: Policy, compiler: "_Compiler", form: Form) -> CompiledPoli
 
 _OBJECTS: Final = frozenset({"object", "pod", "workload"})
 """The variables that mutations change."""
+
+
+def _needed(name: str, programs: Mapping[str, Program]) -> set[str]:
+    """Return the variables that the value of one needs."""
+    needed: set[str] = set()
+    looked_at = [name]
+    while looked_at:
+        program = programs.get(looked_at.pop())
+        found = variables_in(program.source) - needed if program else set()
+        needed |= found
+        looked_at += found
+    return needed
 
 
 def _named_by(rule: Rule) -> int:
@@ -219,13 +231,23 @@ class _Compiler:
                 compiled.append((condition.name, program))
         return tuple(compiled)
 
-    def variables(self, variables: tuple[NamedExpression, ...]) -> dict[str, Program]:
-        """Compile the variables, each of which may use the ones before."""
+    def variables(
+        self, variables: tuple[NamedExpression, ...], *, unique: bool
+    ) -> dict[str, Program]:
+        """Compile the variables, each of which may use the ones before.
+
+        Where names need not be unique, the last one of a name counts, as in the API server: for
+        the values of those before it, too, whose types were checked with the first one's.
+        """
         compiled: dict[str, Program] = {}
         for index, variable in enumerate(variables):
             path = self.layout.at("variables", index)
-            self._unique(variable.name, variables[:index], path)
+            if unique:
+                self._unique(variable.name, variables[:index], path)
+            before = compiled.pop(variable.name, None)
             program = self.compile(variable.expression, (*path, "expression"), "any")
+            if before is not None and program is not None:
+                self._replaced(variable.name, before, program, compiled, path)
             # A variable with an error does not make its uses errors too.
             self.broken = self.broken or program is None
             self.types[variable.name] = DYN if program is None else program.result_type
@@ -233,6 +255,25 @@ class _Compiler:
             if program is not None:
                 compiled[variable.name] = program
         return compiled
+
+    def _replaced(
+        self,
+        name: str,
+        before: Program,
+        program: Program,
+        between: Mapping[str, Program],
+        path: Path,
+    ) -> None:
+        """Report a variable that takes another's place where it cannot have its value."""
+        known = {**between, name: program}
+        if name in _needed(name, known):
+            message = f"`{name}` is named twice, and needs itself: its last expression counts"
+            self.findings.append(self.document.finding(message, (*path, "name")))
+        elif before.result_type != program.result_type and any(
+            name in variables_in(each.source) for each in between.values()
+        ):
+            message = f"`{name}` is named twice, and is used with the type of the first"
+            self.findings.append(self.document.finding(message, (*path, "name")))
 
     def mutations(self, mutations: tuple[Mutation, ...]) -> tuple[CompiledMutation, ...]:
         """Compile the mutations."""
@@ -314,7 +355,7 @@ class _Compiler:
             if isinstance(error, TooMuchError):
                 raise
             return None
-        self.uses |= program.variables_used
+        self.uses |= self.environments.read_by(program)
         self.programs.append(program)
         return program
 

@@ -19,7 +19,7 @@ RULES: Final[Mapping[str, str]] = {
     "null-unsafe": "an expression or mutation that fails where an optional field is missing",
     "failure-policy": "a policy without a `failurePolicy`",
     "dialect": "an expression that another version of Kubernetes reads differently",
-    "refused": "a policy or binding that the API server rejects",
+    "refused": "a policy or binding that the API server, or Kyverno, rejects",
     "cost": "a policy that costs too much for large objects",
     "case": "a case that did not give the expected result",
     "coverage": "a validation that no case violates",

@@ -7,7 +7,7 @@ the conditions hold.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -18,6 +18,7 @@ from policyd.cel.cost import MATCH_CONDITIONS_LIMIT, POLICY_LIMIT, RequestBudget
 from policyd.engine.model.compiled import NATIVE, CompiledBinding, CompiledPolicy
 from policyd.engine.model.confinement import check_params, confined
 from policyd.engine.model.deadline import OutOfTimeError
+from policyd.engine.model.environments import REQUEST_OBJECTS
 from policyd.engine.model.exceptions import NOTHING, Exemption, exempt
 from policyd.engine.model.facts import Facts, View
 from policyd.engine.model.params import find_params
@@ -385,6 +386,9 @@ def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, 
         or facts.surroundings.written
     ):
         _see_otherwise(variables, invocation, facts, view)
+    if policy.environments.request_objects and "request" in uses:
+        objects = {name: variables[name] for name in REQUEST_OBJECTS}
+        variables["request"] = {**cast("dict[str, Json]", variables["request"]), **objects}
     return variables
 
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from policyd.api.inject import InjectedAffinity
+from policyd.cel.syntax.literals import CelText, json_literal, text_literal
 from policyd.engine.export.inject import ExportedField, spelled
-from policyd.engine.export.patch import CelText, PatchText, at, literal, quoted
+from policyd.engine.export.patch import PatchText, at
 from policyd.engine.export.places import both
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -35,9 +36,9 @@ def affinity(injection: ExportedField, patch: PatchText, given: InjectedAffinity
         _require(injection, patch, terms)
     for preferred in wanted.get(_PREFERRED, ()):
         steps = (*_AFFINITY, _PREFERRED)
-        same = f"o.?preference == optional.of({literal(preferred['preference'])})"
+        same = f"o.?preference == optional.of({json_literal(preferred['preference'])})"
         absent = f"!{at(patch.base, *steps)}.orValue([]).exists(o, {same})"
-        patch.append(literal(preferred), *steps, when=injection.when, absent=absent)
+        patch.append(json_literal(preferred), *steps, when=injection.when, absent=absent)
 
 
 def _has_computed_values(term: Mapping[str, Any]) -> bool:
@@ -58,7 +59,7 @@ def _require(injection: ExportedField, patch: PatchText, terms: list[dict[str, A
     present = f"{at(patch.base, *steps)}.orValue([])"
     distinct = [term for index, term in enumerate(terms) if term not in terms[:index]]
     none = f"{present}.size() == 0"
-    patch.put(literal(distinct), *steps, when=injection.when, absent=none)
+    patch.put(json_literal(distinct), *steps, when=injection.when, absent=none)
     # One that changes nothing is enough by itself.
     satisfied = " || ".join(f"({_requires_all('own', term)})" for term in terms)
     joined = ", ".join(f"dyn({_joined('own', term)})" for term in terms)
@@ -69,7 +70,7 @@ def _require(injection: ExportedField, patch: PatchText, terms: list[dict[str, A
 
 def _requires_all(own: str, term: Mapping[str, Any]) -> str:
     """Return the CEL that tells whether a term already requires all the labels."""
-    keys = {(field, literal(c["key"])): None for field, given in term.items() for c in given}
+    keys = {(field, json_literal(c["key"])): None for field, given in term.items() for c in given}
     return " && ".join(
         f"{at(own, field)}.orValue([]).exists(e, e.key == {key})" for field, key in keys
     )
@@ -84,7 +85,7 @@ def _joined(own: str, term: Mapping[str, Any]) -> str:
             continue
         present = f"{at(own, field)}.orValue([])"
         unsaid = f"!{present}.exists(e, e.key == x.key)"
-        added = f"{literal(term[field])}.filter(x, {unsaid})"
+        added = f"{json_literal(term[field])}.filter(x, {unsaid})"
         fields.append(f"'{field}': dyn({present} + {added})")
     return f"{{{', '.join(fields)}}}"
 
@@ -100,7 +101,7 @@ def _require_computed(
     none = f"{present}.size() == 0"
     patch.put(f"{wanted}.distinct()", *steps, when=asked, absent=none)
     unsaid = "!own[?f].orValue([]).exists(e, e.key == x.key)"
-    fields = literal(list(_CONDITIONS))
+    fields = json_literal(list(_CONDITIONS))
     requires_all = f"!{fields}.exists(f, t[?f].orValue([]).exists(x, {unsaid}))"
     satisfied = f"{wanted}.exists(t, {requires_all})"
     changed = (
@@ -115,9 +116,9 @@ def _left(term: Mapping[str, Any]) -> str:
     """Return a term without requirements that have no values."""
     fields = []
     for field, conditions in term.items():
-        given = f"[{', '.join(f'dyn({literal(c)})' for c in conditions)}]"
+        given = f"[{', '.join(f'dyn({json_literal(c)})' for c in conditions)}]"
         some = f"{given}.filter(x, !(x.operator in ['In', 'NotIn']) || x.values.size() > 0)"
-        fields.append(f"?{quoted(field)}: [{some}].filter(s, s.size() > 0)[?0]")
+        fields.append(f"?{text_literal(field)}: [{some}].filter(s, s.size() > 0)[?0]")
     return f"{{{', '.join(fields)}}}"
 
 
@@ -125,8 +126,8 @@ def _merged() -> str:
     """Return `own` with the conditions of `t` added on labels of which it does not speak."""
     fields = []
     for field in _CONDITIONS:
-        own, wanted = (f"{one}[?{quoted(field)}]" for one in ("own", "t"))
+        own, wanted = (f"{one}[?{text_literal(field)}]" for one in ("own", "t"))
         unsaid = f"!{own}.orValue([]).exists(e, e.key == x.key)"
         joined = f"{own}.orValue([]) + {wanted}.orValue([]).filter(x, {unsaid})"
-        fields.append(f"?{quoted(field)}: [{joined}].filter(s, s.size() > 0)[?0]")
+        fields.append(f"?{text_literal(field)}: [{joined}].filter(s, s.size() > 0)[?0]")
     return f"{{{', '.join(fields)}}}"

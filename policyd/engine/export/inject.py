@@ -11,9 +11,10 @@ import msgspec
 
 from policyd.api.inject import Expression
 from policyd.api.kueue.names import PRIORITY_CLASS, QUEUE_NAME
+from policyd.cel.syntax.literals import CelText, json_literal, text_literal
 from policyd.cel.types import Type, is_dyn
 from policyd.engine.export.expressions import NotExportableError, Scope
-from policyd.engine.export.patch import CelText, PatchText, as_json, at, literal, quoted
+from policyd.engine.export.patch import PatchText, as_json, at
 from policyd.engine.export.places import both
 from policyd.engine.inject.merging import TOPOLOGY
 from policyd.engine.inject.templates import VALUE_KINDS, set_fields
@@ -48,7 +49,7 @@ class ExportedField:
     def computed(self, value: object) -> Computed:
         """Return a value that is given, or that an expression computes, as a text."""
         if not isinstance(value, Expression):
-            return Computed(literal(value))
+            return Computed(json_literal(value))
         plain, type_ = f"({self.scope.rewrite(value.expression)})", self.type_of(value.expression)
         if type_.name == "optional_type":
             inner = f"{plain}.value()"
@@ -172,7 +173,7 @@ def _toleration(injection: ExportedField, given: msgspec.Struct) -> tuple[str, s
     fields = set_fields(given)
     seconds = fields.pop("tolerationSeconds", None)
     texts = {name: injection.certain(value) for name, value in fields.items()}
-    shown = ", ".join(f"{quoted(name)}: dyn({value})" for name, value in texts.items())
+    shown = ", ".join(f"{text_literal(name)}: dyn({value})" for name, value in texts.items())
     if seconds is not None:
         if isinstance(seconds, Expression):
             raise NotExportableError("`tolerationSeconds` must be a number to be exported")
@@ -196,7 +197,7 @@ def _spread(injection: ExportedField, patch: PatchText, constraints: object) -> 
     seen = set()
     for given in _structs(constraints):
         value = spelled(injection, given)
-        identity = (literal(value["topologyKey"]), literal(value["whenUnsatisfiable"]))
+        identity = (json_literal(value["topologyKey"]), json_literal(value["whenUnsatisfiable"]))
         if identity in seen:
             continue
         seen.add(identity)
@@ -210,7 +211,7 @@ def _spread(injection: ExportedField, patch: PatchText, constraints: object) -> 
 def _gates(injection: ExportedField, patch: PatchText, gates: Sequence[msgspec.Struct]) -> None:
     for given in gates:
         value = spelled(injection, given)
-        same = f"o.?name.orValue('') == {literal(value['name'])}"
+        same = f"o.?name.orValue('') == {json_literal(value['name'])}"
         _append_unless(injection, patch, value, same, "spec", "schedulingGates")
 
 
@@ -219,7 +220,7 @@ def _append_unless(
 ) -> None:
     """Append to a list, unless an item `o` of it is the same."""
     absent = f"!{at(patch.base, *steps)}.orValue([]).exists(o, {same})"
-    patch.append(literal(dict(value)), *steps, when=injection.when, absent=absent)
+    patch.append(json_literal(dict(value)), *steps, when=injection.when, absent=absent)
 
 
 def _topology(injection: ExportedField, patch: PatchText, topology: msgspec.Struct) -> None:

@@ -5,17 +5,11 @@ from typing import Any
 
 import msgspec
 
-from policyd.api.meta import Json
+from policyd.cel.syntax.literals import text_literal
 from policyd.engine.export.places import both
 from policyd.patch.operations import APPEND, pointer
 
 Steps = tuple[str, ...]
-
-
-class CelText(str):
-    """A value that is written in CEL already, among those that are JSON."""
-
-    __slots__ = ()
 
 
 def as_json(value: msgspec.Struct) -> Any:  # noqa: ANN401 - plain JSON
@@ -23,40 +17,9 @@ def as_json(value: msgspec.Struct) -> Any:  # noqa: ANN401 - plain JSON
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-def literal(value: Json) -> str:
-    """Write a value as CEL; elements may be of different types."""
-    match value:
-        case CelText():
-            return str(value)
-        case str():
-            return quoted(value)
-        case bool() | None:
-            return {True: "true", False: "false", None: "null"}[value]
-        case list():
-            return f"[{', '.join(_alike(value))}]"
-        case dict():
-            fields = zip(value, _alike(list(value.values())), strict=True)
-            return f"{{{', '.join(f'{quoted(name)}: {text}' for name, text in fields)}}}"
-        case _:
-            return str(value)
-
-
-def _alike(values: list[Json]) -> list[str]:
-    """Write the parts of a literal, which must all be of one type."""
-    texts = [literal(value) for value in values]
-    simple = {type(value) for value in values} in ({str}, {int}, {bool})
-    return texts if simple else [f"dyn({text})" for text in texts]
-
-
-def quoted(text: str) -> str:
-    """Write a text as a literal of CEL."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
-    return f"'{escaped}'"
-
-
 def at(base: str, *steps: str) -> str:
     """Return the optional value at a path, in CEL."""
-    named = (f".?{s}" if s.isidentifier() else f"[?{quoted(s)}]" for s in steps)
+    named = (f".?{s}" if s.isidentifier() else f"[?{text_literal(s)}]" for s in steps)
     return base + "".join(named)
 
 
@@ -127,8 +90,8 @@ class PatchText:
     def _pointer(self, steps: Steps) -> str:
         written = pointer(steps)
         if self.path.endswith("'"):
-            return f"{self.path[:-1]}{quoted(written)[1:]}"
-        return f"{self.path} + {quoted(written)}"
+            return f"{self.path[:-1]}{text_literal(written)[1:]}"
+        return f"{self.path} + {text_literal(written)}"
 
 
 def _guarded(when: str, operation: str) -> str:

@@ -15,13 +15,14 @@ import msgspec
 
 from policyd.api.meta import Json
 from policyd.api.policy import PolicySpec, Validation
+from policyd.cel.syntax.literals import json_literal
 from policyd.engine.compile.native import FORMS, GROUP, is_binding, read_binding, read_policy
 from policyd.engine.compile.policies import compile_policy
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.export.expressions import NotExportableError, methods_of
 from policyd.engine.export.mutations import MutationExporter
-from policyd.engine.export.patch import as_json, literal
+from policyd.engine.export.patch import as_json
 from policyd.engine.export.places import PodPlace, both
 from policyd.engine.export.refused import refused
 from policyd.engine.export.rules import ExportTarget, changing, needs_of, targets_of
@@ -85,9 +86,9 @@ class _ValidationExporter(Exporter):
         remedy = validation.remedy
         if not validation.message_expression and isinstance(remedy, str):
             return ""
-        source = validation.message_expression or literal(" ".join(compiled.message.split()))
+        source = validation.message_expression or json_literal(" ".join(compiled.message.split()))
         if isinstance(remedy, str):
-            parts = [source, *([literal(f"; {remedy}")] if remedy else [])]
+            parts = [source, *([json_literal(f"; {remedy}")] if remedy else [])]
         else:
             parts = [source, "'; '", f"string({remedy.expression})"]
         source = " + ".join(f"({part})" for part in parts) if len(parts) > 1 else parts[0]

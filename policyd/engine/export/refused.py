@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from policyd.api.names import is_label_key, is_subdomain
+from policyd.cel.types import DYN, NULL, STRING
 from policyd.engine.compile.native import VERSIONS, is_binding, is_native
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
-from policyd.engine.model.compiled import MUTATING, VALIDATING
+from policyd.engine.model.compiled import MUTATING, NATIVE, VALIDATING, CompiledPolicy
 from policyd.engine.objects.workloads import value_at
 from policyd.patch.operations import Path
 
@@ -39,6 +40,17 @@ def refused(document: Document) -> Iterator[Finding]:
     for message, path, hint in wrong:
         finding = document.finding(f"the API server refuses it: {message}", path, hint=hint)
         yield replace(finding, rule="refused")
+
+
+def refused_annotations(policy: CompiledPolicy) -> Iterator[Finding]:
+    """Yield the audit annotations whose values are not strings, which the API server refuses."""
+    for key, program in policy.annotations if policy.kind in NATIVE else ():
+        if program.result_type not in (STRING, NULL):
+            message = f"the API server refuses it: annotation `{key}` is {program.result_type}"
+            hint = "an annotation is a string, or null to omit it"
+            if program.result_type == DYN:
+                hint = "its type is unknown; convert it to a string, as in `string(x)`"
+            yield Finding(source=policy.place, message=message, hint=hint, rule="refused")
 
 
 def _policy(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy

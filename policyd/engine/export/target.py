@@ -10,9 +10,10 @@ import msgspec
 from policyd.api.meta import Json
 from policyd.api.policy import ExceptionTerms
 from policyd.cel import Program, compile_expression
+from policyd.cel.syntax.literals import json_literal
 from policyd.cel.types import Type
 from policyd.engine.export.expressions import NotExportableError, Scope
-from policyd.engine.export.patch import as_json, literal
+from policyd.engine.export.patch import as_json
 from policyd.engine.export.places import PodPlace, both, places_of
 from policyd.engine.export.rules import ExportTarget
 from policyd.engine.model.compiled import CompiledPolicy
@@ -238,7 +239,8 @@ def _exempting(exception: ExceptionTerms) -> str:
     if exception.containers:
         raise NotExportableError("an exception for some containers cannot be exported")
     users, groups, namespaces = (
-        literal(list(names)) for names in (exception.users, exception.groups, exception.namespaces)
+        json_literal(list(names))
+        for names in (exception.users, exception.groups, exception.namespaces)
     )
     given = {
         f"request.userInfo.?username.orValue('') in {users}": exception.users,

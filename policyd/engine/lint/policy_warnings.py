@@ -22,13 +22,13 @@ from policyd.cel.recursion import deep_recursion
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
 from policyd.cel.syntax.unparse import unparse
-from policyd.cel.types import DYN, NULL, STRING, Type
+from policyd.cel.types import DYN, Type
 from policyd.engine.documents.findings import Finding, LintWarning
 from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.conditions import EvaluationError, Invocation, Match, matches
 from policyd.engine.evaluate.mutation import mutate
 from policyd.engine.evaluate.verdict import VerdictBuilder
-from policyd.engine.export.refused import refused
+from policyd.engine.export.refused import refused, refused_annotations
 from policyd.engine.lint.never_true import never_true
 from policyd.engine.model.compiled import (
     MUTATING,
@@ -150,7 +150,7 @@ def lint(policy: CompiledPolicy) -> Iterator[Finding]:
         never, () if never else _surprises(policy), _of_no_optional(policy), _costs(policy)
     )
     yield from (_warning(policy, warning) for warning in found)
-    yield from _annotations(policy)
+    yield from refused_annotations(policy)
 
 
 def _idle(policy: CompiledPolicy) -> Iterator[LintWarning]:
@@ -160,17 +160,6 @@ def _idle(policy: CompiledPolicy) -> Iterator[LintWarning]:
         yield LintWarning(
             "it has neither validations nor mutations", "add `validations`", "never-true"
         )
-
-
-def _annotations(policy: CompiledPolicy) -> Iterator[Finding]:
-    """Yield the audit annotations whose values are not strings, which the API server refuses."""
-    for key, program in () if policy.own else policy.annotations:
-        if program.result_type not in (STRING, NULL):
-            message = f"the API server refuses it: annotation `{key}` is {program.result_type}"
-            hint = "an annotation is a string, or null to omit it"
-            if program.result_type == DYN:
-                hint = "its type is unknown; convert it to a string, as in `string(x)`"
-            yield Finding(source=policy.place, message=message, hint=hint, rule="refused")
 
 
 def _warning(policy: CompiledPolicy, warning: LintWarning) -> Finding:

@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Final, Literal
 
-from policyd.cel import Environment
+from policyd.cel import Environment, Program
 from policyd.cel.types import Type
 from policyd.engine.model.functions import with_variables
 
 PolicyPart = Literal["conditions", "expressions", "mutations", "messages"]
 """The part of a policy that an expression is in."""
+
+REQUEST_OBJECTS: Final = frozenset({"object", "oldObject"})
+"""The variables that Kyverno also has as fields of `request`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +27,8 @@ class PolicyEnvironments:
     """Whether the expression is put on one line where it replaces a missing message."""
     open_conditions: bool = False
     """Whether match conditions see the policy's variables, and the namespace."""
+    request_objects: bool = False
+    """Whether `request` has the fields `object` and `oldObject`."""
     values: Mapping[str, object] = field(default_factory=dict)
     """The values of variables that only these environments have, where the caller gives none."""
 
@@ -31,6 +36,11 @@ class PolicyEnvironments:
         """Return the environment of a part."""
         environment: Environment = getattr(self, part)
         return environment
+
+    def read_by(self, program: Program) -> frozenset[str]:
+        """Return the variables that a program reads, be it as fields of `request`."""
+        named = program.variables_used
+        return named | REQUEST_OBJECTS if self.request_objects and "request" in named else named
 
     def with_variables(self, types: Mapping[str, Type]) -> "PolicyEnvironments":
         """Let `variables` have these fields, and no others, wherever they are seen."""

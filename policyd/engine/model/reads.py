@@ -8,7 +8,7 @@ two pods get the same decision depends on whole paths, and whether a match condi
 fields that are sure to exist; both are analyses of their own.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
@@ -22,7 +22,7 @@ _ELSEWHERE = frozenset(("maker", "variables", "request", "namespaceObject", "old
 """Variables that no mutation changes; `variables` are looked at by themselves."""
 
 _ON_THE_WAY = frozenset(
-    {"spec", "metadata", "containers", "initContainers"}
+    {"spec", "metadata", "containers", "initContainers", "object"}
     | {step for kind in KINDS for place in kind.places for step in place.path if step != EACH}
 )
 """Fields that hold more than one thing that a mutation can change."""
@@ -62,6 +62,20 @@ def _gather(node: ast.ExpressionNode, names: set[str], *, whole: bool) -> bool:
             return _gather_parts(node, looped, names)
         case _:
             return _gather_parts(node, None, names)
+
+
+def variables_in(source: str) -> set[str]:
+    """Return the variables of a policy that an expression names; it must be one that compiles."""
+    return set(_variables_in(parse(source)))
+
+
+def _variables_in(node: ast.ExpressionNode) -> Iterator[str]:
+    match selected(node):
+        case (ast.Identifier(name="variables"), name):
+            yield name
+        case _:
+            for part in ast.children(node):
+                yield from _variables_in(part)
 
 
 def selected(node: ast.ExpressionNode) -> tuple[ast.ExpressionNode, str] | None:

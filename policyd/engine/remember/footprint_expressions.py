@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 from policyd.cel.recursion import deep_recursion
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
+from policyd.engine.model.environments import REQUEST_OBJECTS
 from policyd.engine.model.functions import CONTROLLER, METHODS
 from policyd.engine.model.reads import selected
 from policyd.engine.objects.workloads import EACH
@@ -139,7 +140,12 @@ class ReadFinder:
     def _select(self, operand: ast.ExpressionNode, field: str, scope: Scope) -> Places:
         if isinstance(operand, ast.Identifier) and operand.name == "variables":
             return self._variable(field)
+        if field in REQUEST_OBJECTS and self._is_request(operand, scope):
+            return self._roots.get(field, ())
         return tuple(place.at(field) for place in self._look(operand, scope))
+
+    def _is_request(self, node: ast.ExpressionNode, scope: Scope) -> bool:
+        return self._look(node, scope) == (self._request,)
 
     def _variable(self, name: str) -> Places:
         found = self._variables.get(name)

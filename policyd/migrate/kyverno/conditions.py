@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from policyd.api.meta import Json
+from policyd.cel.syntax.literals import text_literal
 from policyd.migrate.cel_values import (
     CelTerm,
     Untranslatable,
     all_of,
     has_wildcards,
     literal,
-    text_literal,
     wildcard,
 )
 from policyd.migrate.kyverno.leaves import is_duration, is_quantity

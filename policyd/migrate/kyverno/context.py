@@ -7,14 +7,8 @@ from typing import Any, Final
 
 from policyd.api.kinds import resource
 from policyd.api.meta import Json
-from policyd.migrate.cel_values import (
-    IDENTIFIER,
-    NO_LITERAL,
-    CelTerm,
-    Untranslatable,
-    literal,
-    text_literal,
-)
+from policyd.cel.syntax.literals import text_literal
+from policyd.migrate.cel_values import IDENTIFIER, NO_LITERAL, CelTerm, Untranslatable, literal
 from policyd.migrate.jmespath import value_of
 from policyd.migrate.kyverno.scopes import ExpressionScope, OutsideError
 

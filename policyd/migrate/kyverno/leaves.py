@@ -10,14 +10,8 @@ from functools import partial
 from typing import Final
 
 from policyd.api.meta import Json
-from policyd.migrate.cel_values import (
-    CelTerm,
-    element_of,
-    has_wildcards,
-    literal,
-    text_literal,
-    wildcard,
-)
+from policyd.cel.syntax.literals import text_literal
+from policyd.migrate.cel_values import CelTerm, element_of, has_wildcards, literal, wildcard
 
 _RANGE: Final = re.compile(
     r"(?P<low>[-+]?\d+(?:\.\d+)?[A-Za-z]*)(?P<out>!)?-(?P<high>[-+]?\d+(?:\.\d+)?[A-Za-z]*)"

@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from policyd.api.kinds import resources
 from policyd.api.meta import Json
+from policyd.cel.syntax.literals import text_literal
 from policyd.dialects.kyverno.filters import is_pattern, parse_kind
 from policyd.engine.objects.equivalents import plural_of
-from policyd.migrate.cel_values import Untranslatable, all_of, has_wildcards, text_literal, wildcard
+from policyd.migrate.cel_values import Untranslatable, all_of, has_wildcards, wildcard
 from policyd.migrate.kyverno.patterns import grouped, negated
 
 OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT")

@@ -9,14 +9,13 @@ import yaml
 
 from policyd.api.kinds import FieldType, fields
 from policyd.api.meta import Json
+from policyd.cel.syntax.literals import json_literal, text_literal
 from policyd.migrate.cel_values import (
     IDENTIFIER,
     CelTerm,
     Untranslatable,
     all_of,
-    json_literal,
     member,
-    text_literal,
     value_of_optional,
 )
 from policyd.migrate.jmespath import split_variables, value_of

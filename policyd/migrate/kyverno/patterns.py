@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from policyd.api.meta import Json
+from policyd.cel.syntax.literals import text_literal
 from policyd.migrate.cel_values import (
     CelTerm,
     Untranslatable,
@@ -19,7 +20,6 @@ from policyd.migrate.cel_values import (
     has_wildcards,
     member,
     outline,
-    text_literal,
     wildcard,
 )
 from policyd.migrate.kyverno.leaves import matches, plain_alternatives

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from policyd.api.kinds import resources
 from policyd.api.meta import Json
+from policyd.cel.syntax.literals import text_literal
 from policyd.dialects.kyverno.filters import parse_kind
-from policyd.migrate.cel_values import CelTerm, Untranslatable, all_of, outline, text_literal
+from policyd.migrate.cel_values import CelTerm, Untranslatable, all_of, outline
 from policyd.migrate.kyverno.conditions import block_condition, conditions_in, refusal
 from policyd.migrate.kyverno.context import Named, variables_of
 from policyd.migrate.kyverno.foreach import foreach_condition

@@ -6,14 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from policyd.api.meta import Json
-from policyd.migrate.cel_values import (
-    CelTerm,
-    Untranslatable,
-    element_of,
-    literal,
-    member,
-    text_literal,
-)
+from policyd.cel.syntax.literals import text_literal
+from policyd.migrate.cel_values import CelTerm, Untranslatable, element_of, literal, member
 from policyd.migrate.jmespath import split_variables, value_of
 
 REQUEST: Final[Mapping[str, str]] = {

@@ -298,7 +298,9 @@ context: context.yaml
 apiCallResponses:
 - {method: GET, url: "https://a", response: {statusCode: 200, body: {ok: true}}}
 globalContextEntries:
-- {name: pods, resourceFiles: [pods.yaml]}
+- name: pods
+  resourceFiles: [pods.yaml]
+  projections: [{name: names, path: "[].metadata.name"}]
 results:
 - {policy: asks, kind: Pod, resources: [bad], result: pass}
 """
@@ -314,6 +316,8 @@ results:
         pytest.param("image.GetMetadata('a:1').manifest.by == 'us'", id="image"),
         pytest.param("http.Get('https://a').body.ok", id="answer"),
         pytest.param("globalContext.Get('pods', '').size() == 3", id="entry"),
+        pytest.param("globalContext.Get('pods', 'names').size() == 3", id="projection"),
+        pytest.param("globalContext.Get('pods', 'names', 'length(@)') == 3", id="jmespath"),
     ],
 )
 def test_a_kyverno_test_declares_the_world_outside(kyverno_folder, expression):
@@ -533,15 +537,15 @@ def test_a_validation_that_no_row_violates_is_named(kyverno_folder):
         assert run("test", "--coverage", kyverno_folder).exit_code == code
 
 
-def test_jmespath_expressions_are_not_answered(kyverno_folder):
+def test_a_projection_that_is_not_declared_is_named(kyverno_folder):
     (kyverno_folder / "asks.yaml").write_text(
-        OUTSIDE % "globalContext.Get('pods', 'names').size() == 3"
+        OUTSIDE % "globalContext.Get('pods', 'name').size() == 3"
     )
     text = ASKING_TEST.replace("context: context.yaml\n", "")
     (kyverno_folder / "kyverno-test.yaml").write_text(text)
     result = run("test", kyverno_folder)
 
-    assert "projection `names` of entry `pods` is JMESPath, and not evaluated" in result.stdout
+    assert "entry `pods` has no projection `name`: did you mean `names`?" in result.stdout
 
 
 def test_an_exception_from_a_policy_that_is_not_here_is_doubtful(kyverno_folder):

@@ -669,3 +669,29 @@ def test_a_policy_without_cases_is_named(folder):
 
     assert result.exit_code == 0
     assert f"{folder}/more/policy.yaml: no cases.yaml beside it" in result.stderr
+
+
+REFUSED = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: p}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: []}]
+  validations: [{expression: "true"}]
+  auditAnnotations: [{key: a, valueExpression: "1"}]
+"""
+
+
+@pytest.mark.parametrize("command", ["apply", "explain", "report"])
+def test_a_policy_that_the_api_server_refuses_is_not_used(tmp_path, command):
+    policies, objects = tmp_path / "p.yaml", tmp_path / "o.yaml"
+    policies.write_text(REFUSED)
+    objects.write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n")
+
+    result = CliRunner().invoke(main, [command, "-p", str(policies), "-f", str(objects)])
+
+    assert result.exit_code == 1
+    assert "ValidatingAdmissionPolicy" not in result.stdout
+    assert "the API server refuses it: field `resources` is missing" in result.stderr
+    assert "the API server refuses it: annotation `a` is int" in result.stderr

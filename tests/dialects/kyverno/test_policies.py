@@ -737,8 +737,37 @@ def test_a_policy_that_matches_nothing_is_refused_and_concerns_no_request(kind, 
 
     loaded = load(policy)
 
-    assert "the policy matches nothing" in loaded.findings[0].message
+    (finding,) = loaded.findings
+    assert "a matchConstraints with at least one resource rule is required" in finding.message
+    assert (finding.field, finding.rule) == ("spec.matchConstraints", "refused")
     assert (loaded.policies, loaded.placeholders) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "refused"),
+    [
+        pytest.param({"admission": {"enabled": False}}, True, id="by-default"),
+        pytest.param(
+            {"admission": {"enabled": False}, "mutateExisting": {"enabled": False}}, True, id="both"
+        ),
+        pytest.param({"mutateExisting": {"enabled": False}}, False, id="admission"),
+    ],
+)
+def test_a_mutation_that_is_never_evaluated_is_refused(evaluation, refused):
+    expression = "[JSONPatch{op: 'test', path: '/a', value: 'b'}]"
+    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}
+
+    findings = load(kyverno("MutatingPolicy", mutations=[mutation], evaluation=evaluation)).findings
+
+    assert [each.rule for each in findings] == (["refused"] if refused else [])
+
+
+def test_a_validation_that_is_for_existing_objects_alone_is_not_refused():
+    evaluation = {"admission": {"enabled": False}}
+
+    (finding,) = load(kyverno(evaluation=evaluation)).findings
+
+    assert (finding.severity, finding.rule) == ("warning", "policy")
 
 
 def test_background_requests_are_a_known_setting():

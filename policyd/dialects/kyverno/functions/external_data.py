@@ -183,8 +183,8 @@ def _client(context: Provider, certificates: str) -> Provider:
     return Provider("http", HTTP, context.ask("trusting", certificates))
 
 
-def _entry(context: Provider, name: str, projection: str = "") -> Json:
-    return context.ask("get", name, projection)
+def _entry(context: Provider, name: str, projection: str = "", expression: str = "") -> Json:
+    return context.ask("get", name, projection, expression)
 
 
 def _metadata(context: Provider, image: str) -> Json:
@@ -254,5 +254,6 @@ EXTERNAL_DATA: tuple[Overload, ...] = (
     *_typed("Client", HTTP, STRING, returns=HTTP, run=_client),
     *_both("Get", GLOBAL_CONTEXT, STRING, run=_entry),
     *_both("Get", GLOBAL_CONTEXT, STRING, STRING, run=_entry),
+    *_both("Get", GLOBAL_CONTEXT, *_THREE, run=_entry),
     *_both("GetMetadata", IMAGE_DATA, STRING, run=_metadata),
 )

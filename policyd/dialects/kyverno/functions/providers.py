@@ -46,8 +46,8 @@ class Http(Protocol):
 class GlobalContext(Protocol):
     """Reads GlobalContextEntries."""
 
-    def get(self, name: str, projection: str) -> Json:
-        """Return the data of an entry; None if there is none."""
+    def get(self, name: str, projection: str, expression: str = "") -> Json:
+        """Return the data of an entry, or what JMESPath selects of it; None if there is none."""
         ...
 
 

@@ -1,0 +1,66 @@
+"""Kyverno's policies as they are written: refused if Kyverno would refuse them.
+
+A policy that Kyverno stores and policyd cannot use is allowed with a warning: it may be meant for
+Kyverno alone. An outage does not deny them.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from policyd.api.admission import AdmissionRequest, Rule
+from policyd.api.meta import Json
+from policyd.dialects.kyverno import cluster_policies, policies
+from policyd.dialects.kyverno.load import guards
+from policyd.engine.compile.load import Loaded
+from policyd.engine.documents.reading import Document
+from policyd.engine.model.decision import ALLOWED, Decision
+from policyd.engine.objects.equivalents import plural_of
+from policyd.registration.webhook_rules import DerivedWebhook
+from webhooks.policies.own_policies import denial_of, warning_of
+
+KYVERNO_CALL: Final = DerivedWebhook(
+    failure_policy="Ignore",
+    rules=tuple(
+        Rule(
+            api_groups=(each.GROUP,),
+            api_versions=("*",),
+            operations=("CREATE", "UPDATE"),
+            resources=tuple(sorted(map(plural_of, each.KINDS))),
+        )
+        for each in (policies, cluster_policies)
+    ),
+)
+"""The webhook rule that sends them."""
+
+
+def validate_kyverno(request: AdmissionRequest, load: Callable[[Document], Loaded]) -> Decision:
+    """Return the mistakes for which Kyverno refuses a policy, and what policyd does not use.
+
+    Args:
+        request: The request; one for something else is allowed.
+        load: Loads a policy.
+    """
+    if request.sub_resource or request.operation not in {"CREATE", "UPDATE"}:
+        return ALLOWED
+    try:
+        new = msgspec.json.decode(request.object, type=dict[str, Json])
+        old = msgspec.json.decode(request.old_object, type=dict[str, Json] | None)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ALLOWED
+    metadata, spec = new.get("metadata"), new.get("spec")
+    if not guards(new) or not isinstance(metadata, dict) or not isinstance(spec, dict):
+        return ALLOWED
+    if metadata.get("deletionTimestamp") or (old is not None and old.get("spec") == spec):
+        return ALLOWED
+    fields = ("name", "namespace", "labels", "annotations")
+    named = {name: metadata[name] for name in fields if name in metadata}
+    document = Document({**new, "metadata": named, "status": None}, str(metadata.get("name", "")))
+    findings = load(document).findings
+    refused = [each for each in findings if each.rule == policies.REFUSED]
+    doubts = [each for each in findings if each.rule != policies.REFUSED]
+    return Decision(
+        denials=tuple(denial_of(each.message, each.field, each.hint) for each in refused),
+        warnings=tuple(map(warning_of, doubts)),
+    )
