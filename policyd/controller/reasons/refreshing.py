@@ -217,7 +217,7 @@ class Reasons:
         decided = self._written.decided.get(pending.leader.workload.key)
         version = pending.options.node.root.version
         nodes = self._cache.state.revision if pending.options.topologies else 0
-        return version, nodes, decided
+        return version, nodes, decided, pending.leader, pending.options
 
     def _is_old(self, pending: Pending) -> bool:
         """Tell whether something changed since the reason of a workload was worked out."""
