@@ -242,6 +242,26 @@ async def test_of_many_pending_workloads_the_oldest_get_reasons_first_and_few_at
     assert all(reason(world, name)[0] for name in "bcde")
 
 
+async def test_where_a_sweep_takes_long_each_has_its_reason_within_ten_seconds(world, monkeypatch):
+    """As on a busy machine: it rests for a multiple of that, but not too long."""
+    sweep = reasons.Reasons._compared
+
+    def slowly(*args):
+        world.clock._pass(0.5)
+        return sweep(*args)
+
+    monkeypatch.setattr(reasons.Reasons, "_compared", slowly)
+    await fill(world, [])
+    created = {}
+    while len(created) < 8 or any(not reason(world, name)[0] for name in created):
+        if len(created) < 8:
+            created[f"job-{len(created)}"] = world.clock.now()
+            world.job(f"job-{len(created) - 1}")
+        await world.pass_time(1.5)
+        late = [n for n, at in created.items() if world.clock.now() - at > 10]
+        assert all(reason(world, name)[0] for name in late)
+
+
 async def test_with_many_pending_a_refusal_waits_for_its_turn_too(world, monkeypatch):
     monkeypatch.setattr(reasons, "FEW", 2)
     await fill(world, ["b", "c"])
