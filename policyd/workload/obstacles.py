@@ -31,7 +31,7 @@ BY_SCHEDULER = frozenset(
 _WITHOUT_DETAIL = frozenset({"Pending", "Waiting"})
 """Reasons of the scheduling loop without detail; with it, these are from an older release."""
 _OF_QUEUEING = BY_SCHEDULER | _WITHOUT_DETAIL | {"PendingEvaluation"}
-_SAY_NOTHING = frozenset({PENDING, CLEARED})
+_EMPTY_MESSAGES = frozenset({PENDING, CLEARED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ def _kept_message(present: Condition | None) -> str:
     What the condition says of the queue, or of the last eviction, says more than that an equivalent
     workload failed.
     """
-    if present is None or present.reason not in _OF_QUEUEING or present.message in _SAY_NOTHING:
+    if present is None or present.reason not in _OF_QUEUEING or present.message in _EMPTY_MESSAGES:
         return BYPASSED
     return present.message
 

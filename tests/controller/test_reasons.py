@@ -153,22 +153,22 @@ async def test_each_of_equal_workloads_says_what_it_waits_for_whatever_happens(s
         await happens(world)
         await world.pass_time(9)
 
-        soon = said_while_pending(world)
+        soon = pending_messages(world)
         await world.pass_time(15)
-        later = said_while_pending(world)
+        later = pending_messages(world)
         await world.kill()
         await world.start()
         await world.pass_time(20)
 
         assert len(later) >= 2
-        assert later == said_while_pending(world), "a new controller finds the same"
+        assert later == pending_messages(world), "a new controller finds the same"
         assert not {BYPASSED, PENDING} & {*soon.values()}
 
 
-def said_while_pending(world):
+def pending_messages(world):
     """Return what each job says that is pending."""
-    said = {name: reason(world, name) for name in ("first", "first-pending", "b", "c")}
-    return {name: message for name, (status, _, message) in said.items() if status == "False"}
+    found = {name: reason(world, name) for name in ("first", "first-pending", "b", "c")}
+    return {name: message for name, (status, _, message) in found.items() if status == "False"}
 
 
 async def test_a_preempted_workload_says_so_until_it_is_known_what_it_waits_for(world):
@@ -183,10 +183,12 @@ async def test_a_preempted_workload_says_so_until_it_is_known_what_it_waits_for(
 
     name = world.workload_of("first")["metadata"]["name"]
     changed = [c.new for c in world.store.history[before:] if c.resource == r.WORKLOADS and c.new]
-    said = [
+    texts = [
         condition(w, "QuotaReserved")["message"] for w in changed if w["metadata"]["name"] == name
     ]
-    assert [text.split()[0] for text in dict.fromkeys(said)][-2:] == ["Preempted", "couldn't"], said
+    assert [text.split()[0] for text in dict.fromkeys(texts)][-2:] == ["Preempted", "couldn't"], (
+        texts
+    )
 
 
 async def test_a_pending_workload_that_is_edited_has_the_numbers_of_its_new_requests(world):

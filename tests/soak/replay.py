@@ -217,12 +217,12 @@ class Replays:
     _since: dict[Finding, tuple[float, int]] = field(default_factory=dict)
 
     def go_through(self, history: Iterable[Version]) -> None:
-        """Drop what was said instead of something else meanwhile: it did not stand so long."""
+        """Drop reasons that were replaced meanwhile: none of them stood so long."""
         for version in history:
-            what = version.key.removeprefix(WORKLOAD_KEYS)
-            said = _reason_text(version.object or {})
-            for each in [*self._since] if what != version.key else ():
-                if each.text and each.text != said and each.about == f"Workload {what}":
+            name = version.key.removeprefix(WORKLOAD_KEYS)
+            text = _reason_text(version.object or {})
+            for each in [*self._since] if name != version.key else ():
+                if each.text and each.text != text and each.about == f"Workload {name}":
                     del self._since[each]
 
     def look(self, api: Api) -> None:

@@ -277,22 +277,22 @@ async def test_a_reason_that_is_not_true_is_found(dumped, configuration):
     ("between", "found"),
     [
         pytest.param([], 1, id="it-stood-all-the-time"),
-        pytest.param([("w", "told")], 1, id="written-again-as-it-was"),
-        pytest.param([("w", "8 more needed"), ("w", "told")], 0, id="it-was-corrected-meanwhile"),
+        pytest.param([("w", "wrong")], 1, id="written-again-as-it-was"),
+        pytest.param([("w", "8 more needed"), ("w", "wrong")], 0, id="it-was-corrected-meanwhile"),
         pytest.param([("v", "8 more needed")], 1, id="another-was-corrected"),
         pytest.param([("w", None)], 0, id="it-was-deleted"),
     ],
 )
-def test_a_reason_is_wrong_for_long_only_if_nothing_else_was_said_meanwhile(
+def test_a_reason_is_wrong_for_long_only_if_it_was_not_replaced_meanwhile(
     configuration, between, found
 ):
     replays = Replays(configuration, truth=20.0)
-    told = Finding("waits for another reason", "Workload ns/w", "uid", "told")
+    wrong = Finding("waits for another reason", "Workload ns/w", "uid", "wrong")
     done = Finding("would evict it", "Workload ns/w", "uid")
     versions = [Version(7, f"{ROOT}workloads/ns/{name}", _pending(text)) for name, text in between]
 
     for now in (0.0, 10.0, 20.0):
-        replays.note([done], [told], now)
+        replays.note([done], [wrong], now)
         replays.go_through(versions if now == 10 else ())
 
     assert len(replays.worded) == found
@@ -300,8 +300,8 @@ def test_a_reason_is_wrong_for_long_only_if_nothing_else_was_said_meanwhile(
 
 
 def _pending(text):
-    told = {"type": "QuotaReserved", "status": "False", "message": text}
-    return None if text is None else {"status": {"conditions": [told]}}
+    condition = {"type": "QuotaReserved", "status": "False", "message": text}
+    return None if text is None else {"status": {"conditions": [condition]}}
 
 
 @pytest.mark.e2e
