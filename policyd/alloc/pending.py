@@ -5,7 +5,9 @@ success, or backing off, until something changes that could help it.
 
 Next is the workload of the highest priority, then the oldest; but before that, where past usage
 orders LocalQueues, one of the LocalQueue that used least; and then the latest preemptor, so that no
-other takes the room that it made. If one does not fit, all with its requests become inadmissible.
+other takes the room that it made. In an order that is not Kueue's, the latest preemptor is next
+before all: else its victim could be, and would be admitted and preempted again and again.
+If one does not fit, all with its requests become inadmissible.
 """
 
 from bisect import insort
@@ -253,6 +255,7 @@ class PendingQueue:
     _preemptor: str = ""
     _latest: Ticket | None = None
     shortest_first: bool = False
+    preemptor_first: bool = False
     follower: Follower | None = None
 
     def __len__(self) -> int:
@@ -358,7 +361,8 @@ class PendingQueue:
     def requeue(self, action: Requeue, *, strict: bool, equivalents: bool) -> None:
         """Let a workload wait after an attempt, with its `equivalents` if they are to wait too.
 
-        With `strict`, no other passes the head, so that no preemptor needs to be put there.
+        With `strict`, no other passes the head, so that no preemptor needs to be put there, unless
+        an order other than Kueue's puts its victim there.
         """
         ticket = self._tickets[action.workload.key]
         ticket.progress = action.progress
@@ -366,7 +370,8 @@ class PendingQueue:
             if self._latest is not None:
                 self._latest.preemptor = False
             ticket.preemptor, self._latest = True, ticket
-            self._preemptor = "" if strict else action.workload.key
+            passed = not strict or self.preemptor_first
+            self._preemptor = action.workload.key if passed else ""
         if action.inadmissible or ticket.workload.backing_off:
             if equivalents and action.reason in _SHARED:
                 self.refused[ticket.request_key] = action.refusal.reason
@@ -401,7 +406,10 @@ class PendingQueue:
     def turn(self, ticket: Ticket) -> tuple[float, bool, OrderKey]:
         """Return the key that orders pending workloads; the lowest is next."""
         usage = 0.0 if self.usage is None else self.usage.get(ticket.workload.local_queue, 0.0)
-        return usage, ticket.workload.key != self._preemptor, ticket.order_key
+        preemptor = ticket.workload.key == self._preemptor
+        if preemptor and self.preemptor_first:
+            usage = -1.0
+        return usage, not preemptor, ticket.order_key
 
     def _is_active(self, ticket: Ticket) -> bool:
         return not (ticket.aside or ticket.request_key in self.refused)

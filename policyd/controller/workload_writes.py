@@ -358,7 +358,6 @@ class WorkloadWrites:
             objection=self._refused.objection(workload.metadata.key)
             or self._cache.objection(workload),
             shared=self._cache.shared_refusal(name, workload.metadata.key),
-            written=self.reasons.written(workload) is not None,
             ready_rules=self._limits.ready,
             jitter=self._writes.jitter,
             gates=self._gates,

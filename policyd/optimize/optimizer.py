@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from math import inf
 
 from msgspec.structs import replace
 
@@ -68,7 +69,9 @@ class Optimizer(Extension):
 
     def put_queue(self, queue: QueueState) -> None:
         """Note that a ClusterQueue has another specification, or none."""
-        queue.pending.order_by_run_time(shortest=wants(queue.spec).order == "ShortestFirst")
+        order = wants(queue.spec).order
+        queue.pending.order_by_run_time(shortest=order == "ShortestFirst")
+        queue.pending.preemptor_first = order != "Priority"
         if wants(queue.spec) is NO_OPT_INS:
             self.opted.pop(queue.name, None)
         else:
@@ -97,12 +100,23 @@ class Optimizer(Extension):
 
     def protects(self, queue: QueueState) -> bool:
         """Tell whether the workloads of a queue are protected from preemption for some time."""
-        return wants(queue.spec).protection is not UNPROTECTED
+        want = wants(queue.spec)
+        return want.protection is not UNPROTECTED or want.order == "ShortestFirst"
 
     def protected_until(self, holding: Holding, preemptor: QueuedWorkload) -> float:
-        """Return when a workload may be preempted for another, in seconds since the epoch."""
+        """Return when a workload may be preempted for another, in seconds since the epoch.
+
+        In the order of run times, one that goes before another of its priority is not preempted
+        for it, though it may be newer: it would be next again at once.
+        """
         workload, queue = holding.workload, holding.admission.cluster_queue
-        given = wants(self._state.queues[queue].spec).protection
+        want = wants(self._state.queues[queue].spec)
+        same = queue == preemptor.cluster_queue and workload.priority == preemptor.priority
+        if want.order == "ShortestFirst" and same and _runs(workload) < _runs(preemptor):
+            return inf
+        given = want.protection
+        if given is UNPROTECTED:
+            return 0.0
         seconds = given.preemption if queue == preemptor.cluster_queue else given.reclaim
         if preemptor.uid in self._state.preemptors.get(workload.key, ()):
             seconds = max(seconds, given.repetition)
@@ -258,3 +272,8 @@ class PackingSearch(FlavorSearch):
             )
 
         return tuple(sorted(options, key=room))
+
+
+def _runs(workload: QueuedWorkload) -> float:
+    """Return how long a workload runs as it declares, in seconds; one that does not comes last."""
+    return inf if workload.run_seconds is None else workload.run_seconds

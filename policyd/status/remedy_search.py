@@ -6,6 +6,7 @@ quota: in that order they cost more, so the first is the cheapest.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import inf
 
 import msgspec
 
@@ -177,7 +178,7 @@ class _Trial:
         ends = {
             victim.workload.key: end
             for victim in self._victims(ignores_protection=True)
-            if (end := until(victim.holding, self.workload)) > self.state.now
+            if self.state.now < (end := until(victim.holding, self.workload)) < inf
         }
         if ends:
             yield WaitForProtection(workloads=tuple(sorted(ends)), until=max(ends.values()))

@@ -6,7 +6,7 @@ from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.alloc.workload import Objection
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload, WorkloadStatus
 from policyd.api.kueue.names import ADMISSION_GATED_BY, QUOTA_RESERVED, WAITING_FOR_REPLACEMENT
-from policyd.api.meta import condition_true, find_condition
+from policyd.api.meta import Condition, condition_true, find_condition
 from policyd.jobs.lifecycle import is_on_hold
 from policyd.workload.time_limits import ReadyRules
 from policyd.workload.transitions import BLOCKED_ON_GATES, release, written_reason
@@ -30,6 +30,8 @@ BY_SCHEDULER = frozenset(
 )
 _WITHOUT_DETAIL = frozenset({"Pending", "Waiting"})
 """Reasons of the scheduling loop without detail; with it, these are from an older release."""
+_OF_QUEUEING = BY_SCHEDULER | _WITHOUT_DETAIL | {"PendingEvaluation"}
+_EMPTY_MESSAGES = frozenset({PENDING, CLEARED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,6 @@ class StatusContext:
         inactive: Whether the ClusterQueue gives out no quota.
         objection: Why the workload cannot be considered.
         shared: Why workloads with the same requests do not fit; None if not known.
-        written: Whether its condition has the latest reason found for it.
         ready_rules: How long its pods may take to become ready; None for no limit.
         jitter: A random number from 0 to 1, a new one each time.
         gates: Feature gates.
@@ -53,7 +54,6 @@ class StatusContext:
     inactive: bool = False
     objection: Objection | None = None
     shared: str | None = None
-    written: bool = False
     ready_rules: ReadyRules | None = None
     jitter: float = 0.0
     gates: Gates = DEFAULTS.gates
@@ -74,16 +74,24 @@ def unreserved(workload: Workload, context: StatusContext, now: float) -> Worklo
         return workload.status
     detailed = context.gates.unadmitted_workloads_observability
     reason, message = "PendingEvaluation", PENDING
-    if context.shared:  # it is better than none, and corrected if need be
-        reason, message = (
-            context.shared,
-            present.message if present and context.written else BYPASSED,
-        )
+    if context.shared:
+        reason, message = context.shared, _kept_message(present)
     by_scheduler = BY_SCHEDULER if detailed else BY_SCHEDULER | _WITHOUT_DETAIL
     known = written in by_scheduler and context.shared is None
     if known or written in {reason, written_reason(reason, detailed=detailed)}:
         return workload.status
     return release(workload, reason=reason, message=message, now=now, detailed=detailed)
+
+
+def _kept_message(present: Condition | None) -> str:
+    """Return the message until the true one is known, which is soon.
+
+    What the condition says of the queue, or of the last eviction, says more than that an equivalent
+    workload failed.
+    """
+    if present is None or present.reason not in _OF_QUEUEING or present.message in _EMPTY_MESSAGES:
+        return BYPASSED
+    return present.message
 
 
 def gated(workload: Workload, context: StatusContext, now: float) -> WorkloadStatus:

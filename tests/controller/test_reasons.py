@@ -6,7 +6,8 @@ from policyd.controller.queues.pending_workloads import PendingPage, waiting_in_
 from policyd.controller.reasons import refreshing as reasons
 from policyd.controller.settings import ControllerSettings
 from policyd.kube import resources as r
-from tests.controller.world import World, running
+from policyd.workload.obstacles import BYPASSED, PENDING
+from tests.controller.world import World, condition, running
 
 pytestmark = pytest.mark.anyio
 
@@ -89,6 +90,123 @@ async def test_a_number_is_corrected_when_others_get_quota_and_nothing_wakes_any
     )
 
 
+async def preempt(world):
+    world.job("urgent", **{"kueue.x-k8s.io/priority-class": "high"})
+
+
+async def stop_and_resume(world):
+    for policy in ("Hold", "None"):
+        world.queue(stopPolicy=policy, preemption=LOWER)
+        await world.pass_time(3)
+
+
+async def deactivate_and_activate(world):
+    for active in (False, True):
+        workload = world.workload_of("c")
+        world.put(r.WORKLOADS, {**workload, "spec": {**workload["spec"], "active": active}})
+        await world.pass_time(3)
+
+
+async def delete_the_first(world):
+    world.delete(r.JOBS, "first-pending")
+
+
+async def admit_the_first(world):
+    world.end_job("first")
+
+
+async def take_quota(world):
+    world.queue(gpus=4, preemption=LOWER)
+
+
+async def restart(world):
+    await world.kill()
+    world.queue(gpus=4, preemption=LOWER)
+    await world.start()
+
+
+LOWER = {"withinClusterQueue": "LowerPriority"}
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        preempt,
+        stop_and_resume,
+        deactivate_and_activate,
+        delete_the_first,
+        admit_the_first,
+        take_quota,
+        restart,
+    ],
+    ids=lambda each: each.__name__,
+)
+@pytest.mark.parametrize("strategy", ["BestEffortFIFO", "StrictFIFO"])
+async def test_each_of_equal_workloads_says_what_it_waits_for_whatever_happens(strategy, happens):
+    world = World()
+    world.furnish(preemption=LOWER, queueingStrategy=strategy)
+    world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 9})
+    async with running(world):
+        await fill(world, ["b", "c"])
+        await world.pass_time(8)
+
+        await happens(world)
+        await world.pass_time(9)
+
+        soon = pending_messages(world)
+        await world.pass_time(15)
+        later = pending_messages(world)
+        await world.kill()
+        await world.start()
+        await world.pass_time(20)
+
+        assert len(later) >= 2
+        assert later == pending_messages(world), "a new controller finds the same"
+        assert not {BYPASSED, PENDING} & {*soon.values()}
+
+
+def pending_messages(world):
+    """Return what each job says that is pending."""
+    found = {name: reason(world, name) for name in ("first", "first-pending", "b", "c")}
+    return {name: message for name, (status, _, message) in found.items() if status == "False"}
+
+
+async def test_a_preempted_workload_says_so_until_it_is_known_what_it_waits_for(world):
+    world.queue(preemption=LOWER)
+    world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 9})
+    await fill(world, ["b"])
+    await world.pass_time(8)
+    before = len(world.store.history)
+
+    await preempt(world)
+    await world.pass_time(20)
+
+    name = world.workload_of("first")["metadata"]["name"]
+    changed = [c.new for c in world.store.history[before:] if c.resource == r.WORKLOADS and c.new]
+    texts = [
+        condition(w, "QuotaReserved")["message"] for w in changed if w["metadata"]["name"] == name
+    ]
+    assert [text.split()[0] for text in dict.fromkeys(texts)][-2:] == ["Preempted", "couldn't"], (
+        texts
+    )
+
+
+async def test_a_pending_workload_that_is_edited_has_the_numbers_of_its_new_requests(world):
+    world.queue(gpus=16)
+    world.job("first", gpus=16)
+    await world.pass_time(1)
+    world.job("grows", gpus=4)
+    await world.pass_time(9)
+    assert ", 4 more needed" in reason(world, "grows")[2]
+
+    job = world.get(r.JOBS, "grows")
+    world.put(r.JOBS, {**job, "spec": {**job["spec"], "parallelism": 2}})
+
+    for _ in range(5):
+        await world.pass_time(6)
+        assert ", 8 more needed" in reason(world, "grows")[2]
+
+
 async def test_after_all_reasons_are_written_nothing_is_written_or_checked(world):
     await fill(world, ["b", "c"])
     await world.pass_time(30)
@@ -124,6 +242,26 @@ async def test_of_many_pending_workloads_the_oldest_get_reasons_first_and_few_at
     assert 0 < len(explained) < 4
     await world.pass_time(10)
     assert all(reason(world, name)[0] for name in "bcde")
+
+
+async def test_where_a_sweep_takes_long_each_has_its_reason_within_ten_seconds(world, monkeypatch):
+    """As on a busy machine: it rests for a multiple of that, but not too long."""
+    sweep = reasons.Reasons._compared
+
+    def slowly(*args):
+        world.clock._pass(0.5)
+        return sweep(*args)
+
+    monkeypatch.setattr(reasons.Reasons, "_compared", slowly)
+    await fill(world, [])
+    created = {}
+    while len(created) < 8 or any(not reason(world, name)[0] for name in created):
+        if len(created) < 8:
+            created[f"job-{len(created)}"] = world.clock.now()
+            world.job(f"job-{len(created) - 1}")
+        await world.pass_time(1.5)
+        late = [n for n, at in created.items() if world.clock.now() - at > 10]
+        assert all(reason(world, name)[0] for name in late)
 
 
 async def test_with_many_pending_a_refusal_waits_for_its_turn_too(world, monkeypatch):

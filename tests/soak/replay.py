@@ -6,7 +6,7 @@ virtual time. What it would admit, evict, finish, start or stop, the one that ru
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from policyd.kube.resources import (
     Resource,
 )
 from policyd.testing import FakeClient, FakeClock, ObjectStore, StoredChange
+from tests.faults.history import Version
 from tests.scenarios.api import Api, Refused, condition
 
 INFORMATIONAL = {each.plural for each in (EVENTS, LEASES, CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS)}
@@ -49,6 +50,8 @@ STEPS, STEP_SECONDS = 30, 0.1
 
 WORD_SECONDS = 10
 """And then to say why workloads wait."""
+
+WORKLOAD_KEYS = "/registry/kueue.x-k8s.io/workloads/"
 
 Dump = dict[Resource, list[dict[str, Any]]]
 
@@ -213,13 +216,26 @@ class Replays:
     worded: dict[Finding, str] = field(default_factory=dict)
     _since: dict[Finding, tuple[float, int]] = field(default_factory=dict)
 
+    def go_through(self, history: Iterable[Version]) -> None:
+        """Drop reasons that were replaced meanwhile: none of them stood so long."""
+        for version in history:
+            name = version.key.removeprefix(WORKLOAD_KEYS)
+            text = _reason_text(version.object or {})
+            for each in [*self._since] if name != version.key else ():
+                if each.text and each.text != text and each.about == f"Workload {name}":
+                    del self._since[each]
+
     def look(self, api: Api) -> None:
         """Take a dump and look what would be done about it."""
         now = time.time()
         dumped = dump(api)
         store, done = asyncio.run(fresh(dumped, self.configuration, now))
+        self.note(done, reworded(dumped, store), now)
+
+    def note(self, done: Iterable[Finding], reasons: Iterable[Finding], now: float) -> None:
+        """Note what a fresh controller did, and the reasons that it corrected."""
         self.count += 1
-        words = set(reworded(dumped, store))
+        words = set(reasons)
         seen = {*done, *words}
         self._since = {each: self._since.get(each, (now, self.count)) for each in seen}
         for each in seen:

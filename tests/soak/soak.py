@@ -85,6 +85,7 @@ class Watch(threading.Thread):
     def _read_on(self) -> None:
         history = read_history(self.stage.etcd, since=self._revision + 1, first=ALL_KUEUE)
         self.quotas.go_through(history)
+        self.replays.go_through(history)
         self._revision = max([self._revision, *(version.revision for version in history)])
 
 

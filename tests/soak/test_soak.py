@@ -12,7 +12,7 @@ from tests.faults.history import Version
 from tests.soak.__main__ import reported
 from tests.soak.judge import Memory, Quotas, Reasons, reason_of, refused
 from tests.soak.load import Load, Made
-from tests.soak.replay import fresh, reworded
+from tests.soak.replay import Finding, Replays, fresh, reworded
 from tests.soak.soak import Soak
 from tests.soak.stage import CONFIGURATION, opened
 
@@ -271,6 +271,37 @@ async def test_a_reason_that_is_not_true_is_found(dumped, configuration):
 
     assert finding.about == f"Workload ns/{waits['metadata']['name']}"
     assert "8 more needed" in finding.detail.partition(" -> ")[2]
+
+
+@pytest.mark.parametrize(
+    ("between", "found"),
+    [
+        pytest.param([], 1, id="it-stood-all-the-time"),
+        pytest.param([("w", "wrong")], 1, id="written-again-as-it-was"),
+        pytest.param([("w", "8 more needed"), ("w", "wrong")], 0, id="it-was-corrected-meanwhile"),
+        pytest.param([("v", "8 more needed")], 1, id="another-was-corrected"),
+        pytest.param([("w", None)], 0, id="it-was-deleted"),
+    ],
+)
+def test_a_reason_is_wrong_for_long_only_if_it_was_not_replaced_meanwhile(
+    configuration, between, found
+):
+    replays = Replays(configuration, truth=20.0)
+    wrong = Finding("waits for another reason", "Workload ns/w", "uid", "wrong")
+    done = Finding("would evict it", "Workload ns/w", "uid")
+    versions = [Version(7, f"{ROOT}workloads/ns/{name}", _pending(text)) for name, text in between]
+
+    for now in (0.0, 10.0, 20.0):
+        replays.note([done], [wrong], now)
+        replays.go_through(versions if now == 10 else ())
+
+    assert len(replays.worded) == found
+    assert len(replays.defects) == 1
+
+
+def _pending(text):
+    condition = {"type": "QuotaReserved", "status": "False", "message": text}
+    return None if text is None else {"status": {"conditions": [condition]}}
 
 
 @pytest.mark.e2e

@@ -6,7 +6,7 @@ import pytest
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
 from policyd.workload.lifecycle import next_status
-from policyd.workload.obstacles import BYPASSED, StatusContext
+from policyd.workload.obstacles import BYPASSED, CLEARED, PENDING, StatusContext
 
 NOW = 1_700_000_000.0
 GATED_BY = {"kueue.x-k8s.io/admission-gated-by": "example.com/gate"}
@@ -18,9 +18,9 @@ CLUSTER = msgspec.convert({"metadata": {"name": "cq"}}, ClusterQueue)
 TERSE = Gates(unadmitted_workloads_observability=False)
 
 
-def workload(annotations=None, reason="", **spec):
+def workload(annotations=None, reason="", message="said", **spec):
     metadata = {"name": "w", "namespace": "ns", "annotations": annotations or {}}
-    held = {"type": "QuotaReserved", "status": "False", "reason": reason, "message": "said"}
+    held = {"type": "QuotaReserved", "status": "False", "reason": reason, "message": message}
     body = {
         "metadata": metadata,
         "spec": {"queueName": "lq", **spec},
@@ -137,22 +137,28 @@ def test_reasons_of_the_scheduling_loop_stay(reason, around):
 
 
 @pytest.mark.parametrize(
-    ("is_reported", "message"),
+    ("reason", "before", "message"),
     [
-        pytest.param(True, "said", id="what-was-found-out-stays"),
-        pytest.param(False, BYPASSED, id="what-was-said-before-does-not"),
+        pytest.param("PendingEvaluation", "said", "said", id="the-last-eviction-or-what-is-ahead"),
+        pytest.param("WaitingForQuota", "said", "said", id="what-was-missing-before"),
+        pytest.param("Pending", "said", "said", id="of-an-older-release"),
+        pytest.param("PendingEvaluation", PENDING, BYPASSED, id="not-that-nobody-has-looked"),
+        pytest.param("PendingEvaluation", CLEARED, BYPASSED, id="not-that-gates-are-open"),
+        pytest.param("Suspended", "said", BYPASSED, id="not-that-a-queue-was-stopped"),
+        pytest.param("", "", BYPASSED, id="nothing-was-said"),
     ],
 )
-def test_the_reason_of_equal_requests_is_reported_without_loss(is_reported, message):
-    given = workload(reason="PendingEvaluation")
+def test_the_message_stays_until_it_is_known_why_equal_requests_fail(reason, before, message):
+    given = workload(reason=reason, message=before)
+    gates = Gates(unadmitted_workloads_explicit_status=True)
 
     around = StatusContext(
-        local_queue=LOCAL, cluster_queue=CLUSTER, shared="WaitingForQuota", written=is_reported
+        local_queue=LOCAL, cluster_queue=CLUSTER, shared="ExceedsMaxQuota", gates=gates
     )
     status = next_status(given, around, now=NOW)
 
     found = {c.type: (c.reason, c.message) for c in status.conditions}
-    assert found["QuotaReserved"] == ("WaitingForQuota", message)
+    assert found["QuotaReserved"] == ("ExceedsMaxQuota", message)
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,9 @@ from policyd.workload.transitions import queued_since
 
 SWEEP_SECONDS = 1.0
 """Between two looks at all that is pending."""
-LONGEST_REST_SECONDS, SHARE = 10.0, 30
-"""After a long sweep: the longest rest, and the rest as a multiple of the sweep's duration."""
+LONGEST_REST_SECONDS, LONGER_REST_SECONDS, SHARE = 3.0, 10.0, 30
+"""After a long sweep: the longest rest with few pending and with more, and the rest as a multiple
+of the sweep's duration. On a busy machine, a sweep of few takes long, too."""
 SOON_SECONDS, LATE_SECONDS = 3.0, 5.0
 """Time that a workload is pending before its reason is written: most are admitted by then. The
 latter if its tree changes, so that it may be decided on before."""
@@ -142,9 +143,8 @@ class Reasons:
             if not (self._open or self._jobs.waits):
                 await self._changed.wait()
             self._changed.clear()
-            await self._pace.sleep(
-                min(max(SWEEP_SECONDS, SHARE * self._took), LONGEST_REST_SECONDS)
-            )
+            longest = LONGER_REST_SECONDS if self._written.limited else LONGEST_REST_SECONDS
+            await self._pace.sleep(min(max(SWEEP_SECONDS, SHARE * self._took), longest))
             outcome: Literal["complete", "failed"] = "failed"
             with log_unforeseen("reasons_error"):
                 await self.sweep()
@@ -217,7 +217,7 @@ class Reasons:
         decided = self._written.decided.get(pending.leader.workload.key)
         version = pending.options.node.root.version
         nodes = self._cache.state.revision if pending.options.topologies else 0
-        return version, nodes, decided
+        return version, nodes, decided, pending.leader, pending.options
 
     def _is_old(self, pending: Pending) -> bool:
         """Tell whether something changed since the reason of a workload was worked out."""
