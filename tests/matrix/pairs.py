@@ -9,7 +9,19 @@ from policyd.api.kueue.names import API_VERSION
 from tests.matrix import features
 from tests.matrix.cell import PRIORITY, URGENT, Cell
 from tests.matrix.features import ELASTIC, PREBUILT, TAKES_PREBUILT, Feature, P
-from tests.matrix.kinds import ENDLESS, GPUS, KINDS, NAME, PODS, RAYS, WITH_LEADER, Body
+from tests.matrix.kinds import (
+    ENDLESS,
+    GPUS,
+    KINDS,
+    NAME,
+    PODS,
+    RAYS,
+    WITH_LEADER,
+    Body,
+    bodies,
+    templates_in,
+)
+from tests.scenarios import foreign
 from tests.scenarios.api import Refused, condition
 from tests.scenarios.objects import job
 
@@ -252,10 +264,13 @@ def answer(cell: Cell) -> None:
             for pod_set in each["spec"]["podSets"]
         ]
         passed = {**state, "state": "Ready", "message": "go", "podSetUpdates": updates}
-        name = f"{each['metadata']['name']}/status"
-        patch = {"status": {"admissionChecks": [passed]}}
-        with suppress(Refused):  # it is gone meanwhile
-            cell.api.patch("Workload", name, patch, namespace=cell.name)
+        _set_check(cell, each, passed)
+
+
+def _set_check(cell: Cell, workload: Body, state: Body) -> None:
+    path, status = f"{workload['metadata']['name']}/status", {"admissionChecks": [state]}
+    with suppress(Refused):  # it is gone meanwhile
+        cell.api.patch("Workload", path, {"status": status}, namespace=cell.name)
 
 
 def elastic_check(cell: Cell) -> None:
@@ -309,6 +324,156 @@ def reclaimed(cell: Cell) -> None:
     cell.ends()
 
 
+def check_retried(cell: Cell) -> None:
+    """A check takes a job that runs back, and lets it go once more."""
+    with checked(cell):
+        cell.furnish(admissionChecksStrategy={"admissionChecks": [{"name": cell.name}]})
+        cell.submit()
+        cell.wait(lambda: answer(cell) or cell.runs(), "the job runs")
+        for each in cell.workloads():
+            (state,) = each["status"]["admissionChecks"]
+            _set_check(cell, each, {**state, "state": "Retry", "message": "once more"})
+        cell.wait(cell.is_held, "the job is stopped")
+        if cell.kind in PODS:
+            cell.submit_again()
+    cell.wait(lambda: answer(cell) or cell.runs(), "the job runs again")
+    cell.starts()
+    cell.ends()
+
+
+def elastic_reclaimed(cell: Cell) -> None:
+    """A job of which some pods have ended shrinks: what still runs is charged, no more or less."""
+
+    cell.furnish(gpus=16)
+    cell.submit(_four, annotations=ELASTIC_JOB)
+    cell.starts(4)
+    for pod in cell.pods()[:2]:
+        path = f"{pod['metadata']['name']}/status"
+        cell.api.patch("Pod", path, {"status": {"phase": "Succeeded"}}, namespace=cell.name)
+    cell.wait(lambda: cell.used() == 8, "two pods are charged")
+    cell.resize(3)
+    cell.wait(lambda: _reclaimable(cell) == [1], "one of three is given back")
+    assert cell.used() == 8
+    cell.resize(2)
+    cell.wait(lambda: _reclaimable(cell) in ([], [0]), "none of two is given back")
+    assert cell.used() == 8
+    cell.ends()
+
+
+def _reclaimable(cell: Cell) -> list[int]:
+    (workload,) = [w for w in cell.workloads() if not condition(w, "Finished")]
+    return [each["count"] for each in workload["status"].get("reclaimablePods", [])]
+
+
+def replaced_by_hand(cell: Cell) -> None:
+    """The node of a pod of a group fails: a pod that its user makes gets another in the rack."""
+    cell.furnish(topology=True)
+    cell.submit(features.in_one_rack)
+    cell.starts()
+    rack = features.places(cell, features.RACK)
+    lost = min(features.places(cell, features.HOSTNAME))
+    cell.api.delete("Node", lost)
+    there = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in cell.pods()}
+    for body in [each for each in cell.submitted if there[each["metadata"]["name"]] == lost]:
+        cell.api.delete("Pod", body["metadata"]["name"], cell.name, missing_is_fine=True)
+        body["metadata"]["name"] += "-again"
+        cell.api.create(body)
+    cell.result.started = False
+    cell.wait(
+        lambda: cell.runs() and lost not in features.places(cell, features.HOSTNAME),
+        "all run elsewhere",
+    )
+    cell.result.started = True
+    assert features.places(cell, features.RACK) == rack, "in the same rack"
+    cell.ends()
+
+
+def reprioritised(cell: Cell) -> None:
+    """A job that waits gets another priority class, and goes before one that came earlier."""
+    cell.furnish()
+    with cell.urgent():
+        cell.wait(lambda: features.runs(cell, URGENT), "another job has all there is")
+        cell.submit(labels=RESEARCH)
+        cell.wait(lambda: cell.is_held() and cell.workloads(), "the job queues")
+        before = {each["spec"]["priority"] for each in cell.workloads()}
+        _label(cell, PRIORITY, "production")
+        cell.wait(
+            lambda: all(each["spec"]["priority"] > max(before) for each in cell.workloads()),
+            "its workload has the new priority",
+        )
+    cell.starts()
+    _label(cell, PRIORITY, "research")
+    cell.wait(
+        lambda: {each["spec"]["priority"] for each in cell.workloads()} == before,
+        "its workload has the old priority",
+    )
+    cell.starts()
+    cell.ends()
+
+
+def moved(cell: Cell) -> None:
+    """A job that waits goes to another queue, which has room."""
+    cell.furnish()
+    other = f"{cell.name}-other"
+    spec = cell.api.get("ClusterQueue", cell.name)["spec"]
+    for kind, body in (("ClusterQueue", spec), ("LocalQueue", {"clusterQueue": other})):
+        about = {"name": other, "namespace": cell.name}
+        cell.api.create({"apiVersion": API_VERSION, "kind": kind, "metadata": about, "spec": body})
+    with cell.urgent():
+        cell.wait(lambda: features.runs(cell, URGENT), "another job has all there is")
+        cell.submit()
+        cell.wait(lambda: cell.is_held() and cell.workloads(), "the job queues")
+        _label(cell, f"{P}queue-name", other)
+        cell.starts()
+    cell.ends()
+
+
+def _label(cell: Cell, name: str, value: str) -> None:
+    """Put a label on the job, or on all of its pods."""
+    change = {"metadata": {"labels": {name: value}}}
+    if cell.kind not in PODS:
+        cell.patch(change)
+        return
+    for each in cell.pods():
+        cell.api.patch("Pod", each["metadata"]["name"], change, namespace=cell.name)
+
+
+def edited(cell: Cell) -> None:
+    """A job that asks for more than there is gets less to do while it waits."""
+    cell.furnish()
+    before = foreign.SPECS[cell.kind](GPUS)
+
+    def bigger(body: Body) -> None:
+        for name, value in foreign.SPECS[cell.kind](2 * GPUS).items():
+            body["spec"][name] = value
+
+    cell.submit(bigger)
+    cell.wait(lambda: cell.is_held() and cell.workloads(), "the job queues")
+    (first,) = cell.workloads()
+    made = foreign.foreign(cell.kind, NAME, before)
+    for template in templates_in(made):
+        template["metadata"]["annotations"]["policyd.io/run-for"] = "3600s"
+        template["metadata"]["labels"] = {"ray.io/cluster": NAME}
+    cell.patch({"spec": made["spec"]})
+    cell.starts()
+    assert first["metadata"]["uid"] == cell.workloads()[0]["metadata"]["uid"], "it is updated"
+    cell.ends()
+
+
+def fast(cell: Cell) -> None:
+    """A group that need not be whole is admitted with its first pod, and runs as pods come."""
+    cell.furnish()
+    made = [*bodies(cell.kind)]
+    for count, body in enumerate(made, start=1):
+        body["metadata"]["namespace"] = cell.name
+        body["metadata"]["labels"][f"{P}queue-name"] = cell.name
+        body["metadata"]["annotations"][f"{P}pod-group-fast-admission"] = "true"
+        cell.api.create(body)
+        cell.starts(count)
+        cell.wait(lambda: cell.used() == GPUS, "all are charged")
+    cell.ends()
+
+
 PAIRS = {
     "topology-priorities": Feature(topology_priorities),
     "partial-priorities": Feature(partial_priorities, ("Job",), "only a Job says how few"),
@@ -330,6 +495,13 @@ PAIRS = {
     "deactivated": Feature(deactivated, [k for k in KINDS if k not in {"Pod", "Deployment"}]),
     "check": Feature(check),
     "check-priorities": Feature(check_priorities),
-    "reclaimed": Feature(reclaimed, ("Job", "PodGroup")),
+    "reclaimed": Feature(reclaimed, ("Job", "PodGroup"), "its operator reports what has ended"),
+    "check-retried": Feature(check_retried),
+    "elastic-reclaimed": Feature(elastic_reclaimed, ("Job",), "gives nothing back, or not elastic"),
+    "replaced-by-hand": Feature(replaced_by_hand, ("PodGroup",), "its operator makes its pods"),
+    "reprioritised": Feature(reprioritised),
+    "moved": Feature(moved),
+    "edited": Feature(edited, foreign.SPECS, "its templates may not change"),
+    "fast": Feature(fast, ("PodGroup",), "is whole"),
 }
 EVERY = {**features.FEATURES, **PAIRS}
