@@ -1,5 +1,6 @@
 """Two features at once, or a feature in the middle of a run: columns beside the single ones."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -408,7 +409,14 @@ def reprioritised(cell: Cell) -> None:
         "its workload has the old priority",
     )
     cell.starts()
+    cell.wait(lambda: _is_at_rest(cell), "its workload is not written again and again")
     cell.ends()
+
+
+def _is_at_rest(cell: Cell) -> bool:
+    versions = [each["metadata"]["resourceVersion"] for each in cell.workloads()]
+    time.sleep(1)
+    return versions == [each["metadata"]["resourceVersion"] for each in cell.workloads()]
 
 
 def moved(cell: Cell) -> None:
@@ -499,8 +507,10 @@ PAIRS = {
     "check-retried": Feature(check_retried),
     "elastic-reclaimed": Feature(elastic_reclaimed, ("Job",), "gives nothing back, or not elastic"),
     "replaced-by-hand": Feature(replaced_by_hand, ("PodGroup",), "its operator makes its pods"),
-    "reprioritised": Feature(reprioritised),
-    "moved": Feature(moved),
+    "reprioritised": Feature(
+        reprioritised, [k for k in KINDS if k != "Deployment"], "gets other pods for that"
+    ),
+    "moved": Feature(moved, [k for k in KINDS if k != "Deployment"], "gets other pods for that"),
     "edited": Feature(edited, foreign.SPECS, "its templates may not change"),
     "fast": Feature(fast, ("PodGroup",), "is whole"),
 }

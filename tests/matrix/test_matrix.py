@@ -19,7 +19,9 @@ CELLS = [
     ("RayJob", "elastic-topology"),
     ("StatefulSet", "topology"),
     ("TFJob", "node-replacement"),
+    ("Job", "elastic-reclaimed"),
     ("Job", "partial-priorities"),
+    ("LeaderWorkerSet", "reprioritised"),
     ("PodGroup", "check-priorities"),
     ("RayJob", "elastic-check"),
 ]
