@@ -485,6 +485,28 @@ async def test_nothing_is_written_into_running_pods_that_the_webhooks_refuse(wor
     assert world.workload_of("serve")["spec"]["queueName"] == "lq-cq"
 
 
+@pytest.mark.parametrize("kind", [STATEFUL_SET, LEADER_WORKER_SET], ids=lambda kind: kind.kind)
+async def test_a_set_that_waits_for_a_check_stays_in_its_queue_as_it_has_quota(world, kind):
+    active = {"type": "Active", "status": "True", "reason": "Active", "message": ""}
+    check = {"metadata": {"name": "check"}, "spec": {"controllerName": "example.com/check"}}
+    world.put(r.ADMISSION_CHECKS, {**check, "status": {"conditions": [active]}})
+    world.queue(admissionChecksStrategy={"admissionChecks": [{"name": "check"}]})
+    world.queue("other")
+    running_set(world, kind)
+    await world.pass_time(2)
+    assert world.is_true("serve", "QuotaReserved")
+    assert not world.is_true("serve", "Admitted")
+
+    relabel(world, kind, **{QUEUE: "lq-other"})
+
+    assert await is_at_rest(world)
+    assert world.workload_of("serve")["spec"]["queueName"] == "lq-cq"
+    world.queue(stopPolicy="HoldAndDrain")
+    await world.pass_time(3)
+    assert world.workload_of("serve")["spec"]["queueName"] == "lq-other"
+    assert world.is_true("serve", "Admitted")
+
+
 async def test_a_leader_is_placed_by_no_index(world):
     annotations = {f"{P}podset-required-topology": "rack"}
     made = groups(2)
