@@ -147,8 +147,10 @@ def may_take(workload: Workload, priority: Priority) -> bool:
 
 
 def _outdated(job: JobView, workload: Workload) -> Step | None:
+    if job.follows:
+        return None
     changed, spec = change_of_priority(job, workload), workload.spec
-    if changed is not None or has_quota(workload) or job.keeps_queue:
+    if changed is not None or has_quota(workload):
         return changed
     heeded = job.gated and not job.prebuilt
     if heeded and gates_of(job.metadata) != gates_of(workload.metadata):

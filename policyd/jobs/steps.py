@@ -26,7 +26,8 @@ class JobView:
         priority: How important it is.
         prebuilt: Name of its prebuilt workload; empty if it has none.
         elastic: Whether it may grow and shrink while it runs.
-        keeps_queue: Whether the queue of its workload is set by another object.
+        follows: Whether another object, such as a StatefulSet, sets queue and priority of its
+            workload.
         gated: Whether its admission gates are closed (gate AdmissionGatedBy).
         leaves: Whether it ends without its workload, even if none of it runs.
     """
@@ -44,7 +45,7 @@ class JobView:
     priority: Priority = field(default_factory=Priority)
     prebuilt: str = ""
     elastic: bool = False
-    keeps_queue: bool = False
+    follows: bool = False
     gated: bool = True
     leaves: bool = False
 

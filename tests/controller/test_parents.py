@@ -424,6 +424,89 @@ async def test_pods_of_a_leader_worker_set_get_its_class_only_while_they_are_hel
     assert world.get(r.PODS, "serve-0")["metadata"]["labels"].get(PRIORITY) == expected
 
 
+def running_set(world, kind, **labels):
+    """Make a StatefulSet or LeaderWorkerSet of one pod, which queues."""
+    if kind is STATEFUL_SET:
+        parent = stateful_set(world, replicas=1, **labels)
+        make_pod(world, parent, 0, parent["spec"]["template"])
+        return
+    made = {"size": 1, "workerTemplate": {"spec": pod_spec(2)}}
+    spec = {"replicas": 1, "leaderWorkerTemplate": made}
+    make_group(world, submit(world, kind, spec, **labels), 0)
+    world.store.delete(r.PODS, world.get(r.PODS, "serve-0-1"), dry_run=False)
+
+
+def relabel(world, kind, **labels):
+    """Change labels of the parent `serve`."""
+    resource = job_resource(kind)
+    found = world.get(resource, "serve")
+    metadata = {**found["metadata"], "labels": {**found["metadata"]["labels"], **labels}}
+    world.store.replace(resource, found, {**found, "metadata": metadata})
+
+
+async def is_at_rest(world):
+    """Tell whether nothing is written any more."""
+    await world.pass_time(3)
+    before = world.client.counted
+    await world.pass_time(5)
+    return world.client.counted == before
+
+
+@pytest.mark.parametrize("kind", [STATEFUL_SET, LEADER_WORKER_SET], ids=lambda kind: kind.kind)
+async def test_a_running_set_gets_another_class_with_one_write(world, kind):
+    world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "low"}, "value": 5})
+    running_set(world, kind, **{PRIORITY: "high"})
+    await world.pass_time(2)
+    world.run_pods("Running")
+
+    relabel(world, kind, **{PRIORITY: "low"})
+
+    assert await is_at_rest(world)
+    (workload,) = world.all(r.WORKLOADS)
+    assert workload["spec"]["priority"] == 5
+    (pod,) = world.all(r.PODS)
+    assert pod["metadata"]["labels"][PRIORITY] == ("low" if kind.relabels else "high")
+
+
+@pytest.mark.parametrize("label", [{PRIORITY: "high"}, {QUEUE: "lq-other"}], ids=["class", "queue"])
+@pytest.mark.parametrize("kind", [STATEFUL_SET, LEADER_WORKER_SET], ids=lambda kind: kind.kind)
+async def test_nothing_is_written_into_running_pods_that_the_webhooks_refuse(world, kind, label):
+    world.queue("other")
+    running_set(world, kind)
+    await world.pass_time(2)
+    world.run_pods("Running")
+    before = world.all(r.PODS)
+
+    relabel(world, kind, **label)
+
+    assert await is_at_rest(world)
+    assert world.all(r.PODS) == before
+    assert world.workload_of("serve")["spec"].get("priority", 0) == 0
+    assert world.workload_of("serve")["spec"]["queueName"] == "lq-cq"
+
+
+@pytest.mark.parametrize("kind", [STATEFUL_SET, LEADER_WORKER_SET], ids=lambda kind: kind.kind)
+async def test_a_set_that_waits_for_a_check_stays_in_its_queue_as_it_has_quota(world, kind):
+    active = {"type": "Active", "status": "True", "reason": "Active", "message": ""}
+    check = {"metadata": {"name": "check"}, "spec": {"controllerName": "example.com/check"}}
+    world.put(r.ADMISSION_CHECKS, {**check, "status": {"conditions": [active]}})
+    world.queue(admissionChecksStrategy={"admissionChecks": [{"name": "check"}]})
+    world.queue("other")
+    running_set(world, kind)
+    await world.pass_time(2)
+    assert world.is_true("serve", "QuotaReserved")
+    assert not world.is_true("serve", "Admitted")
+
+    relabel(world, kind, **{QUEUE: "lq-other"})
+
+    assert await is_at_rest(world)
+    assert world.workload_of("serve")["spec"]["queueName"] == "lq-cq"
+    world.queue(stopPolicy="HoldAndDrain")
+    await world.pass_time(3)
+    assert world.workload_of("serve")["spec"]["queueName"] == "lq-other"
+    assert world.is_true("serve", "Admitted")
+
+
 async def test_a_leader_is_placed_by_no_index(world):
     annotations = {f"{P}podset-required-topology": "rack"}
     made = groups(2)

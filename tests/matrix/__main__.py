@@ -14,8 +14,8 @@ from typing import get_args
 
 from tests.full_schemas import WHY_NOT, kueue_schemas
 from tests.matrix.cell import Result
-from tests.matrix.features import FEATURES
 from tests.matrix.kinds import KINDS
+from tests.matrix.pairs import EVERY
 from tests.matrix.running import SERVERS, chosen, run_all
 from tests.scenarios import clusters
 
@@ -30,7 +30,7 @@ def main() -> int:
     if not names:
         print(
             f"no cell has all of `{options.only}` in its name: "
-            f"{', '.join(KINDS)}; {', '.join(FEATURES)}",
+            f"{', '.join(KINDS)}; {', '.join(EVERY)}",
             file=sys.stderr,
         )
         return 2
@@ -65,7 +65,7 @@ def servers(options: argparse.Namespace) -> Sequence[str]:
 def table(server: str, results: Sequence[Result]) -> str:
     """Return the table of one cluster: kinds downwards, features across."""
     found = {(each.kind, each.feature): each for each in results if each.server == server}
-    features = [name for name in FEATURES if any(name == feature for _, feature in found)]
+    features = [name for name in EVERY if any(name == feature for _, feature in found)]
     lines = [f"{server:<{WIDTH}}" + " ".join(features)]
     for kind in dict.fromkeys(kind for (kind, _), each in found.items() if each.applies):
         cells = ((name, found.get((kind, name))) for name in features)

@@ -95,18 +95,18 @@ def elastic_topology(cell: Cell) -> None:
 
 def topology(cell: Cell) -> None:
     cell.furnish(topology=True)
-    cell.submit(_in_one_rack)
+    cell.submit(in_one_rack)
     cell.starts()
-    assert len(_places(cell, RACK)) == 1, "all in one rack"
+    assert len(places(cell, RACK)) == 1, "all in one rack"
     cell.ends()
 
 
-def _in_one_rack(body: Body) -> None:
+def in_one_rack(body: Body) -> None:
     for template in templates_in(body):
         template["metadata"]["annotations"][f"{P}podset-required-topology"] = RACK
 
 
-def _places(cell: Cell, label: str) -> set[str]:
+def places(cell: Cell, label: str) -> set[str]:
     names = {pod["spec"]["nodeName"] for pod in cell.pods()}
     return {cell.api.get("Node", name)["metadata"]["labels"][label] for name in names}
 
@@ -114,21 +114,23 @@ def _places(cell: Cell, label: str) -> set[str]:
 def groups(cell: Cell) -> None:
     """A leader and its workers are placed together."""
 
-    def paired(body: Body) -> None:
-        if cell.kind == "JobSet":
-            (jobs,) = body["spec"]["replicatedJobs"]
-            body["spec"]["replicatedJobs"] = [
-                {**_copied(jobs), "name": name, "replicas": 1} for name in ("leader", "workers")
-            ]
-        _in_one_rack(body)
-        for template in templates_in(body):
-            template["metadata"]["annotations"][f"{P}podset-group-name"] = "pair"
-
     cell.furnish(topology=True)
     cell.submit(paired)
     cell.starts()
-    assert len(_places(cell, RACK)) == 1, "both in one rack"
+    assert len(places(cell, RACK)) == 1, "both in one rack"
     cell.ends()
+
+
+def paired(body: Body) -> None:
+    """Have the pod sets of a job placed together."""
+    if body["kind"] == "JobSet":
+        (jobs,) = body["spec"]["replicatedJobs"]
+        body["spec"]["replicatedJobs"] = [
+            {**_copied(jobs), "name": name, "replicas": 1} for name in ("leader", "workers")
+        ]
+    in_one_rack(body)
+    for template in templates_in(body):
+        template["metadata"]["annotations"][f"{P}podset-group-name"] = "pair"
 
 
 def _copied(body: Any) -> Any:
@@ -140,28 +142,34 @@ def _copied(body: Any) -> Any:
 def prebuilt(cell: Cell) -> None:
     """The workload is there before its job: made from that of a job that was held."""
     cell.furnish()
+    build(cell, cell.submit)
+    cell.submit(labels={PREBUILT: NAME})
+    cell.starts()
+    assert [each["metadata"]["name"] for each in cell.workloads()] == [NAME]
+    cell.ends()
+
+
+def build(cell: Cell, submit: Callable[[], None]) -> None:
+    """Create the workload of a job before it: a copy of that of one that was held."""
     hold = {"spec": {"stopPolicy": "Hold"}}
     cell.api.patch("LocalQueue", cell.name, hold, namespace=cell.name)
-    cell.submit()
+    submit()
     (workload,) = cell.wait(cell.workloads, "there is a workload to copy")
     cell.delete()
     for each in cell.workloads():
         cell.api.delete("Workload", each["metadata"]["name"], cell.name, missing_is_fine=True)
     cell.wait(lambda: not (cell.workloads() or cell.pods(alive=False)), "the held job is gone")
     cell.api.patch("LocalQueue", cell.name, {"spec": {"stopPolicy": "None"}}, namespace=cell.name)
-    pod_sets = workload["spec"]["podSets"]
+    kept = ("queueName", "podSets", "priority", "priorityClassRef")
+    spec = {name: workload["spec"][name] for name in kept if name in workload["spec"]}
     cell.api.create(
         {
             "apiVersion": workload["apiVersion"],
             "kind": "Workload",
             "metadata": {"name": NAME, "namespace": cell.name},
-            "spec": {"queueName": cell.name, "podSets": pod_sets},
+            "spec": spec,
         }
     )
-    cell.submit(labels={PREBUILT: NAME})
-    cell.starts()
-    assert [each["metadata"]["name"] for each in cell.workloads()] == [NAME]
-    cell.ends()
 
 
 def priorities(cell: Cell) -> None:
@@ -171,14 +179,14 @@ def priorities(cell: Cell) -> None:
     cell.starts()
     with cell.urgent():
         cell.wait(cell.is_held, "the job is preempted")
-        cell.wait(lambda: _runs(cell, URGENT), "the urgent job runs")
+        cell.wait(lambda: runs(cell, URGENT), "the urgent job runs")
     if cell.kind in PODS:
         cell.submit_again()
     cell.starts()
     cell.ends()
 
 
-def _runs(cell: Cell, name: str) -> bool:
+def runs(cell: Cell, name: str) -> bool:
     pods = cell.api.find("Pod", cell.name)
     mine = [pod for pod in pods if pod["metadata"]["name"].startswith(f"{name}-")]
     return [pod["status"].get("phase") for pod in mine] == ["Running"]
@@ -212,18 +220,18 @@ def _is_stopped(cell: Cell) -> bool:
 def node_replacement(cell: Cell) -> None:
     """The node of a pod fails: its pods get another one, in the same rack."""
     cell.furnish(topology=True)
-    cell.submit(_in_one_rack)
+    cell.submit(in_one_rack)
     cell.starts()
-    rack, (lost, *_) = _places(cell, RACK), sorted(_places(cell, HOSTNAME))
+    rack, (lost, *_) = places(cell, RACK), sorted(places(cell, HOSTNAME))
     cell.api.delete("Node", lost)
     for each in cell.pods():
         if each["spec"].get("nodeName") == lost:
             name = each["metadata"]["name"]
             cell.api.delete("Pod", name, cell.name, missing_is_fine=True)
     cell.result.started = False
-    cell.wait(lambda: cell.runs() and lost not in _places(cell, HOSTNAME), "all run elsewhere")
+    cell.wait(lambda: cell.runs() and lost not in places(cell, HOSTNAME), "all run elsewhere")
     cell.result.started = True
-    assert _places(cell, RACK) == rack, "in the same rack"
+    assert places(cell, RACK) == rack, "in the same rack"
     evicted = [condition(each, "Evicted").get("status") for each in cell.workloads()]
     assert "True" not in evicted, "nobody was evicted"
     cell.ends()
@@ -233,7 +241,7 @@ def children(cell: Cell) -> None:
     """A Job that the job's operator has made may not run until the job may."""
     cell.furnish()
     with cell.urgent():
-        cell.wait(lambda: _runs(cell, URGENT), "another job has all there is")
+        cell.wait(lambda: runs(cell, URGENT), "another job has all there is")
         cell.submit()
         cell.wait(cell.workloads, "the job queues")
         child = _child_of(cell.job())
@@ -243,7 +251,7 @@ def children(cell: Cell) -> None:
     cell.api.acting_as(operator(cell.job())).patch(
         "Job", "child", {"spec": {"suspend": False}}, namespace=cell.name
     )
-    cell.wait(lambda: _runs(cell, "child"), "its child runs")
+    cell.wait(lambda: runs(cell, "child"), "its child runs")
     assert not _child(cell)["spec"]["suspend"]
     cell.ends()
 

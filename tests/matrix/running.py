@@ -11,8 +11,9 @@ import yaml
 
 from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
 from tests.matrix.cell import Cell, Result
-from tests.matrix.features import CONFIGURATION, FEATURES, topologies
+from tests.matrix.features import CONFIGURATION, topologies
 from tests.matrix.kinds import KINDS
+from tests.matrix.pairs import EVERY
 from tests.scenarios import clusters, foreign
 from tests.scenarios.api import Refused
 
@@ -26,7 +27,7 @@ Names = tuple[str, str]
 
 def chosen(only: str = "") -> list[Names]:
     """Return the cells whose names have all words of `only`."""
-    every = [(kind, feature) for feature in FEATURES for kind in KINDS]
+    every = [(kind, feature) for feature in EVERY for kind in KINDS]
     words = only.lower().split()
     named = ((each, " ".join(each).lower().split()) for each in every)
     return [each for each, names in named if all(word in names for word in words)]
@@ -68,7 +69,7 @@ def opened(
 
 def run(cluster: clusters.Cluster, kind: str, name: str) -> Result:
     """Run one cell, if it applies."""
-    feature = FEATURES[name]
+    feature = EVERY[name]
     result = Result(kind=kind, feature=name, server=cluster.name)
     result.applies = kind in feature.kinds
     if not result.applies:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.matrix.features import FEATURES
 from tests.matrix.kinds import KINDS
+from tests.matrix.pairs import EVERY
 from tests.matrix.running import chosen, opened, run
 
 CELLS = [
@@ -19,6 +19,11 @@ CELLS = [
     ("RayJob", "elastic-topology"),
     ("StatefulSet", "topology"),
     ("TFJob", "node-replacement"),
+    ("Job", "elastic-reclaimed"),
+    ("Job", "partial-priorities"),
+    ("LeaderWorkerSet", "reprioritised"),
+    ("PodGroup", "check-priorities"),
+    ("RayJob", "elastic-check"),
 ]
 
 
@@ -46,5 +51,5 @@ def test_what_a_feature_is_not_for_is_reported_and_not_tried(cluster):
 def test_cells_are_chosen_by_all_words_of_their_names():
     assert chosen("job elastic") == [("Job", "elastic")]
     assert len(chosen("elastic-topology")) == len(KINDS)
-    assert len(chosen()) == len(KINDS) * len(FEATURES)
+    assert len(chosen()) == len(KINDS) * len(EVERY)
     assert chosen("nothing of that name") == []

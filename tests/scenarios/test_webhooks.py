@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.scenarios.api import Refused, eventually
+from tests.scenarios.api import PATCH_TYPES, PATHS, Refused, eventually
 from tests.scenarios.objects import job, pod
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -130,6 +130,67 @@ def test_a_policy_that_could_not_be_used_is_refused_with_its_place(api, dry_run)
     assert refusal.value.code == 422
     assert "spec.validations[0].expression" in refusal.value.message
     assert not api.exists("Policy", "broken")
+
+
+MISTAKES = {
+    "an-exception-that-ends-on-no-day": (
+        {"exceptions": [{"reason": "INC-1", "until": "2027-13-45"}]},
+        "spec.exceptions[0].until",
+    ),
+    "a-match-condition-that-is-no-expression": (
+        {"matchConditions": [{"name": "x", "expression": "object.foo("}]},
+        "spec.matchConditions[0].expression",
+    ),
+    "a-selector-that-is-none": (
+        {"matchConstraints": {"namespaceSelector": {"matchExpressions": [{"key": "a"}]}}},
+        "spec.matchConstraints",
+    ),
+    "an-injection-that-is-no-expression": (
+        {"inject": {"labels": {"a": {"value": "object.foo("}}}},
+        "spec.inject",
+    ),
+}
+
+
+@pytest.mark.parametrize(("mistake", "place"), MISTAKES.values(), ids=MISTAKES)
+def test_a_policy_that_is_in_force_is_not_replaced_by_a_broken_one(api, mistake, place):
+    good = policy("no-latest", "!pod.spec.containers.exists(c, c.image.endsWith(':latest'))")
+    api.create(good)
+    try:
+        for dry_run in (True, False):
+            with pytest.raises(Refused) as refusal:
+                patched(api, "Policy", "no-latest", {"spec": mistake}, dry_run=dry_run)
+
+            assert refusal.value.code == 422
+            assert place in refusal.value.message
+        assert ready_condition(api, "no-latest") is None or ready(api, "no-latest")
+    finally:
+        api.delete("Policy", "no-latest")
+
+
+def test_a_binding_that_binds_nothing_is_refused(api):
+    wrong = {
+        "apiVersion": "policyd.io/v1alpha1",
+        "kind": "PolicyBinding",
+        "metadata": {"name": "wrong"},
+        "spec": {
+            "policyName": "no-latest",
+            "matchResources": {"namespaceSelector": {"matchExpressions": [{"key": "a"}]}},
+        },
+    }
+
+    for dry_run in (True, False):
+        with pytest.raises(Refused, match=r"spec\.matchResources"):
+            api.create(wrong, dry_run=dry_run)
+
+
+def patched(api, kind, name, patch, *, dry_run):
+    options = {"content_type": PATCH_TYPES["merge"], "dryRun": "All" if dry_run else None}
+    return api.call("PATCH", f"{PATHS[kind]}/{name}", patch, **options)
+
+
+def ready(api, name):
+    return ready_condition(api, name)["status"] == "True"
 
 
 def ready_condition(api, name):

@@ -41,7 +41,6 @@ from policyd.kube.changes import Change
 from policyd.kube.errors import ApiError
 from policyd.patch.draft import Draft
 from policyd.patch.merge_patch import merge_difference
-from policyd.workload.transitions import is_admitted
 
 log = structlog.get_logger()
 
@@ -210,8 +209,8 @@ class ParentReconciler:
         )
         held, wanted = _submission(workload), _submission(new)
         kept = set(held) - {"queueName"} if not may_take(workload, priority) else set[str]()
-        if is_admitted(workload):
-            kept.add("queueName")  # the API server does not let it change
+        if has_quota(workload):
+            kept.add("queueName")  # Kueue's definition does not let it change
         wanted |= {name: held[name] for name in kept}
         spec = merge_difference(held, wanted)
         gates = [gates_of(each.metadata) for each in (workload, parent)]

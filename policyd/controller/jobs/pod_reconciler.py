@@ -23,6 +23,7 @@ from policyd.jobs.base import controller_of
 from policyd.jobs.copied import CopiedMetadata, DifferentMetadataError
 from policyd.jobs.gangs.gang import start_order
 from policyd.jobs.injection import FlavorMissingError, PodInjection, StartError, injections
+from policyd.jobs.kinds.registry import parent_of_owner
 from policyd.jobs.lifecycle import is_finished, is_on_hold, next_step
 from policyd.jobs.matching import is_of_group, without_prebuilt
 from policyd.jobs.pod_groups import PodGroup, Successes, new_group_workload
@@ -250,10 +251,16 @@ class PodReconciler:
             pod_sets=pod_sets,
             reclaimable=() if keeps or not self._gates.reclaimable_pods else succeeded,
             priority=priority,
-            keeps_queue=group.serving,
+            follows=self._has_parent(group),
             gated=self._gates.admission_gated_by,
             leaves=any(pod.metadata.deletion_timestamp is None for pod in group.pods),
         )
+
+    def _has_parent(self, group: PodGroup) -> bool:
+        """Tell whether the workload of a group is one that a StatefulSet or the like has made."""
+        workload = self._named(group) if group.name else None
+        owners = () if workload is None else workload.metadata.owner_references
+        return any(parent_of_owner(each) is not None for each in owners)
 
     def _is_complete(self, group: PodGroup) -> bool:
         """Tell whether all pods exist that are made before one of them has to run."""
