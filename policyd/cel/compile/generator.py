@@ -296,8 +296,9 @@ class Generator:
         for name, code in self.roots.items():
             head.append(SourceLine(2, f"{code} = A[{name!r}]", 0, Probe("A", name)))
         works = any("w += " in line.text for line in (*self._functions, *self.lines))
-        note = "; B.note_work(w)" if works else ""
-        tail = [SourceLine(1, f"finally: B.spent += c{note}")]
+        tail = [SourceLine(1, "finally:"), SourceLine(2, "B.spent += c")]
+        if works:
+            tail.append(SourceLine(2, "if w: B.note_work(w)"))
         lines = [line for line in (*head, *self.lines, *tail) if line.text]
         text = "\n".join(" " * line.indent + line.text for line in lines)
         return Generated(text, self.constants, lines, frozenset(self.roots))

@@ -59,8 +59,9 @@ class Trusting:
 
 
 class Entries:
-    def get(self, name, projection):
-        return {"entry": name, "projection": projection}
+    def get(self, name, projection, expression=""):
+        found = {"entry": name, "projection": projection}
+        return found | ({"expression": expression} if expression else {})
 
 
 class Registry:
