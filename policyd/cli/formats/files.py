@@ -178,7 +178,12 @@ DIALECT = dialect_of(volatile=Volatile(now=lambda: int(SystemClock().now() * 1e9
 
 def load(paths: Sequence[str], dialect: Dialect = DIALECT) -> Loaded:
     """Load all files; of two policies with one name the later is used, which is a finding."""
-    parts = (load_policies(text, name, dialect, _load_one) for name, text in texts(paths))
+    return load_texts(texts(paths), dialect)
+
+
+def load_texts(named: Iterable[tuple[str, bytes]], dialect: Dialect = DIALECT) -> Loaded:
+    """Load the contents of files, with their names, as `load` does."""
+    parts = (load_policies(text, name, dialect, _load_one) for name, text in named)
     return _checked(gather(progress(parts, "loading")))
 
 
