@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 import msgspec
@@ -104,7 +104,9 @@ def sum_up(files: Sequence[LogFile], given: ReplayOptions) -> None:
     finish(answer, given["output"], "replay", [*findings, *source.findings, *judging.findings])
 
 
-def finish(answer: ImpactAnswer, output: Output, command: str, findings: Sequence[Finding]) -> None:
+def finish(
+    answer: ImpactAnswer, output: Output, command: str, findings: Sequence[Finding]
+) -> NoReturn:
     """Show an answer and findings, and end the command."""
     found = [
         *findings,

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from typing import Final
 
+import msgspec
+
 from policyd.admission.in_turn import decided_together
-from policyd.api.admission import AdmissionRequest
+from policyd.api.admission import AdmissionRequest, Operation
 from policyd.api.makers import Makers
 from policyd.api.meta import Json
 from policyd.cli.formats.files import load_texts
@@ -124,6 +126,21 @@ class Judge:
             return True
         sets = (self.new,) if self.old is None else (self.new, self.old)
         return any(policies.concerned(request, phase) for policies in sets for phase in PHASES)
+
+    def operations(self, request: AdmissionRequest) -> tuple[Operation, ...]:
+        """Return the operations by which an existing object is judged.
+
+        It is taken as if it were created now; for policies that concern updates only, as if it
+        were sent again unchanged.
+        """
+        created = self._concerned(request, "CREATE")
+        updated = self._concerned(request, "UPDATE") - created
+        names: tuple[Operation, ...] = ("CREATE",) if created else ()
+        return (*names, "UPDATE") if updated else names
+
+    def _concerned(self, request: AdmissionRequest, operation: Operation) -> set[str]:
+        asked = msgspec.structs.replace(request, operation=operation)
+        return {policy.id for phase in PHASES for policy in self.new.concerned(asked, phase)}
 
     def reads_old(self, request: AdmissionRequest) -> bool:
         """Tell whether that reads the object before the change."""

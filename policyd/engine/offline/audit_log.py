@@ -369,6 +369,36 @@ class _Stored:
         self._bytes -= len(self._objects.pop(key, b""))
 
 
+class Owners:
+    """The controllers of objects, of those that were seen last."""
+
+    def __init__(self) -> None:
+        self._owners: OrderedDict[tuple[str, str, str], tuple[str, str]] = OrderedDict()
+
+    def learn(
+        self, namespace: str, kind: str, name: str, controller: tuple[str, str] | None
+    ) -> None:
+        """Keep kind and name of the controller of an object, if it has one."""
+        if controller is not None:
+            self._owners[namespace, kind, name] = controller
+            if len(self._owners) > MOST_OWNERS:
+                self._owners.popitem(last=False)
+
+    def learn_from(self, obj: Json) -> None:
+        """Keep the controller of an object, be it one or not."""
+        head = head_of(msgspec.Raw(msgspec.json.encode(obj)))
+        self.learn(head.metadata.namespace, head.kind, head.metadata.name, head.controller)
+
+    def topmost(self, namespace: str, owner: tuple[str, str]) -> tuple[str, str]:
+        """Return kind and name of the topmost controller above an owner, or the owner."""
+        for _ in range(_DEEPEST_OWNER):
+            above = self._owners.get((namespace, *owner))
+            if above is None or above == owner:
+                break
+            owner = above
+        return owner
+
+
 class AuditReader:
     """Makes requests of events, in the order of the log."""
 
@@ -397,7 +427,7 @@ class AuditReader:
         """The Namespaces that the log has, as they were last."""
         self._ids = _Latest(MOST_IDS)
         self._stored = _Stored(MOST_OLD_BYTES)
-        self._owners: OrderedDict[tuple[str, str, str], tuple[str, str]] = OrderedDict()
+        self._owners = Owners()
         self._kept: dict[tuple[str, str, str], bool] = {}
 
     def take(self, event: AuditEvent) -> Iterator[LoggedRequest | Gone]:
@@ -442,7 +472,7 @@ class AuditReader:
         name = key.name or f"{head.metadata.generate_name}*"
         owner = head.controller or (head.kind or request.kind.kind or key.resource, name)
         if head.controller:
-            owner = self._topmost(key.namespace, owner)
+            owner = self._owners.topmost(key.namespace, owner)
         labels = head.metadata.labels or {}
         return LoggedRequest(
             request=request,
@@ -609,11 +639,7 @@ class AuditReader:
 
     def _note(self, key: LoggedKey, head: ObjectHead, obj: msgspec.Raw) -> None:
         """Keep an object as it is stored, if a later request may need it."""
-        controller = head.controller
-        if controller is not None:
-            self._owners[key.namespace, head.kind, key.name] = controller
-            if len(self._owners) > MOST_OWNERS:
-                self._owners.popitem(last=False)
+        self._owners.learn(key.namespace, head.kind, key.name, head.controller)
         if (key.group, key.resource) == ("", "namespaces") and len(obj) <= _LONGEST_NAMESPACE:
             self._learn_namespace(key.name, obj)
         version = head.api_version.rpartition("/")[2]
@@ -642,14 +668,6 @@ class AuditReader:
         self.namespaces[name] = value
         if len(self.namespaces) > MOST_NAMESPACES:
             del self.namespaces[next(iter(self.namespaces))]
-
-    def _topmost(self, namespace: str, owner: tuple[str, str]) -> tuple[str, str]:
-        for _ in range(_DEEPEST_OWNER):
-            above = self._owners.get((namespace, *owner))
-            if above is None or above == owner:
-                break
-            owner = above
-        return owner
 
     def _skip(self, reason: Unjudged, event: AuditEvent) -> None:
         self.counts.unjudged[reason] += 1

@@ -67,7 +67,7 @@ class ImpactField(msgspec.Struct, frozen=True, rename="camel"):
     objects: int
 
 
-class ListedObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class ListedObject(msgspec.Struct, frozen=True, rename="camel"):
     """An affected object."""
 
     kind: str

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from policyd.cli import main
@@ -333,3 +334,115 @@ def test_reviews_are_summed_up_if_asked_for(policy, tmp_path):
 
     assert (answer["refused"], answer["refusedThen"]) == (1, 1)
     assert answer["refusedObjects"][0]["owner"] == "Pod a"
+
+
+HOSTILE = "a|b <img src=x> `x` @all \\x1b[31m https://example.com"
+
+
+def formatted(policy, tmp_path, output):
+    text = POLICY.replace("message: an image has no version", f'message: "{HOSTILE}"')
+    policy.write_text(text)
+    log = write(tmp_path, [created("pods", pod("a", BAD)), created("pods", pod("b"))])
+    result = replay(policy, "-o", output, log)
+    assert result.exit_code == 1
+    return result.stdout
+
+
+def test_markdown_has_no_markup_of_messages(policy, tmp_path):
+    comment = formatted(policy, tmp_path, "markdown")
+
+    assert comment.startswith("### Impact of these policies\n\n**Would refuse 1 pod of 1 team")
+    assert "| Team | Refused | Running | Retrying | Warned | Changed |\n|---|---:|" in comment
+    (row,) = [line for line in comment.splitlines() if "pinned" in line]
+    assert row.count("|") - row.count("\\|") == 6
+    assert "<img" not in row
+    assert "@" not in row
+    assert "://" not in row
+    assert "\x1b" not in comment
+
+
+def test_text_has_no_control_characters_of_messages(policy, tmp_path):
+    assert "\x1b" not in formatted(policy, tmp_path, "text")
+
+
+def test_sarif_has_a_result_for_each_rule_at_its_policy(policy, tmp_path):
+    (run,) = json.loads(formatted(policy, tmp_path, "sarif"))["runs"]
+
+    refusal, change = run["results"]
+    place = refusal["locations"][0]["physicalLocation"]
+    assert (refusal["ruleId"], refusal["level"], change["level"]) == (
+        "versions",
+        "error",
+        "warning",
+    )
+    assert place["artifactLocation"]["uri"].endswith("policy.yaml")
+    assert place["region"]["startLine"] == 1
+    assert (
+        "versions: pinned would refuse 1 object, 1 that exist now, such as"
+        in refusal["message"]["text"]
+    )
+    assert "would change 1 object: spec.priorityClassName" in change["message"]["text"]
+
+
+def test_reports_name_the_objects(policy, tmp_path):
+    (written,) = yaml.safe_load_all(formatted(policy, tmp_path, "policyreport"))
+
+    (result,) = written["results"]
+    assert (written["kind"], written["metadata"]["namespace"]) == ("PolicyReport", "team-a")
+    assert (result["policy"], result["rule"], result["result"]) == ("versions", "pinned", "fail")
+    assert result["resources"] == [
+        {"apiVersion": "v1", "kind": "Pod", "namespace": "team-a", "name": "a"}
+    ]
+
+
+def report(policy, objects, tmp_path, *arguments):
+    path = tmp_path / "objects.yaml"
+    path.write_text("---\n".join(f"{json.dumps(each)}\n" for each in objects))
+    command = ["report", "-p", str(policy), "-f", str(path), *arguments]
+    return CliRunner().invoke(main, command)
+
+
+def test_existing_objects_are_summed_up_alike(policy, tmp_path):
+    objects = [
+        obj("replicasets", "web-1", owner=("Deployment", "web"), spec={}),
+        pod("web-1-a", BAD, owner=("ReplicaSet", "web-1")),
+        pod("done", BAD, status={"phase": "Failed"}),
+        pod("b"),
+    ]
+
+    result = report(policy, objects, tmp_path, "--summary", "-o", "json")
+
+    answer = json.loads(result.stdout)
+    refused = {each["name"]: each for each in answer["refusedObjects"]}
+    assert result.exit_code == 1
+    assert refused["web-1-a"]["owner"] == "Deployment web"
+    assert (refused["web-1-a"]["running"], refused["done"]["running"]) == (True, False)
+    assert [each["field"] for each in answer["fields"]] == ["spec.priorityClassName"]
+
+
+def test_policies_for_updates_see_existing_objects_unchanged(policy, tmp_path):
+    policy.write_text(POLICY.replace("[CREATE, UPDATE]", "[UPDATE]"))
+
+    result = report(policy, [pod("a", BAD)], tmp_path, "-o", "markdown")
+
+    assert "**Would refuse 1 pod of 1 team, 1 that runs now" in result.stdout
+
+
+def test_a_policy_that_reads_the_user_has_no_impact_on_existing_objects(policy, tmp_path):
+    expression = "object.spec.containers.all(c, !c.image.endsWith(':latest'))"
+    text = POLICY.replace("  inject: {priorityClassName: research}\n", "")
+    policy.write_text(text.replace(expression, "request.userInfo.username == 'ada'"))
+
+    result = report(policy, [pod("a", BAD)], tmp_path, "--summary")
+
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (
+        0,
+        "Would refuse and change nothing of 0 requests",
+    )
+
+
+def test_reports_are_not_summed_up(policy, tmp_path):
+    result = report(policy, [pod("a")], tmp_path, "--summary", "-o", "yaml")
+
+    assert result.exit_code == 2
+    assert "-o yaml writes reports, and --summary sums them up" in result.stderr
