@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final
 
 import click
 
@@ -224,12 +224,27 @@ class _Inflated(io.RawIOBase):
         return len(found)
 
 
+class _Unbuffered(io.RawIOBase):
+    """A stream that can be read, and nothing more, such as a standard input that was replaced."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - as io has it
+        data = self._raw.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
 _GZIP: Final = 31
 _CHUNK: Final = 64 * 1024
 
 
 def _decompressed(raw: IO[bytes], damaged: Callable[[], None]) -> IO[bytes]:
-    stream = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(cast("Any", raw))
+    stream = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(_Unbuffered(raw))
     if stream.peek(2)[:2] != _MAGIC:
         return stream
     return io.BufferedReader(_Inflated(stream, damaged), 1024 * 1024)
