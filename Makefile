@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test browser check house hooks docs release coverage fix e2e conformance properties fuzz mutations soak attacks bench bench-forecast bench-backfill what-ifs prove controlplane monitoring generate constraints advisories clean
+.PHONY: help run test browser check house hooks docs release coverage fix e2e conformance properties fuzz mutations soak attacks bench bench-forecast bench-backfill what-ifs replayed-week prove controlplane monitoring generate constraints advisories clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -115,6 +115,9 @@ bench-backfill: $(STAMP) ## reservation with backfill on a part of a trace, judg
 
 what-ifs: $(STAMP) ## compare what-if's answers with what 500 random clusters then do: N=500, SEED=0
 	@$(BIN)/python -m tests.what_ifs $(if $(N),-n $(N)) $(if $(SEED),--seed $(SEED))
+
+replayed-week: $(STAMP) controlplane ## replay an audit log of a real API server, then enforce the policies, and compare each request: N=5000, SEED=0
+	@$(BIN)/python -m tests.live.replayed_week $(if $(N),-n $(N)) $(if $(SEED),--seed $(SEED))
 
 prove: $(STAMP) ## decide published policies, and let the engine judge proofs about N=2000 mutants of them: OBJECTS=200, SEED=0
 	@$(BIN)/python -m tests.prove $(if $(N),-n $(N)) $(if $(OBJECTS),--objects $(OBJECTS)) $(if $(SEED),--seed $(SEED))

@@ -125,3 +125,20 @@ def together(*options: _Option[Any]) -> _Option[Any]:
         return command
 
     return decorate
+
+
+IMPACT_OPTIONS = together(
+    click.option(
+        "--team",
+        default="namespace",
+        show_default=True,
+        metavar="KEY",
+        help="A summary's team: a label of namespaces, `namespace`, or `queue`.",
+    ),
+    click.option(
+        "--workers",
+        type=click.IntRange(min=1, max=1024),
+        help="Processes that judge for a summary.  [one for each core]",
+    ),
+)
+"""The options of the commands that sum up what policies would refuse and change."""

@@ -17,6 +17,8 @@ from policyd.kube.errors import ForbiddenError, UnreachableError
 from policyd.questions.queue_objects import scenario_of
 from policyd.testing import FakeClient
 from tests.cli.given import CASES, NODES, POLICY, QUEUES
+from tests.engine.audit_events import created, lines
+from tests.engine.audit_events import pod as logged_pod
 from tests.engine.reviews import pod, policy
 
 pytestmark = pytest.mark.anyio
@@ -222,6 +224,53 @@ def test_without_namespaces_what_depends_on_them_is_an_error_and_the_rest_a_resu
     assert " error " in by_label.stdout
     assert " pass " in rest.stdout
     assert "labels of namespaces are not evaluated: you may not do that" in rest.stderr
+
+
+NEVER = "validations: [{name: never, expression: \"object.kind != 'Pod'\", message: nothing}]"
+
+
+def test_a_summary_has_all_objects_and_their_topmost_owners(run, client):
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "u"}
+    owned = {"name": "x", "namespace": "team-b", "ownerReferences": [owner | {"controller": True}]}
+    client.store.put(r.PODS, {"metadata": owned, "spec": {"containers": []}})
+
+    result = run("report", NEVER, "--summary", "-o", "json")
+
+    answer = json.loads(result.stdout)
+    assert (answer["refused"], answer["running"], result.exit_code) == (3, 3, 1)
+    assert "ReplicaSet web-1" in {each["owner"] for each in answer["refusedObjects"]}
+
+
+def test_what_may_not_be_listed_is_missing_from_the_summary(run, client):
+    client.fail(DENIED, verb="page", plural="pods", times=9)
+
+    result = run("report", NEVER, "--summary")
+
+    assert "the summary lacks pods: you may not do that" in result.stderr
+    assert result.exit_code == 1
+
+
+def replayed(run, tmp_path):
+    log = tmp_path / "audit.log"
+    made = [logged_pod(name, namespace="team-b") for name in ("old", "another")]
+    log.write_text(lines([created("pods", each) for each in made]))
+    return run("replay", NEVER, str(log), "-o", "json")
+
+
+def test_the_cluster_says_which_refused_objects_of_a_log_exist(run, tmp_path):
+    answer = json.loads(replayed(run, tmp_path).stdout)
+
+    running = {each["name"]: each["running"] for each in answer["refusedObjects"]}
+    assert running == {"old": True, "another": False}
+
+
+def test_without_the_right_to_list_the_log_says_it(run, client, tmp_path):
+    client.fail(DENIED, verb="page", plural="pods", times=9)
+
+    result = replayed(run, tmp_path)
+
+    assert json.loads(result.stdout)["running"] == 2
+    assert "which refused pods exist now is not asked: you may not do that" in result.stderr
 
 
 def queues(client):

@@ -186,8 +186,15 @@ def load(paths: Sequence[str], dialect: Dialect = DIALECT, *, stored: bool = Tru
         dialect: The versions and formats that policies are loaded with.
         stored: Whether a policy that the API server refuses to store is an error.
     """
+    return load_texts(texts(paths), dialect, stored=stored)
+
+
+def load_texts(
+    named: Iterable[tuple[str, bytes]], dialect: Dialect = DIALECT, *, stored: bool = True
+) -> Loaded:
+    """Load the contents of files, with their names, as `load` does."""
     load_one = _load_stored if stored else _load_one
-    parts = (load_policies(text, name, dialect, load_one) for name, text in texts(paths))
+    parts = (load_policies(text, name, dialect, load_one) for name, text in named)
     return _checked(gather(progress(parts, "loading")))
 
 

@@ -1,7 +1,7 @@
 """Progress bars on a terminal, for commands that take longer than a second."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from rich.console import Console
@@ -17,13 +17,19 @@ PATIENCE_SECONDS: Final = 1.0
 T = TypeVar("T")
 
 
-def progress(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
+def progress(
+    items: Iterable[T],
+    what: str,
+    total: int | None = None,
+    done: Callable[[], int] | None = None,
+) -> Iterator[T]:
     """Yield items, and show how many there were so far if it takes long.
 
     Args:
         items: The items.
         what: The activity, such as `reading`.
         total: How many there are, if that is known.
+        done: Returns how much of the total is done, if items are not what is counted.
     """
     if not sys.stderr.isatty():
         yield from items
@@ -33,10 +39,11 @@ def progress(items: Iterable[T], what: str, total: int | None = None) -> Iterato
     try:
         for number, item in enumerate(items, start=1):
             yield item
+            completed = number if done is None else done()
             if task is not None:
-                bar.update(task, completed=number)
+                bar.update(task, completed=completed)
             elif clock.monotonic() > shows_from:
-                task = bar.add_task(what, total=total, completed=number)
+                task = bar.add_task(what, total=total, completed=completed)
                 bar.start()
     finally:
         if task is not None:

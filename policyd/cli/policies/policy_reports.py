@@ -11,12 +11,13 @@ import yaml
 
 from policyd.api.admission import GroupVersionResource
 from policyd.cli.clusters import missing, read_cluster
-from policyd.cli.formats.files import ManyObjects, load, once, read_many_objects
+from policyd.cli.formats.files import ManyObjects, load_texts, once, read_many_objects, texts
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all, unusable
 from policyd.cli.formats.tables import show_table
 from policyd.cli.options import (
     AS_WRITTEN,
+    IMPACT_OPTIONS,
     OBJECTS_IF_ANY,
     POLICIES,
     ClusterOptions,
@@ -57,13 +58,16 @@ from policyd.patch.readable import Readability
 _APIS: Mapping[str, ReportApi] = {api.api_version: api for api in reversed(APIS)}
 
 
-class _Given(NamespaceOptions, ClusterOptions):
+class ReportOptions(NamespaceOptions, ClusterOptions):
     """The arguments of the command."""
 
     policies: tuple[str, ...]
     objects: tuple[str, ...]
-    output: Literal["text", "yaml", "json"]
+    output: Literal["text", "yaml", "json", "sarif", "markdown"]
     api: str
+    summary: bool
+    team: str
+    workers: int | None
     as_written: bool
 
 
@@ -75,10 +79,16 @@ class _Given(NamespaceOptions, ClusterOptions):
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["text", "yaml", "json"]),
+    type=click.Choice(["text", "yaml", "json", "sarif", "markdown"]),
     default="text",
-    help="A table, or the reports as objects.",
+    help="A table, the reports as objects, or a summary for CI or a pull request.",
 )
+@click.option(
+    "--summary",
+    is_flag=True,
+    help="Sum up what would be refused and changed if all objects were created again.",
+)
+@IMPACT_OPTIONS
 @click.option(
     "--api",
     type=click.Choice(list(_APIS)),
@@ -87,13 +97,16 @@ class _Given(NamespaceOptions, ClusterOptions):
     help="Which kind of reports.",
 )
 @from_cluster("objects, namespaces and params")
-def command(**given: Unpack[_Given]) -> None:
+def command(**given: Unpack[ReportOptions]) -> None:
     r"""Report the results of policies for existing objects, a line for each policy and namespace.
 
     Each object is evaluated as if it were created now; shadow policies are included. A policy
     that reads the user of the request, or the queues, is skipped. With --cluster, the objects are
     all that the policies concern in the cluster, as far as its user may list them.
     `policyd controller --reports` writes the same results into a cluster.
+
+    With --summary, the answer is what the policies would refuse and change of the objects, by team,
+    owner, policy, rule and field. The formats sarif and markdown always sum up.
 
     Exits with 0 if there is no failure, 1 if there is one, a policy is invalid, something may not
     be listed, or it is unknown whether a policy applies because a namespace's labels are missing,
@@ -103,14 +116,21 @@ def command(**given: Unpack[_Given]) -> None:
     Examples:
       policyd report -p policies/ -f manifests/
       policyd report -p policies/ --cluster
+      policyd report -p policies/ --cluster --summary --team team
       kubectl get pods,jobs -A -o yaml | policyd report -p policies/ -f -
       policyd report -p policies/ -f manifests/ -o yaml --api openreports.io/v1alpha1
     """
     once(given["policies"] + given["objects"])
     one_source(given, given["objects"], "-f")
-    loaded = load(given["policies"])
+    named = tuple(texts(given["policies"]))
+    loaded = load_texts(named)
     if not loaded.policies and not loaded.findings:
         raise click.UsageError(f"no policy in {', '.join(given['policies'])}")
+    if given["summary"] or given["output"] in ("sarif", "markdown"):
+        # Imported only where it is used, as it takes a while.
+        from policyd.cli.policies.impact_objects import sum_up_objects  # noqa: PLC0415
+
+        sum_up_objects(named, loaded, given)
     scan, findings = _of_cluster(loaded, given) if given["cluster"] else _of_files(loaded, given)
     show_all([*loaded.findings, *findings])
     _print(scan.book.namespaces, given)
@@ -118,9 +138,9 @@ def command(**given: Unpack[_Given]) -> None:
     sys.exit(exit_code([*loaded.findings, *findings], failed=fails))
 
 
-def _of_files(loaded: Loaded, given: _Given) -> tuple[PolicyScan, list[Finding]]:
+def _of_files(loaded: Loaded, given: ReportOptions) -> tuple[PolicyScan, list[Finding]]:
     documents, findings = read_many_objects(given["objects"])
-    objects = list(documents.of_kinds(_looked_up(loaded.policies)))
+    objects = list(documents.of_kinds(looked_up(loaded.policies)))
     labels = Labels(objects, given)
     policies = offline_set(
         loaded,
@@ -134,13 +154,13 @@ def _of_files(loaded: Loaded, given: _Given) -> tuple[PolicyScan, list[Finding]]
     return scan, [*findings, *_look_at(documents, scan, policies, labels, circumstances)]
 
 
-def _looked_up(policies: Iterable[CompiledPolicy]) -> set[str]:
+def looked_up(policies: Iterable[CompiledPolicy]) -> set[str]:
     """Return the kinds of objects that decisions on others depend on."""
     params = [policy.policy.spec.param_kind for policy in policies]
     return {"Namespace", "CustomResourceDefinition", *(kind.kind for kind in params if kind)}
 
 
-def _of_cluster(loaded: Loaded, given: _Given) -> tuple[PolicyScan, list[Finding]]:
+def _of_cluster(loaded: Loaded, given: ReportOptions) -> tuple[PolicyScan, list[Finding]]:
     # Imported only where a cluster is read: it takes as long as a small command.
     from policyd.cli.policies.policy_reports import scan_cluster  # noqa: PLC0415
 
@@ -197,7 +217,7 @@ def _fails(namespaces: Iterable[Rows]) -> bool:
     )
 
 
-def _print(namespaces: Mapping[str, Rows], given: _Given) -> None:
+def _print(namespaces: Mapping[str, Rows], given: ReportOptions) -> None:
     if given["output"] == "text":
         _print_table(namespaces)
         return
@@ -238,7 +258,8 @@ def _row(namespace: str, key: ResultKey, row: ResultCount) -> tuple[str, ...]:
     )
 
 
-_KNOWN = tuple(Listed(kind.group, kind.version, kind.plural) for kind in KINDS)
+KNOWN = tuple(Listed(kind.group, kind.version, kind.plural) for kind in KINDS)
+"""The resources of jobs."""
 
 
 @dataclass(slots=True)
@@ -266,7 +287,7 @@ def scan_cluster(
     async def read(reader: Reader, _namespace: str) -> ClusterScan:
         surroundings = await read_scan_surroundings(reader, loaded.policies)
         found = ClusterScan(PolicyScan(policies_with(surroundings)), surroundings.findings)
-        for each in resources_to_list(found.scan.policies, _KNOWN):
+        for each in resources_to_list(found.scan.policies, KNOWN):
             await _scan_resource(reader, each, found)
         return found
 

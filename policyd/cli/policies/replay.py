@@ -1,13 +1,11 @@
 """`policyd replay`: recorded requests through changed policies."""
 
 import json
-import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 import click
 import msgspec
@@ -15,10 +13,12 @@ import msgspec
 from policyd.admission.in_turn import decided_together, queues_concern
 from policyd.api.makers import Makers
 from policyd.api.meta import Json
-from policyd.cli.formats.files import cannot_read, content, load, once, read_objects
+from policyd.cli.formats.files import load, once, read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all
-from policyd.cli.options import TEXT_OR_JSON
+from policyd.cli.options import IMPACT_OPTIONS, ClusterOptions, check_cluster, from_cluster
+from policyd.cli.policies.audit_files import LogFile, log_files
+from policyd.cli.policies.impact_outputs import OUTPUTS, Output
 from policyd.cli.policies.request_options import NAMESPACE_LABELS, Labels, NamespaceOptions
 from policyd.clock import SystemClock
 from policyd.engine.documents.findings import Finding
@@ -33,13 +33,11 @@ from policyd.engine.offline.replay import (
 )
 from policyd.engine.offline.requests import offline_set
 from policyd.errors import PolicydError
-from policyd.standard_input import PATH, STANDARD_INPUT, STANDARD_INPUT_NAME, standard_input
-
-_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
-"""The suffixes of recordings in a folder; a file that is named itself may have any suffix."""
+from policyd.policy_files import MOST_BYTES
+from policyd.standard_input import PATH
 
 
-class _Given(NamespaceOptions):
+class ReplayOptions(NamespaceOptions, ClusterOptions):
     """The arguments of the command."""
 
     recorded: tuple[str, ...]
@@ -47,7 +45,10 @@ class _Given(NamespaceOptions):
     against: tuple[str, ...]
     objects: tuple[str, ...]
     queue: bool
-    output: Literal["text", "json"]
+    summary: bool
+    team: str
+    workers: int | None
+    output: Output
 
 
 @click.command("replay")
@@ -81,8 +82,21 @@ class _Given(NamespaceOptions):
     help="Hold jobs that name a queue, and check queues, as the webhooks do.",
 )
 @NAMESPACE_LABELS
-@TEXT_OR_JSON
-def command(**given: Unpack[_Given]) -> None:
+@click.option(
+    "--summary",
+    is_flag=True,
+    help="Sum up what would be refused and changed, as for audit logs.",
+)
+@IMPACT_OPTIONS
+@from_cluster("namespaces, params, and whether refused objects exist")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(OUTPUTS),
+    default="text",
+    help="Output format; those besides text and json sum up.",
+)
+def command(**given: Unpack[ReplayOptions]) -> None:
     r"""Show what changed policies would answer differently to recorded requests.
 
     RECORDED are files or folders of AdmissionReviews as the API server sends them, one a file
@@ -90,26 +104,48 @@ def command(**given: Unpack[_Given]) -> None:
     them. Without --against, the recorded response of the request is used; without a response,
     the request counts as allowed and unchanged.
 
+    RECORDED may also be audit logs of the API server (audit.k8s.io/v1, JSON), rotated and
+    compressed ones too. The answer is then a summary: what the policies would have refused and
+    changed, by team, owner, policy, rule and field. Requests are judged with the objects that the
+    log has: levels Request and RequestResponse have them. What cannot be judged is counted.
+
     Without --queue, policies alone decide; a warning says how many of the requests the rules of
     queues would concern. Use it for recordings whose responses have what these rules change.
 
     Exits with 0 if no answer differs, 1 if one differs, a policy is invalid, or it is unknown
     whether a policy applies because a namespace's labels are missing, and 2 if a document is
-    not an AdmissionReview.
+    not an AdmissionReview, or nothing of an audit log can be judged.
 
     \b
     Examples:
       policyd replay reviews.jsonl -p policies/ --against released-policies/
       policyd replay recorded/ -p policies/ -f namespaces.yaml
       policyd replay reviews.jsonl -p policies/ -o json | jq '.differences[].request'
+      policyd replay /var/log/kubernetes/audit/ -p policies/ --team team
+      policyd replay audit.log -p policies/ -o markdown > comment.md
     """
+    check_cluster(given)
     once(given["recorded"] + given["policies"] + given["against"] + given["objects"])
+    files = log_files(given["recorded"])
+    if given["summary"] or given["output"] not in ("text", "json") or any(f.is_log for f in files):
+        # Imported only where it is used, as it takes a while.
+        from policyd.cli.policies.impact_command import sum_up  # noqa: PLC0415
+
+        sum_up(files, given)
+    elif given["cluster"]:
+        raise click.UsageError("--cluster needs an audit log, or --summary")
+    else:
+        _compare(files, given)
+
+
+def _compare(files: Sequence[LogFile], given: ReplayOptions) -> None:
+    """Show the answer to each recorded review that differs."""
     documents, findings = read_objects(given["objects"])
     objects = [document.value for document in documents]
     labels = Labels(objects, given)
     new = _policies(given["policies"], objects, labels, findings)
     old = _policies(given["against"], objects, labels, findings) if given["against"] else None
-    reviews = list(_reviews(given["recorded"]))
+    reviews = [each for file in files for each in reviews_of(file)]
     if not reviews:
         raise click.UsageError(f"no AdmissionReview in {', '.join(given['recorded'])}")
     decide = decided_together if given["queue"] else PolicySet.review
@@ -148,30 +184,10 @@ def _policies(
     return offline_set(loaded, labels.lookup, objects=objects, now=now, makers=Makers())
 
 
-def _reviews(paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield each review with where it is."""
-    for path in paths:
-        if path == STANDARD_INPUT:
-            yield from _numbered(STANDARD_INPUT_NAME, standard_input())
-            continue
-        for file in _files(Path(path)):
-            yield from _numbered(str(file), content(file))
-
-
-def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    found = (
-        Path(place) / name
-        for place, _, names in os.walk(path, onerror=cannot_read)
-        for name in names
-    )
-    return sorted(file for file in found if file.suffix in _SUFFIXES)
-
-
-def _numbered(name: str, text: bytes) -> Iterator[tuple[str, bytes]]:
-    for number, review in enumerate(recordings(text), start=1):
-        yield f"{name}: review {number}", review
+def reviews_of(file: LogFile) -> Iterator[tuple[str, bytes]]:
+    """Yield each review of a file with where it is."""
+    for number, review in enumerate(recordings(file.content(MOST_BYTES)), start=1):
+        yield f"{file.name}: review {number}", review
 
 
 def _replay(

@@ -1,0 +1,201 @@
+"""Sum up what policies would refuse and change of existing objects: for `policyd report`."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final, NoReturn
+
+import click
+import msgspec
+
+from policyd.api.admission import GroupVersionResource
+from policyd.api.meta import Json
+from policyd.cli.clusters import missing, read_cluster
+from policyd.cli.formats.files import ManyObjects, read_many_objects
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import unusable
+from policyd.cli.planning.executors import cores
+from policyd.cli.policies.impact_command import finish, gather, logged_request, team_of
+from policyd.cli.policies.impact_outputs import ImpactAnswer
+from policyd.cli.policies.judging import Judge, Judging, Named, Setup
+from policyd.cli.policies.policy_reports import KNOWN, ReportOptions, looked_up
+from policyd.cli.policies.request_options import NamespaceOptions
+from policyd.cli.policies.surroundings import read_scan_surroundings
+from policyd.engine.compile.load import Loaded
+from policyd.engine.documents.findings import Finding
+from policyd.engine.objects.workloads import value_at
+from policyd.engine.offline.audit_log import Gone, LoggedRequest, Owners
+from policyd.engine.offline.impact import Impact
+from policyd.engine.offline.requests import (
+    CustomKinds,
+    ObjectError,
+    RequestCircumstances,
+    check_readable,
+    custom_kinds,
+    request_for,
+)
+from policyd.engine.offline.scan import Listed, resources_to_list
+from policyd.kube.client import Reader
+from policyd.kube.discovery import served_resources
+from policyd.kube.errors import ForbiddenError
+from policyd.kube.pages import pages
+from policyd.kube.resources import Resource
+from policyd.patch.readable import Readability
+from policyd.questions.queue_objects import whole
+
+_PAGE: Final = 500
+_ENDED: Final = ("Succeeded", "Failed")
+_OWNERS: Final = (Listed("apps", "v1", "replicasets"), Listed("batch", "v1", "jobs"))
+"""Objects that own pods, and have an owner themselves."""
+
+
+def sum_up_objects(named: Named, loaded: Loaded, given: ReportOptions) -> NoReturn:
+    """Show what policies would refuse and change of objects, and end the command.
+
+    Args:
+        named: The files of the policies, for processes that load them again.
+        loaded: The policies.
+        given: The options.
+
+    Raises:
+        click.UsageError: If the options do not go together.
+    """
+    output = given["output"]
+    if output == "yaml":
+        raise click.UsageError("-o yaml writes reports, and --summary sums them up: leave out one")
+    if given["cluster"]:
+        impact, findings = _of_cluster(loaded, given)
+    else:
+        impact, findings = _of_files(named, loaded, given)
+    answer = ImpactAnswer(impact=impact, policies=loaded.policies)
+    finish(answer, output, "report", [*loaded.findings, *findings])
+
+
+def _of_files(named: Named, loaded: Loaded, given: ReportOptions) -> tuple[Impact, list[Finding]]:
+    documents, findings = read_many_objects(given["objects"])
+    objects = tuple(documents.of_kinds(looked_up(loaded.policies)))
+    setup = Setup(
+        policies=named,
+        objects=objects,
+        given=_labels_of(given),
+        existing=True,
+        as_written=given["as_written"],
+    )
+    judge = Judge(setup, loaded)
+    judging = Judging(setup, judge, given["workers"] or cores())
+    impact = Impact(team_of(given["team"], judge, dict))
+    owners = Owners()
+    for value, _ in documents:
+        owners.learn_from(value)
+    source = _Existing(judge, owners, custom_kinds(objects))
+    gather(impact, judging, _entries(documents, source, findings))
+    return impact, [*findings, *judging.findings]
+
+
+def _entries(
+    documents: ManyObjects, source: "_Existing", findings: list[Finding]
+) -> Iterator[LoggedRequest | Gone]:
+    check = Readability().check
+    for value, document in progress(documents, "looking at", len(documents)):
+        try:
+            check_readable(value, check)
+            yield from source.entries(value)
+        except ObjectError as error:
+            findings.append(unusable(document(), error))
+
+
+def _labels_of(given: ReportOptions) -> NamespaceOptions:
+    return {
+        "namespace_labels": given["namespace_labels"],
+        "assume_labels": given["assume_labels"],
+    }
+
+
+class _Existing:
+    """Makes requests of objects that exist."""
+
+    def __init__(self, judge: Judge, owners: Owners, kinds: CustomKinds) -> None:
+        self._judge = judge
+        self._owners = owners
+        self._kinds = kinds
+
+    def entries(
+        self, value: Json, resource: GroupVersionResource | None = None
+    ) -> Iterator[LoggedRequest | Gone]:
+        """Yield the requests for an object, and that it is gone if it has ended.
+
+        Raises:
+            ObjectError: If it is no object.
+        """
+        request = request_for(value, RequestCircumstances(kinds=self._kinds))
+        ended = False
+        for operation in self._judge.operations(request):
+            circumstances = RequestCircumstances(operation=operation, kinds=self._kinds)
+            old = value if operation == "UPDATE" else None
+            request = request_for(value, circumstances, old_object=old)
+            request = msgspec.structs.replace(
+                request, dry_run=False, resource=resource or request.resource
+            )
+            logged = logged_request(request)
+            if logged.controlled:
+                owner = self._owners.topmost(logged.key.namespace, logged.owner)
+                logged = replace(logged, owner=owner)
+            yield logged
+            ended = value_at(value, ("status", "phase")) in _ENDED
+            if ended and request.kind.kind == "Pod":
+                yield Gone(logged.key)
+
+
+def _of_cluster(loaded: Loaded, given: ReportOptions) -> tuple[Impact, list[Finding]]:
+    async def read(reader: Reader, _namespace: str) -> tuple[Impact, list[Finding]]:
+        surroundings = await read_scan_surroundings(reader, loaded.policies)
+        findings = list(surroundings.findings)
+        setup = Setup(
+            policies=(),
+            objects=tuple(surroundings.objects),
+            given=_labels_of(given),
+            of_cluster=True,
+            existing=True,
+            left_out=frozenset(surroundings.left_out),
+            as_written=True,  # the API server has set the defaults
+        )
+        judge = Judge(setup, loaded)
+        # The API server is what takes the time, and pages come one by one.
+        judging = Judging(setup, judge, 1)
+        impact = Impact(team_of(given["team"], judge, dict))
+        owners = Owners()
+        listed = resources_to_list(judge.new.policies, KNOWN)
+        if any(each.plural == "pods" for each in listed):
+            for each in _OWNERS:
+                await _each(reader, each, lambda _resource, item: owners.learn_from(item), [])
+        source = _Existing(judge, owners, {})
+
+        def take(resource: Resource, item: Json) -> None:
+            named = GroupVersionResource(resource.group, resource.version, resource.plural)
+            gather(impact, judging, source.entries(item, named))
+
+        for each in listed:
+            await _each(reader, each, take, findings)
+        return impact, [*findings, *judging.findings]
+
+    return read_cluster(given, read)
+
+
+async def _each(
+    reader: Reader,
+    listed: Listed,
+    take: Callable[[Resource, Json], None],
+    findings: list[Finding],
+) -> None:
+    """Take each object of a resource of the cluster, if it may be listed."""
+    api_version = f"{listed.group}/{listed.version}" if listed.group else listed.version
+    served = await served_resources(reader, api_version)
+    resource = next((each for each in served if each.plural == listed.plural), None)
+    if resource is None:
+        return
+    try:
+        async for page in pages(reader, resource, into=dict, limit=_PAGE):
+            for item in page.items:
+                take(resource, whole(resource, item))
+    except ForbiddenError as error:
+        name = f"{listed.plural}.{listed.group}" if listed.group else listed.plural
+        findings.append(missing(f"the summary lacks {name}", error))
