@@ -238,6 +238,17 @@ def called(row: PendingRow | HoldingRow) -> str:
     return f"a job of {namespace}" if namespace else "a job of another team"
 
 
+def kinds_of(snapshot: QueueSnapshot, namespace: str, name: str) -> set[str]:
+    """Return the kinds of the jobs in the queues that have a name."""
+    return {
+        kind
+        for queue in snapshot.cluster_queues
+        for row in (*queue.pending, *queue.holding)
+        for kind, _, called in (row.job.partition("/"),)
+        if called == name and team_of(row.key) == namespace
+    }
+
+
 def job_name(found: FoundPending) -> str:
     """Return `Kind/name` of a job, or of the Workload that stands for itself; "" if not named."""
     row = found.row
