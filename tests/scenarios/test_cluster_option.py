@@ -102,7 +102,7 @@ def test_a_job_is_held_as_the_cluster_holds_it(api, ask, written):
     }
     api.create(queue)
     try:
-        found = ask("apply", "-p", path, "-f", "-", given=job("new", namespace="team-b", queue=""))
+        found = ask("apply", "-p", path, "-f", "-", given=job("new", "team-b"))
     finally:
         api.delete("LocalQueue", "default", "team-b")
 
