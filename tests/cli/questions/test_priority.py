@@ -107,3 +107,20 @@ def test_a_namespace_without_queues_is_told_how_to_see_those_of_others(
     assert found.exit_code == 0, found.output
     assert ("; -A asks for the whole cluster" in found.stderr) is hint
     assert found.stderr.startswith("no ")
+
+
+@pytest.mark.parametrize(
+    ("age", "warned"), [pytest.param(50, False, id="new"), pytest.param(7200, True, id="old")]
+)
+@pytest.mark.parametrize("command", [["queue"], ["quota"], ["priority"], ["why", "last"]])
+def test_an_old_snapshot_is_answered_with_a_warning(tmp_path, command, age, warned):
+    of = state(queue("q", gpu=1), waiting("job-high", 9, 5), waiting("job-last", 1))
+    body = json.loads(body_for(taken(of))) | {"takenAt": SystemClock().now() - age}
+    file = tmp_path / "snapshot.json"
+    file.write_text(json.dumps(body))
+
+    found = CliRunner().invoke(main, [*command, "--snapshot", str(file), "-n", "ns"])
+
+    assert found.exit_code == 0, found.output
+    assert ("warning: the snapshot is 120m old" in found.stderr) is warned
+    assert found.stdout
