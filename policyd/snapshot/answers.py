@@ -240,13 +240,14 @@ def called(row: PendingRow | HoldingRow) -> str:
 
 def kinds_of(snapshot: QueueSnapshot, namespace: str, name: str) -> set[str]:
     """Return the kinds of the jobs in the queues that have a name."""
-    return {
-        kind
-        for queue in snapshot.cluster_queues
-        for row in (*queue.pending, *queue.holding)
-        for kind, _, called in (row.job.partition("/"),)
-        if called == name and team_of(row.key) == namespace
-    }
+    found = set()
+    for queue in snapshot.cluster_queues:
+        rows: tuple[PendingRow | HoldingRow, ...] = (*queue.pending, *queue.holding)
+        for row in rows:
+            kind, _, own_name = row.job.partition("/")
+            if own_name == name and team_of(row.key) == namespace:
+                found.add(kind)
+    return found
 
 
 def job_name(found: FoundPending) -> str:

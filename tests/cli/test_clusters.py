@@ -201,8 +201,8 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 NOTHING = "validations: [{expression: 'true'}]"
 
 
-def tell(client, namespace="", **fields):
-    """Have the controller tell in a snapshot which jobs queue."""
+def report_configuration(client, namespace="", **fields):
+    """Have the controller report in a snapshot which jobs queue."""
     configuration = {"apiVersion": CONFIGURATION, "kind": "Configuration", **fields}
     body = {"apiVersion": API_VERSION, "kind": "QueueSnapshot", "format": FORMAT}
     metadata = {"name": NAME, "namespace": namespace}
@@ -230,7 +230,7 @@ def held(result):
 @pytest.mark.parametrize("namespace", ["", "team-a"])
 def test_kinds_that_queue_are_those_of_the_cluster(run, client, namespace, fields, suspended):
     """The snapshot of the namespace says it, too, for users who may not read the cluster's."""
-    tell(client, namespace, integrations=fields)
+    report_configuration(client, namespace, integrations=fields)
     if namespace:
         client.fail(DENIED, verb="get", plural=OF_CLUSTER.plural, times=9)
 
@@ -243,7 +243,7 @@ def test_kinds_that_queue_are_those_of_the_cluster(run, client, namespace, field
 def test_only_jobs_of_selected_namespaces_are_held(run, client):
     selected = {"matchLabels": {"tier": "tin"}}
     every = {"frameworks": ["batch/job"]}
-    tell(client, integrations=every, managedJobsNamespaceSelector=selected)
+    report_configuration(client, integrations=every, managedJobsNamespaceSelector=selected)
 
     assert not held(run("apply", NOTHING, obj=named()))
     assert held(run("apply", NOTHING, "-n", "team-b", obj=named()))
@@ -251,7 +251,7 @@ def test_only_jobs_of_selected_namespaces_are_held(run, client):
 
 @pytest.mark.parametrize("namespace", ["team-a", "team-b"])
 def test_a_default_queue_and_a_default_class_are_those_of_the_cluster(run, client, namespace):
-    tell(client, integrations={"frameworks": ["batch/job"]})
+    report_configuration(client, integrations={"frameworks": ["batch/job"]})
     put(client, r.LOCAL_QUEUES, "default", "team-a")
     put(client, r.WORKLOAD_PRIORITY_CLASSES, "default")
 
@@ -271,7 +271,7 @@ def test_a_default_queue_and_a_default_class_are_those_of_the_cluster(run, clien
 )
 def test_kinds_that_are_not_known_are_a_warning(run, client, fields, reason):
     if fields is not None:
-        tell(client, **fields)
+        report_configuration(client, **fields)
 
     result = run("apply", NOTHING, obj=named())
 

@@ -284,7 +284,7 @@ def test_a_reader_sees_the_trees_in_which_its_namespace_has_a_queue(scope, queue
         pytest.param("team-a", {"integrations"}, id="of-a-namespace"),
     ],
 )
-def test_a_reader_of_a_namespace_is_told_which_jobs_queue_and_no_more(scope, fields):
+def test_a_reader_of_a_namespace_gets_which_jobs_queue_and_no_more(scope, fields):
     full = replace(taken(settled(*SHARED)), configuration={"integrations": {}, "fairSharing": {}})
 
     assert set(read(body_for(full, scope=scope), "test").configuration) == fields

@@ -92,7 +92,7 @@ def test_a_snapshot_is_not_watched(ask, tmp_path):
 @pytest.mark.parametrize(
     ("words", "hint"), [pytest.param([], True, id="here"), pytest.param(["-A"], False, id="all")]
 )
-def test_a_namespace_without_queues_is_told_how_to_see_those_of_others(
+def test_the_answer_for_a_namespace_without_queues_names_the_option_for_all(
     monkeypatch, command, words, hint
 ):
     client, body = FakeClient(), {"format": FORMAT, "takenAt": SystemClock().now()}
