@@ -239,6 +239,7 @@ def _jobs(server: WebhookServer, queue: Integrations) -> JobAdmission:
     asked = server.lookups if server.client and server.integrations.makers.trusted else None
     return JobAdmission(
         integrations=queue,
+        covers=server.covers,
         gives_queue=server.gives_queue,
         default_class=server.default_class,
         requesters=server.requesters,

@@ -105,12 +105,16 @@ class WebhookServer:
         self.requesters = Requesters(self.settings.namespace, self.settings.starters)
         self.default_queues = DefaultQueues(changed=self.policies_changed.set)
 
+    def covers(self, namespace: str) -> bool:
+        """Tell whether the jobs of a namespace queue; those of one that is not known do."""
+        if self.integrations.namespaces is None:
+            return True
+        found = self.namespaces.find(namespace)
+        return found is None or self.integrations.covers(labels_of(found))
+
     def gives_queue(self, namespace: str) -> bool:
         """Tell whether jobs of a namespace that name no queue are put into its default one."""
-        if namespace not in self.default_queues.namespaces:
-            return False
-        found = self.namespaces.find(namespace) or {}
-        return self.integrations.covers(labels_of(found))
+        return namespace in self.default_queues.namespaces and self.covers(namespace)
 
     def use(self, pair: CertificatePair) -> None:
         """Serve a certificate from now on."""

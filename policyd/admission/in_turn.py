@@ -16,18 +16,22 @@ from policyd.engine.offline.requests import raw
 from policyd.jobs.integrations import Integrations
 
 
-def decided_in_turn(policies: PolicySet, request: AdmissionRequest) -> Sequence[Decision]:
+def decided_in_turn(
+    policies: PolicySet, request: AdmissionRequest, jobs: JobAdmission | None = None
+) -> Sequence[Decision]:
     """Return the decisions of policies and queues on a request.
 
     Args:
         policies: The policies.
         request: The request.
+        jobs: Decides on jobs. If left out, all kinds queue, if they name a queue.
 
     Returns:
         The changes and, unless they refuse, the validation of the changed object.
     """
-    jobs = JobAdmission(integrations=Integrations(makers=policies.surroundings.makers))
-    queues = QueueAdmission()
+    if jobs is None:
+        jobs = JobAdmission(integrations=Integrations(makers=policies.surroundings.makers))
+    queues = QueueAdmission.of(jobs.integrations)
     mutating = AdmissionHandler(phase="mutate", policies=policies.mutate, jobs=jobs, queues=queues)
     validating = AdmissionHandler(
         phase="validate", policies=policies.validate, jobs=jobs, queues=queues

@@ -113,12 +113,19 @@ def nowhere(_namespace: str) -> bool:
     return False
 
 
+def everywhere(_namespace: str) -> bool:
+    """Say that the jobs of every namespace queue."""
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobAdmission:
     """Decides on jobs that queue, and on their pods.
 
     Attributes:
-        integrations: Which kinds of jobs queue, and where.
+        integrations: Which kinds of jobs queue.
+        covers: Tells whether the jobs of a namespace queue: a policy may have the API server send
+            those of others, too.
         gives_queue: Tells whether a namespace has a queue for new jobs that name none.
         default_class: Whether there is a priority class for new jobs that name none.
         requesters: Tells which users may start pending jobs.
@@ -127,6 +134,7 @@ class JobAdmission:
     """
 
     integrations: Integrations = EVERYTHING
+    covers: Callable[[str], bool] = everywhere
     gives_queue: Callable[[str], bool] = nowhere
     default_class: DefaultClass = NO_CLASS
     requesters: Requesters = NO_AUTHORS_KNOWN
@@ -141,6 +149,8 @@ class JobAdmission:
         if decision.operations and decision.object is msgspec.UNSET:
             decision = replace(decision, object=object_of(request, decision))
         if decision.denials or not self._may_change(request, decision):
+            return decision
+        if not self.covers(request.namespace):
             return decision
         return changed(request, decision, self.default)
 
@@ -164,6 +174,8 @@ class JobAdmission:
         Warn of an object that names a queue although its kind does not queue.
         """
         if request.operation not in _WRITES or request.sub_resource not in _LOOKED_AT:
+            return ALLOWED
+        if not self.covers(request.namespace):
             return ALLOWED
         integrations = self.integrations
         if not holds(request.kind.group, request.kind.kind, integrations):

@@ -53,7 +53,7 @@ def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> C
     return replace(
         settings,
         queueing=queueing,
-        configuration=deciding_fields(configuration, gates=gates),
+        configuration=deciding_fields(configuration, gates=gates, all_kinds=not path),
         limits=time_limits(configuration, gates=gates),
         copied=copied_keys(configuration),
         metrics=metrics_settings(configuration, gates=gates),

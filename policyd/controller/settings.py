@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from policyd.alloc.settings import DEFAULTS, QueueingSettings
+from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
 from policyd.api.configuration.kinds import API_VERSION, ResourcesConfiguration
 from policyd.api.meta import Json
 from policyd.controller.metrics.counters import MetricsSettings
@@ -14,7 +15,9 @@ from policyd.status.naming import OtherTeams
 
 
 def _default_configuration() -> dict[str, Json]:
-    return {"apiVersion": API_VERSION, "kind": "Configuration"}
+    """Return Kueue's defaults, except that all kinds of jobs queue."""
+    every: Json = {"frameworks": list(FRAMEWORKS)}
+    return {"apiVersion": API_VERSION, "kind": "Configuration", "integrations": every}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +57,8 @@ class ControllerSettings:
     """Settings of all queues."""
 
     configuration: Mapping[str, Json] = field(default_factory=_default_configuration)
-    """The fields of Kueue's Configuration that `queueing` and `resources` are made of, for commands
-    that simulate the queues."""
+    """The fields of Kueue's Configuration that `queueing` and `resources` are made of, and
+    which jobs queue, for commands that simulate the queues or show what the webhooks do."""
 
     limits: TimeLimits = NO_LIMITS
     """How long pods may take to get ready, and how long finished objects are kept."""

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from policyd.api.configuration import Configuration
+from policyd.api.configuration import Configuration, decode_configuration
 from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
 from policyd.api.configuration.frameworks import kind_of
 from policyd.api.configuration.gates import validate_gates
 from policyd.api.makers import Makers
+from policyd.api.meta import Json
 from policyd.jobs.base import JobKind
 from policyd.jobs.integrations import POD, Integrations
 from policyd.jobs.kinds.registry import KINDS, PARENTS, REGISTERED, find_kind, find_parent
@@ -41,6 +42,25 @@ def integrations_of(configuration: Configuration, *, gates: str = "") -> Integra
         on=frozenset(name for name, on in chosen.items() if on),
         plain_pods="pod" in names,
     )
+
+
+def reported_integrations(document: dict[str, Json]) -> Integrations | None:
+    """Return which kinds a Configuration has on that a controller reports in its snapshots.
+
+    Args:
+        document: The Configuration. It has no defaults to fill in: what it leaves out is not set.
+
+    Returns:
+        Which kinds queue, and where; None if the controller does not report that.
+
+    Raises:
+        ConfigurationError: If it is not a Configuration, or a field is unknown.
+    """
+    if "integrations" not in document:
+        return None
+    found = integrations_of(decode_configuration(document))
+    selects = "managedJobsNamespaceSelector" in document
+    return found if selects else replace(found, namespaces=None)
 
 
 def makers_of(integrations: Integrations) -> Makers:

@@ -38,18 +38,21 @@ _WITHOUT_CONFIGURATION: Final = (
 )
 
 
-async def queue_objects(reader: Reader, missing: Callable[[str], None]) -> list[dict[str, Json]]:
+async def queue_objects(
+    reader: Reader, missing: Callable[[str], None], *, nodes: bool = False
+) -> list[dict[str, Json]]:
     """Return the queues, flavors, workloads and, where topologies place pods, nodes and pods.
 
     Args:
         reader: The API server.
+        nodes: Whether the nodes are needed in any case.
         missing: Called with a sentence for each kind that is useful and cannot be listed.
 
     Raises:
         ForbiddenError: If the user may not list what decisions depend on.
         ApiError: If the API server does not answer.
     """
-    found = await scenario_of(reader, nodes=False)
+    found = await scenario_of(reader, nodes=nodes)
     for resource, without in _USEFUL.items():
         try:
             found += await listed_if_served(reader, resource)

@@ -40,15 +40,22 @@ async def ask(reader: Reader, namespace: str) -> QueueSnapshot:
     return read(await _body(reader, resource, namespace), f"{resource.plural}/{NAME}")
 
 
-async def configuration(reader: Reader) -> dict[str, Json]:
+async def configuration(reader: Reader, namespace: str = "") -> dict[str, Json]:
     """Return the Configuration by which the queues of the cluster decide.
+
+    Args:
+        reader: The API server.
+        namespace: If given, the snapshot of this namespace is asked for: it has only the fields
+            that say which jobs queue.
 
     Raises:
         NoSnapshotsError: If the cluster does not tell.
         ApiError: If the API server refuses, or does not answer.
         SnapshotError: If the answer is of another version of policyd.
     """
-    found = configuration_in(await _body(reader, OF_CLUSTER, ""), f"{OF_CLUSTER.plural}/{NAME}")
+    resource = OF_NAMESPACE if namespace else OF_CLUSTER
+    body = await _body(reader, resource, namespace)
+    found = configuration_in(body, f"{resource.plural}/{NAME}")
     if found is None:
         raise NoSnapshotsError(
             "the snapshots of this cluster have no Configuration", hint="upgrade policyd"

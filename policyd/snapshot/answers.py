@@ -238,6 +238,18 @@ def called(row: PendingRow | HoldingRow) -> str:
     return f"a job of {namespace}" if namespace else "a job of another team"
 
 
+def kinds_of(snapshot: QueueSnapshot, namespace: str, name: str) -> set[str]:
+    """Return the kinds of the jobs in the queues that have a name."""
+    found = set()
+    for queue in snapshot.cluster_queues:
+        rows: tuple[PendingRow | HoldingRow, ...] = (*queue.pending, *queue.holding)
+        for row in rows:
+            kind, _, own_name = row.job.partition("/")
+            if own_name == name and team_of(row.key) == namespace:
+                found.add(kind)
+    return found
+
+
 def job_name(found: FoundPending) -> str:
     """Return `Kind/name` of a job, or of the Workload that stands for itself; "" if not named."""
     row = found.row

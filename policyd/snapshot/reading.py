@@ -89,7 +89,7 @@ def configuration_in(body: bytes, source: str) -> dict[str, Json] | None:
     """Return the Configuration by which the queues decide; None if the snapshot has none.
 
     Args:
-        body: JSON of a snapshot of the whole cluster.
+        body: JSON of a snapshot.
         source: Where it is from, for messages.
 
     Raises:

@@ -372,7 +372,8 @@ class QueueSnapshot(Value, frozen=True, rename="camel"):
         rules: By which a new job would be judged; for the webhooks.
         other_teams: Whether jobs of other namespaces are named.
         configuration: The fields of Kueue's Configuration by which queues decide, as its file has
-            them; for a reader of the whole cluster. None if they are unknown.
+            them; for a reader of a namespace, those that say which jobs queue. None if they are
+            unknown.
         usage_order: How past usage orders LocalQueues; None if it does not.
         cohorts: Those that the reader may see, by name.
         nodes: All nodes, for a reader of the whole cluster.

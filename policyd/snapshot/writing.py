@@ -1,11 +1,12 @@
 """Writes a snapshot for one reader: what of the queues it sees, and which jobs it has names of."""
 
-from collections.abc import Generator, Iterable, Set
+from collections.abc import Generator, Iterable, Mapping, Set
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
+from policyd.api.meta import Json
 from policyd.snapshot.explaining import PendingExplanation, reason_for
 from policyd.snapshot.taking import STEP, FullQueue, FullSnapshot, Steps
 from policyd.snapshot.values import (
@@ -24,6 +25,13 @@ from policyd.status.naming import Naming, OtherTeams, team_of
 
 _ENCODER: Final = msgspec.json.Encoder()
 _NO_ONE: Final = LocalQueueName("", "")
+_OF_JOBS: Final = frozenset(
+    {
+        *("apiVersion", "kind", "featureGates", "integrations"),
+        *("manageJobsWithoutQueueName", "managedJobsNamespaceSelector"),
+    }
+)
+"""The fields of a Configuration that say which jobs queue."""
 
 
 def write(
@@ -58,12 +66,19 @@ def write(
         version=full.version,
         rules=full.rules,
         other_teams=other_teams or naming.others,
-        configuration=full.configuration if trees is None else None,
+        configuration=_configuration(full, trees),
         usage_order=full.usage_order,
         cohorts=tuple(use for tree, use in full.cohorts if trees is None or tree in trees),
         nodes=full.nodes if trees is None else (),
     )
     return _filled(_ENCODER.encode(head), [queues])
+
+
+def _configuration(full: FullSnapshot, trees: Set[str] | None) -> Mapping[str, Json] | None:
+    """Return the Configuration; for a reader of a namespace, which jobs queue."""
+    if full.configuration is None or trees is None:
+        return full.configuration
+    return {name: value for name, value in full.configuration.items() if name in _OF_JOBS}
 
 
 def _write_queue(page: FullQueue, naming: Naming, queues: list[bytes]) -> Steps:

@@ -48,6 +48,19 @@ def test_jobs_that_name_no_queue_are_looked_at_where_there_is_a_default(
     assert bool(decision.operations) is concerned
 
 
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_a_job_of_a_namespace_that_takes_no_part_is_left_alone(operation):
+    """A policy has the API server send it nevertheless."""
+    named = job(labels={QUEUE: "q"})
+    request = asked(named, operation, old=job(labels={QUEUE: "other"}, suspend=True))
+    taking_part, not_so = (JobAdmission(covers=lambda _, c=c: c) for c in (True, False))
+
+    assert not_so.change(request, ALLOWED) == ALLOWED
+    assert not_so.check(request, ALLOWED) == ALLOWED
+    concerned = taking_part.change(request, ALLOWED), taking_part.check(request, ALLOWED)
+    assert concerned != (ALLOWED, ALLOWED)
+
+
 def test_a_new_job_is_put_into_the_default_queue_and_held():
     draft = Draft(job())
 

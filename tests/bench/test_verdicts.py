@@ -56,7 +56,7 @@ import gzip, sys, time
 def megabytes():
     return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
 
-from policyd.snapshot.dry_run import Outlook
+from policyd.snapshot.dry_run import AdmissionDryRun
 from policyd.snapshot.reading import read
 before = megabytes()
 with open(sys.argv[1], "rb") as file:
@@ -64,7 +64,7 @@ with open(sys.argv[1], "rb") as file:
 began = time.process_time()
 found = read(body, "bench")
 read_in = time.process_time() - began
-outlook = Outlook(found, found.rules)
+dry_run = AdmissionDryRun(found, found.rules)
 print(megabytes() - before, read_in * 1e3, (time.process_time() - began) * 1e3)
 """
 

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from policyd.api.configuration import API_VERSION as CONFIGURATION
 from policyd.cli import clusters, main
 from policyd.cli.policies.request_options import key_of
 from policyd.cli.policies.surroundings import read_case_surroundings, read_surroundings
@@ -15,6 +16,8 @@ from policyd.engine.compile.load import load_policies
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError, UnreachableError
 from policyd.questions.queue_objects import scenario_of
+from policyd.questions.snapshots import OF_CLUSTER, OF_NAMESPACE
+from policyd.snapshot.values import API_VERSION, FORMAT, NAME
 from policyd.testing import FakeClient
 from tests.cli.given import CASES, NODES, POLICY, QUEUES
 from tests.engine.audit_events import created, lines
@@ -188,6 +191,114 @@ def test_queues_that_no_one_serves_are_unknown(run, command):
 
     assert "cannot read the queues: the cluster serves no queue snapshots" in result.stderr
     assert "the queues are unknown" in result.output
+
+
+JOB = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"name": "train"},
+    "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": []}}},
+}
+QUEUE = "kueue.x-k8s.io/queue-name"
+NOTHING = "validations: [{expression: 'true'}]"
+
+
+def report_configuration(client, namespace="", **fields):
+    """Have the controller report in a snapshot which jobs queue."""
+    configuration = {"apiVersion": CONFIGURATION, "kind": "Configuration", **fields}
+    body = {"apiVersion": API_VERSION, "kind": "QueueSnapshot", "format": FORMAT}
+    metadata = {"name": NAME, "namespace": namespace}
+    resource = OF_NAMESPACE if namespace else OF_CLUSTER
+    client.store.put(resource, {**body, "metadata": metadata, "configuration": configuration})
+
+
+def named(obj=JOB, queue="q"):
+    return {**obj, "metadata": {**obj["metadata"], "labels": {QUEUE: queue}}}
+
+
+def held(result):
+    """Tell whether a job is suspended, by the result of the command."""
+    (found,) = yaml.safe_load_all(result.stdout)
+    return bool(found["spec"].get("suspend"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "suspended"),
+    [
+        pytest.param({"frameworks": ["batch/job"]}, True, id="on"),
+        pytest.param({"frameworks": ["pod"]}, False, id="off"),
+    ],
+)
+@pytest.mark.parametrize("namespace", ["", "team-a"])
+def test_kinds_that_queue_are_those_of_the_cluster(run, client, namespace, fields, suspended):
+    """The snapshot of the namespace says it, too, for users who may not read the cluster's."""
+    report_configuration(client, namespace, integrations=fields)
+    if namespace:
+        client.fail(DENIED, verb="get", plural=OF_CLUSTER.plural, times=9)
+
+    result = run("apply", NOTHING, obj=named())
+
+    assert held(result) is suspended
+    assert "kinds of jobs" not in result.stderr
+
+
+def test_only_jobs_of_selected_namespaces_are_held(run, client):
+    selected = {"matchLabels": {"tier": "tin"}}
+    every = {"frameworks": ["batch/job"]}
+    report_configuration(client, integrations=every, managedJobsNamespaceSelector=selected)
+
+    assert not held(run("apply", NOTHING, obj=named()))
+    assert held(run("apply", NOTHING, "-n", "team-b", obj=named()))
+
+
+@pytest.mark.parametrize("namespace", ["team-a", "team-b"])
+def test_a_default_queue_and_a_default_class_are_those_of_the_cluster(run, client, namespace):
+    report_configuration(client, integrations={"frameworks": ["batch/job"]})
+    put(client, r.LOCAL_QUEUES, "default", "team-a")
+    put(client, r.WORKLOAD_PRIORITY_CLASSES, "default")
+
+    (found,) = yaml.safe_load_all(run("apply", NOTHING, "-n", namespace, obj=JOB).stdout)
+
+    given = {QUEUE: "default", "kueue.x-k8s.io/priority-class": "default"}
+    assert found["metadata"].get("labels", {}) == (given if namespace == "team-a" else {})
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        pytest.param(None, "the cluster serves no queue snapshots", id="no-snapshots"),
+        pytest.param({}, "do not say which jobs queue", id="an-older-controller"),
+        pytest.param({"integrations": {"a": 1}}, "`a`", id="a-newer-controller"),
+    ],
+)
+def test_kinds_that_are_not_known_are_a_warning(run, client, fields, reason):
+    if fields is not None:
+        report_configuration(client, **fields)
+
+    result = run("apply", NOTHING, obj=named())
+
+    assert held(result)
+    assert "all kinds of jobs are taken to queue: " in result.stderr
+    assert reason in result.stderr
+    assert result.exit_code == 0
+
+
+def test_defaults_that_may_not_be_read_are_warnings(run, client):
+    for each in (OF_CLUSTER, OF_NAMESPACE, r.LOCAL_QUEUES, r.WORKLOAD_PRIORITY_CLASSES):
+        client.fail(DENIED, verb="get", plural=each.plural, times=9)
+
+    result = run("apply", NOTHING, obj=JOB)
+
+    assert result.stderr.count("you may not do that") == 3
+    assert "jobs in team-a that name no queue are taken to have no default queue" in result.stderr
+    assert "taken to have no default class" in result.stderr
+    assert result.exit_code == 0
+
+
+def test_objects_that_never_queue_need_no_queues(run):
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+
+    assert "queue" not in run("apply", NOTHING, obj=config).stderr
 
 
 # --- report, simulate, devices, test

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from policyd.alloc.settings import FairSharingRules, QueueingSettings, UsageBasedOrder
-from policyd.api.configuration import Configuration, decode_configuration
+from policyd.api.configuration import API_VERSION, Configuration, decode_configuration
+from policyd.cli.configuring import configured
 from policyd.config import parse_configuration
 from policyd.controller.queues.queue_settings import (
     HEEDED,
@@ -18,7 +19,11 @@ from policyd.controller.queues.queue_settings import (
     time_limits,
 )
 from policyd.controller.retention import Retention, TimeLimits
+from policyd.controller.settings import ControllerSettings
 from policyd.errors import ConfigurationError
+from policyd.jobs.frameworks import integrations_of, reported_integrations
+from policyd.jobs.integrations import EVERYTHING
+from policyd.jobs.kinds.registry import KINDS, PARENTS
 from policyd.workload.time_limits import ReadyRules
 
 HEAD = "apiVersion: config.kueue.x-k8s.io/{}\nkind: Configuration\n"
@@ -140,6 +145,44 @@ def test_readers_get_the_fields_by_which_queues_decide(text, gates, version):
 
     assert queue_settings(reported) == queue_settings(given, gates=gates)
     assert reported.resources == given.resources
+
+
+@pytest.mark.parametrize(
+    ("text", "gates"),
+    [
+        pytest.param("", "PriorityBoost=true", id="a-gate-of-the-command-line"),
+        pytest.param(
+            "integrations:\n"
+            "  frameworks: [pod, ray.io/rayjob]\n"
+            "  externalFrameworks: [A.v1.example.com]\n"
+            "managedJobsNamespaceSelector: {matchLabels: {team: a}}\n"
+            "manageJobsWithoutQueueName: true",
+            "",
+            id="everything",
+        ),
+    ],
+)
+def test_readers_get_which_jobs_queue(text, gates):
+    given = configuration(text)
+
+    reported = reported_integrations(deciding_fields(given, gates=gates))
+
+    assert reported == integrations_of(given, gates=gates)
+
+
+def test_without_a_file_readers_get_that_all_jobs_queue():
+    settings = configured(ControllerSettings(identity="a"), path="")
+
+    reported = reported_integrations(settings.configuration)
+
+    assert all(reported.has(each.group, each.kind) for each in (*KINDS, *PARENTS))
+    assert reported.namespaces is EVERYTHING.namespaces
+    assert reported.plain_pods
+    assert not reported.requires_queue
+
+
+def test_an_older_controller_does_not_report_which_jobs_queue():
+    assert reported_integrations({"apiVersion": API_VERSION, "kind": "Configuration"}) is None
 
 
 @pytest.mark.gate("AdmissionFairSharing")

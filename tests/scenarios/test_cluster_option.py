@@ -92,6 +92,26 @@ def test_labels_of_namespaces_are_read(ask, written):
     assert "no such key: policyd.io/team" in elsewhere.stderr
 
 
+def test_a_job_is_held_as_the_cluster_holds_it(api, ask, written):
+    path = written("validations: [{expression: 'true'}]")
+    queue = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "LocalQueue",
+        "metadata": {"name": "default", "namespace": "team-b"},
+        "spec": {"clusterQueue": "team-b"},
+    }
+    api.create(queue)
+    try:
+        found = ask("apply", "-p", path, "-f", "-", given=job("new", "team-b"))
+    finally:
+        api.delete("LocalQueue", "default", "team-b")
+
+    held = yaml.safe_load(found.stdout)
+    assert held["metadata"]["labels"][QUEUE] == "default", found.stderr
+    assert held["spec"]["suspend"] is True
+    assert "warning" not in found.stderr
+
+
 def test_a_report_is_about_what_exists(api, ask):
     api.create(job("counted", run_for="120s"))
     eventually(lambda: api.find("Pod", "team-a"), what="the job has a pod")

@@ -1,5 +1,7 @@
 """What a snapshot says of queues is what the state has, whoever reads it and whenever."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 
@@ -7,6 +9,7 @@ from policyd.alloc.queue import FlavorSpec, PreemptionPolicy
 from policyd.alloc.topology.values import HOSTNAME, TopologyNode, TopologyPlacement
 from policyd.alloc.workload import PodSetFlavors, ReservedQuota
 from policyd.optimize.opt_ins import OptIns
+from policyd.snapshot.reading import read
 from policyd.snapshot.taking import LOOKS, STEP, SnapshotTaker
 from policyd.snapshot.values import NONE, PodShape, QuotaHolder
 from policyd.status.pending_reasons import turns
@@ -272,6 +275,19 @@ def test_a_reader_sees_the_trees_in_which_its_namespace_has_a_queue(scope, queue
 
     assert {each.name for each in found.cluster_queues} == queues
     assert {each.name for each in found.cohorts} == ({"c"} if "q" in queues else set())
+
+
+@pytest.mark.parametrize(
+    ("scope", "fields"),
+    [
+        pytest.param("", {"integrations", "fairSharing"}, id="of-the-cluster"),
+        pytest.param("team-a", {"integrations"}, id="of-a-namespace"),
+    ],
+)
+def test_a_reader_of_a_namespace_gets_which_jobs_queue_and_no_more(scope, fields):
+    full = replace(taken(settled(*SHARED)), configuration={"integrations": {}, "fairSharing": {}})
+
+    assert set(read(body_for(full, scope=scope), "test").configuration) == fields
 
 
 def test_nodes_are_shown_to_readers_of_the_cluster_with_their_free_devices():

@@ -100,8 +100,9 @@ def command(**given: Unpack[_Given]) -> None:
     If a policy selects by labels of a namespace that are not given, it is unknown whether the
     policy applies: that is an error. If a policy is invalid, no object is evaluated.
 
-    No cluster is needed. With --cluster, namespaces, params, stored objects and the queues are
-    those of the cluster, as far as its user may read them; policies are still those that are given.
+    No cluster is needed. With --cluster, namespaces, params, stored objects, the queues and the
+    kinds of jobs that queue are those of the cluster, as far as its user may read them; policies
+    are still those that are given.
 
     Exits with 0 if every object is allowed, 1 if one is denied, a policy is invalid, or it is
     unknown whether a policy applies, and 2 if a document is not an object.
@@ -127,7 +128,7 @@ def command(**given: Unpack[_Given]) -> None:
     if not documents and not unreadable:
         raise click.UsageError(f"no object in {', '.join(given['objects'])}")
     objects = [document.value for document in documents]
-    surroundings = surroundings_of(given, loaded, objects)
+    surroundings = surroundings_of(given, loaded, objects, jobs=given["queue"])
     show_all(surroundings.findings)
     objects += surroundings.objects
     labels = Labels(objects, given, of_cluster=given["cluster"])
@@ -163,6 +164,9 @@ def _apply(
     """Evaluate each object; a document that is no object, or is undecided, is a finding."""
     applied: list[_Applied] = []
     findings: list[Finding] = []
+    held = surroundings.held
+    makers = policies.surroundings.makers
+    jobs = None if held is None else held.admission(makers, labels.lookup)
     kinds = {**surroundings.kinds, **custom_kinds(document.value for document in documents)}
     for document in progress(documents, "applying", len(documents)):
         try:
@@ -172,7 +176,7 @@ def _apply(
             continue
         labels.note(policies, request)
         if given["queue"]:
-            decisions = decided_in_turn(policies, request)
+            decisions = decided_in_turn(policies, request, jobs)
         else:
             decisions = (policies.review(request),)
         decision = combined(*decisions)

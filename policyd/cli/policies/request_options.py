@@ -39,6 +39,7 @@ from policyd.engine.offline.requests import (
 )
 
 if TYPE_CHECKING:
+    from policyd.cli.policies.held_jobs import HeldJobs
     from policyd.kube.client import Reader
 
 
@@ -82,6 +83,7 @@ class ObjectSurroundings:
         kinds: The kinds that are not built in.
         stored: Objects as they are, which updates change; or why that is not known.
         queues: The queues that policies read.
+        held: Which jobs are held for their queue; None if it was not read.
         findings: What could not be read.
         left_out: Policies that cannot be evaluated therefore, by id.
     """
@@ -91,6 +93,7 @@ class ObjectSurroundings:
     kinds: dict[tuple[Json, Json], tuple[str, bool]] = field(default_factory=dict)
     stored: dict[ObjectKey, Json] = field(default_factory=dict)
     queues: QueueFacts = NOT_GIVEN
+    held: "HeldJobs | None" = None
     findings: list[Finding] = field(default_factory=list)
     left_out: set[str] = field(default_factory=set)
 
@@ -101,7 +104,7 @@ class ObjectSurroundings:
 
 
 def surroundings_of(
-    given: RequestOptions, loaded: Loaded, objects: Sequence[Json]
+    given: RequestOptions, loaded: Loaded, objects: Sequence[Json], *, jobs: bool = False
 ) -> ObjectSurroundings:
     """Return the surroundings of objects, from a cluster or from files.
 
@@ -109,22 +112,26 @@ def surroundings_of(
         given: The options; their namespace becomes that of the context if none was named.
         loaded: The policies.
         objects: The objects.
+        jobs: Whether to read which jobs are held, too.
 
     Raises:
         click.UsageError: If a cluster is named, and not to be read.
     """
     check_cluster(given)
-    surroundings = _of_cluster(given, loaded, objects) if given["cluster"] else ObjectSurroundings()
+    surroundings = (
+        _of_cluster(given, loaded, objects, jobs=jobs) if given["cluster"] else ObjectSurroundings()
+    )
     if given["snapshot"]:
         surroundings.queues = facts_in(given["snapshot"])
     return surroundings
 
 
 def _of_cluster(
-    given: RequestOptions, loaded: Loaded, objects: Sequence[Json]
+    given: RequestOptions, loaded: Loaded, objects: Sequence[Json], *, jobs: bool
 ) -> ObjectSurroundings:
     # Imported only where a cluster is read: it takes as long as a small command.
     from policyd.cli.clusters import read_cluster  # noqa: PLC0415
+    from policyd.cli.policies.held_jobs import read_held_jobs  # noqa: PLC0415
     from policyd.cli.policies.surroundings import read_surroundings  # noqa: PLC0415
 
     source = click.get_current_context().get_parameter_source("namespace")
@@ -133,9 +140,11 @@ def _of_cluster(
         if source is not ParameterSource.DEFAULT:
             namespace = given["namespace"]
         stored = given["operation"] != "CREATE"
-        return await read_surroundings(
+        found = await read_surroundings(
             reader, loaded.policies, objects, namespace=namespace, stored=stored
         )
+        found.held = await read_held_jobs(reader, objects, found) if jobs else None
+        return found
 
     surroundings = read_cluster(given, read)
     given["namespace"] = surroundings.namespace

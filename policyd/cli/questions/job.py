@@ -13,6 +13,7 @@ from policyd.cli.questions.why import (
     snapshot_for,
     why_lines,
     why_of_file,
+    with_kind,
 )
 from policyd.clock import SystemClock
 from policyd.kube.client import Reader
@@ -30,14 +31,14 @@ MOST_NODES = 20
 
 
 @click.command("job")
-@click.argument("job", metavar="KIND/NAME")
+@click.argument("job", metavar="[KIND/]NAME")
 @SHARED
 def command(job: str, **given: Unpack[QuestionOptions]) -> None:
     r"""Show all details of a job: position, requests, flavors, nodes, times and conditions.
 
-    KIND is a kind of job, such as job, jobset or rayjob, or pod, podgroup or workload, as for
-    `policyd why`. The command reads the Workload and the pods of the job with the permissions
-    of the user.
+    KIND is a kind of job, such as job, jobset or rayjob, or pod, podgroup or workload, and can be
+    left out, as for `policyd why`. The command reads the Workload and the pods of the job with
+    the permissions of the user.
 
     With --snapshot, only the position and the reason are shown.
 
@@ -45,7 +46,7 @@ def command(job: str, **given: Unpack[QuestionOptions]) -> None:
 
     \b
     Examples:
-      policyd job job/train
+      policyd job train
       policyd job workload/job-train-5f3a2 -n team-a -o wide
       policyd job job/train -o json | jq .record.times
     """
@@ -73,7 +74,7 @@ def _of_file(subject: JobQuery, snapshot: QueueSnapshot) -> JobAnswer:
 
 async def _of_cluster(kind: str, name: str, reader: Reader, namespace: str) -> JobAnswer:
     snapshot = await snapshot_for(reader, namespace)
-    subject = JobQuery(kind, namespace, name)
+    subject = with_kind(JobQuery(kind, namespace, name), snapshot)
     return await job_answer(reader, subject, snapshot, now=SystemClock().now())
 
 

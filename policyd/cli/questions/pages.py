@@ -147,4 +147,8 @@ def show_values(found: object, output: Output) -> None:
     if output == "json":
         click.echo(json.dumps(plain, indent=2))
     else:
-        click.echo(yaml.safe_dump(plain, sort_keys=False), nl=False)
+        # One by one: the time for a document grows faster than the document.
+        parts = [[each] for each in plain] if isinstance(plain, list) and plain else [plain]
+        for part in parts:
+            text = yaml.dump(part, Dumper=yaml.CSafeDumper, sort_keys=False)
+            click.echo(text, nl=False)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import click
 
@@ -71,6 +71,7 @@ class Question(Generic[T]):
         lines: Writes an answer for people; without lines, `empty` is printed.
         empty: What to say of an answer that has nothing.
         version: Returns what of an answer is another when it is to be printed again.
+        hint: What to say after `empty` if a cluster was asked.
     """
 
     of_cluster: Callable[[Reader, str], Awaitable[T]]
@@ -78,6 +79,10 @@ class Question(Generic[T]):
     lines: Callable[[T], Iterable[str]]
     empty: str = ""
     version: Callable[[T], object] = same
+    hint: str = ""
+
+
+_ONLY_HERE: Final = " in the queues that the namespace submits to; -A asks for the whole cluster"
 
 
 def of_snapshot(
@@ -99,12 +104,13 @@ def of_snapshot(
     async def of_cluster(reader: Reader, namespace: str) -> T:
         return answer(await ask(reader, "" if everywhere else namespace))
 
-    return Question(of_cluster, answer, lines, empty)
+    return Question(of_cluster, answer, lines, empty, hint="" if everywhere else _ONLY_HERE)
 
 
 def show(given: QuestionOptions, question: Question[T]) -> None:
     """Ask what a command asks, a file or a cluster, and print the answer; with --watch, go on."""
-    page = Page(given["output"], question.lines, question.empty, question.version)
+    empty = question.empty + ("" if given["snapshot"] else question.hint)
+    page = Page(given["output"], question.lines, empty, question.version)
     if not given["snapshot"]:
         run(partial(_asked, given, question, page))
         return

@@ -170,7 +170,7 @@ async def _run(given: _Given, _stop: asyncio.Event) -> None:
     connection = connection_for(given)
     namespace = given["namespace"] or connection.namespace
     async with HttpClient(connection) as client:
-        objects = await queue_objects(client, _warn)
+        objects = await queue_objects(client, _warn, nodes=bool(given["lose_node"]))
         if not given["config"]:
             objects += await configuration_of(client, _warn)
         submitted = await submitted_objects(client, _read(given["submit"]), namespace)
@@ -194,6 +194,8 @@ def _answer(
         deleted=(*given["delete"], *(f"node/{name}" for name in given["lose_node"])),
         namespace=namespace,
     )
+    if given["lose_node"] and not any(value_at(each, _TOPOLOGY) for each in objects):
+        _warn(_ANY_NODE)
     left_out = SkippedJobs(Names())
     horizon = Horizon(
         now=now,
@@ -213,6 +215,13 @@ def _answer(
 
 def _read(files: Iterable[str]) -> list[dict[str, Json]]:
     return [each for file in files for each in scenario_objects(file)]
+
+
+_TOPOLOGY: Final = ("spec", "topologyName")
+_ANY_NODE: Final = (
+    "no flavor has a topology: quotas do not depend on nodes, and jobs with pods on a node that is"
+    " lost run longer than shown"
+)
 
 
 class Horizon(NamedTuple):

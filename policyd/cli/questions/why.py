@@ -19,7 +19,7 @@ from policyd.kube.errors import ApiError
 from policyd.questions.snapshots import NoSnapshotsError
 from policyd.questions.unqueued_jobs import JobNotFoundError, JobQuery, kind_of
 from policyd.questions.why import why, why_in
-from policyd.snapshot.answers import WhyAnswer, summed
+from policyd.snapshot.answers import WhyAnswer, kinds_of, summed
 from policyd.snapshot.starting import start_sentence
 from policyd.snapshot.values import QueueSnapshot, QuotaShortfall
 from policyd.status.ages import age
@@ -37,27 +37,44 @@ class _Given(QuestionOptions):
 
 
 def kind_and_name(text: str) -> tuple[str, str]:
-    """Read an argument `KIND/NAME`.
+    """Read an argument `KIND/NAME`, or `NAME`: its kind is "", to be found out.
 
     Raises:
         click.UsageError: If it is none.
         JobNotFoundError: If no kind that can be in a queue is called that.
     """
     word, slash, name = text.partition("/")
-    if not slash or not name or "/" in name:
+    if not slash and word:
+        return "", word
+    if not name or "/" in name:
         raise click.UsageError(f"`{text}` is not KIND/NAME, such as job/train")
     return kind_of(word), name
 
 
+def with_kind(subject: JobQuery, snapshot: QueueSnapshot | None) -> JobQuery:
+    """Return what is asked about; without a kind, it is the only job of the name in the queues.
+
+    Raises:
+        click.UsageError: If jobs of several kinds have the name.
+    """
+    if subject.kind:
+        return subject
+    kinds = sorted(kinds_of(snapshot, subject.namespace, subject.name)) if snapshot else []
+    if len(kinds) > 1:
+        named = " or ".join(f"{kind.lower()}/{subject.name}" for kind in kinds)
+        raise click.UsageError(f"there are several jobs of the name `{subject.name}`: use {named}")
+    return subject._replace(kind=kinds[0] if kinds else "Job")
+
+
 @click.command("why")
-@click.argument("job", metavar="KIND/NAME")
+@click.argument("job", metavar="[KIND/]NAME")
 @SHARED
 def command(**given: Unpack[_Given]) -> None:
     r"""Explain why a job is pending: the reason, its position, the holders of quota, and remedies.
 
-    KIND is a kind of job, such as job, jobset or rayjob, or pod, podgroup or workload. For a
-    pod, or for a job that another job owns, the answer is about the owner. If a job is in no
-    queue, the answer shows what is missing.
+    KIND is a kind of job, such as job, jobset or rayjob, or pod, podgroup or workload. It can be
+    left out for a job in the queues. For a pod, or for a job that another job owns, the answer is
+    about the owner. If a job is in no queue, the answer shows what is missing.
 
     Each remedy is verified by planning with it; there are remedies for users and for
     administrators. The setting `visibility.otherTeams` of the controller determines how jobs
@@ -83,7 +100,8 @@ def command(**given: Unpack[_Given]) -> None:
 
 
 async def _of_cluster(kind: str, name: str, reader: Reader, namespace: str) -> WhyAnswer:
-    return await why(reader, JobQuery(kind, namespace, name), await snapshot_for(reader, namespace))
+    snapshot = await snapshot_for(reader, namespace)
+    return await why(reader, with_kind(JobQuery(kind, namespace, name), snapshot), snapshot)
 
 
 def why_of_file(subject: JobQuery, snapshot: QueueSnapshot) -> WhyAnswer:
@@ -92,6 +110,7 @@ def why_of_file(subject: JobQuery, snapshot: QueueSnapshot) -> WhyAnswer:
     Raises:
         JobNotFoundError: If it is not in there.
     """
+    subject = with_kind(subject, snapshot)
     answer = why_in(snapshot, subject)
     if answer is None:
         raise JobNotFoundError(

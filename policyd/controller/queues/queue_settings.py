@@ -22,7 +22,13 @@ from policyd.api.configuration import (
     duration_seconds,
     pods_ready_awaited,
 )
-from policyd.api.configuration.kinds import DurationText, RequeuingStrategy, WorkloadRetention
+from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
+from policyd.api.configuration.kinds import (
+    DurationText,
+    IntegrationsConfiguration,
+    RequeuingStrategy,
+    WorkloadRetention,
+)
 from policyd.api.meta import Json
 from policyd.controller.metrics.counters import MetricsSettings
 from policyd.controller.retention import FOR_EVER, Retention, TimeLimits
@@ -46,8 +52,11 @@ HEEDED = {
     "visibility",
 }
 
-_DECIDING = ("fair_sharing", "admission_fair_sharing", "resources", "wait_for_pods_ready")
-"""The fields by which queues decide, beside the feature gates."""
+_DECIDING = (
+    *("fair_sharing", "admission_fair_sharing", "resources", "wait_for_pods_ready"),
+    *("integrations", "manage_jobs_without_queue_name", "managed_jobs_namespace_selector"),
+)
+"""The fields by which queues decide, and webhooks hold jobs, beside the feature gates."""
 
 
 def ineffective_fields(configuration: Configuration) -> list[str]:
@@ -137,18 +146,24 @@ def queue_settings(configuration: Configuration, *, gates: str = "") -> Queueing
     )
 
 
-def deciding_fields(configuration: Configuration, *, gates: str = "") -> dict[str, Json]:
-    """Return the fields of a Configuration by which queues decide, as its file has them.
+def deciding_fields(
+    configuration: Configuration, *, gates: str = "", all_kinds: bool = False
+) -> dict[str, Json]:
+    """Return the fields of a Configuration by which queues decide, and which jobs queue.
 
     Args:
         configuration: With defaults.
         gates: Feature gates from the command line: `A=true,B=false`.
+        all_kinds: Whether all known kinds queue, in all namespaces: without a file they do.
 
     Raises:
         ConfigurationError: If something in it is wrong.
     """
-    given = {name: getattr(configuration, name) for name in _DECIDING}
     chosen = dict(_checked(configuration, gates))
+    given = {name: getattr(configuration, name) for name in _DECIDING}
+    if all_kinds:
+        every = IntegrationsConfiguration(frameworks=tuple(FRAMEWORKS))
+        given |= {"integrations": every, "managed_jobs_namespace_selector": None}
     fields = Configuration(**given, feature_gates=chosen or None)
     document: dict[str, Json] = msgspec.to_builtins(fields)
     return {"apiVersion": API_VERSION, "kind": "Configuration", **document}

@@ -4,12 +4,13 @@ import click
 import pytest
 
 from policyd.cli.questions.job import job_lines
-from policyd.cli.questions.why import snapshot_for
+from policyd.cli.questions.why import kind_and_name, snapshot_for, with_kind
 from policyd.controller.watch.preemptions import preemption_message
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError
 from policyd.questions.job import job_answer
 from policyd.questions.unqueued_jobs import JobQuery
+from policyd.snapshot.values import FORMAT, ClusterQueueUse, PendingRow, QueueSnapshot
 from policyd.testing import FakeClient
 from policyd.workload.job_answer import JobAnswer, PodsOnNode
 from tests.questions.test_unqueued_jobs import QUEUE, owned, put
@@ -133,3 +134,38 @@ async def test_people_read_one_line_for_each_fact(client):
     shown = [line for line in lines if line.startswith("condition")]
     assert [line.split()[1] for line in shown] == ["QuotaReserved=True", "Admitted=True"]
     assert sum("condition" in line for line in job_lines(await asked(client), wide=True)) == 4
+
+
+def named(*jobs):
+    """Return a snapshot of jobs that are pending in one queue."""
+    rows = tuple(PendingRow(f"{team}/w-{n}", job, 0, 0, 0) for n, (team, job) in enumerate(jobs))
+    use = ClusterQueueUse("cq", pending=rows)
+    return QueueSnapshot(format=FORMAT, taken_at=NOW, cluster_queues=(use,))
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "kind"),
+    [
+        pytest.param(named(("ns", "RayJob/j"), ("other", "Job/j")), "RayJob", id="in-the-queues"),
+        pytest.param(named(("ns", "RayJob/i")), "Job", id="not-in-the-queues"),
+        pytest.param(None, "Job", id="no-snapshot"),
+    ],
+)
+def test_a_kind_that_is_left_out_is_that_of_the_job_in_the_queues(snapshot, kind):
+    asked, name = kind_and_name("j")
+
+    assert with_kind(JobQuery(asked, "ns", name), snapshot) == JobQuery(kind, "ns", "j")
+
+
+def test_a_name_that_jobs_of_several_kinds_have_needs_a_kind():
+    snapshot = named(("ns", "RayJob/j"), ("ns", "Job/j"))
+
+    with pytest.raises(click.UsageError, match=r"use job/j or rayjob/j"):
+        with_kind(JobQuery("", "ns", "j"), snapshot)
+    assert with_kind(JobQuery("RayJob", "ns", "j"), snapshot).kind == "RayJob"
+
+
+@pytest.mark.parametrize("text", ["", "job/", "job/a/b"])
+def test_an_argument_that_names_no_job_is_refused(text):
+    with pytest.raises(click.UsageError, match="is not KIND/NAME"):
+        kind_and_name(text)

@@ -1,11 +1,18 @@
 """`policyd priority` on snapshots that were kept: the tables, and what programs get."""
 
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from policyd.cli import main
+from policyd.cli.questions import question
+from policyd.clock import SystemClock
+from policyd.questions.snapshots import OF_CLUSTER, OF_NAMESPACE
+from policyd.snapshot.values import FORMAT, NAME
+from policyd.testing import FakeClient
 from tests.alloc.builders import cohort, queue, state, workload
 from tests.alloc.test_preemption import running
 from tests.snapshot.taking import body_for, taken
@@ -79,3 +86,41 @@ def test_a_snapshot_is_not_watched(ask, tmp_path):
 
     assert done.exit_code == 2
     assert "--watch asks a cluster" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["queue", "quota", "top", "priority"])
+@pytest.mark.parametrize(
+    ("words", "hint"), [pytest.param([], True, id="here"), pytest.param(["-A"], False, id="all")]
+)
+def test_the_answer_for_a_namespace_without_queues_names_the_option_for_all(
+    monkeypatch, command, words, hint
+):
+    client, body = FakeClient(), {"format": FORMAT, "takenAt": SystemClock().now()}
+    for resource, namespace in ((OF_NAMESPACE, "ns"), (OF_CLUSTER, "")):
+        metadata = {"name": NAME, "namespace": namespace}
+        client.store.put(resource, {**body, "metadata": metadata})
+    monkeypatch.setattr(question, "connection_for", lambda _: SimpleNamespace(namespace="ns"))
+    monkeypatch.setattr(question, "HttpClient", lambda _: nullcontext(client))
+
+    found = CliRunner().invoke(main, [command, *words])
+
+    assert found.exit_code == 0, found.output
+    assert ("; -A asks for the whole cluster" in found.stderr) is hint
+    assert found.stderr.startswith("no ")
+
+
+@pytest.mark.parametrize(
+    ("age", "warned"), [pytest.param(50, False, id="new"), pytest.param(7200, True, id="old")]
+)
+@pytest.mark.parametrize("command", [["queue"], ["quota"], ["priority"], ["why", "last"]])
+def test_an_old_snapshot_is_answered_with_a_warning(tmp_path, command, age, warned):
+    of = state(queue("q", gpu=1), waiting("job-high", 9, 5), waiting("job-last", 1))
+    body = json.loads(body_for(taken(of))) | {"takenAt": SystemClock().now() - age}
+    file = tmp_path / "snapshot.json"
+    file.write_text(json.dumps(body))
+
+    found = CliRunner().invoke(main, [*command, "--snapshot", str(file), "-n", "ns"])
+
+    assert found.exit_code == 0, found.output
+    assert ("warning: the snapshot is 120m old" in found.stderr) is warned
+    assert found.stdout

@@ -377,6 +377,24 @@ async def test_nodes_are_read_where_a_topology_places_pods(client):
 
 
 @pytest.mark.anyio
+async def test_nodes_are_read_where_one_is_lost(client):
+    objects = await queue_objects(client, pytest.fail, nodes=True)
+
+    assert "n" in [each["metadata"]["name"] for each in objects if each["kind"] == "Node"]
+
+
+def test_a_lost_node_changes_nothing_without_a_topology(tmp_path):
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+    dump = tmp_path / "dump.json"
+    dump.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [*BUSY, node]}))
+
+    found = CliRunner().invoke(main, ["what-if", "--dump", str(dump), "--lose-node", "n"])
+
+    assert "nothing would change" in found.stderr
+    assert "no flavor has a topology: quotas do not depend on nodes" in found.stderr
+
+
+@pytest.mark.anyio
 async def test_a_user_without_the_right_gets_its_name(client):
     client.forbidden = ("workloads",)
 
