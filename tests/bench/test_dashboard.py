@@ -85,6 +85,18 @@ async def viewer(session, url, seen):
                 seen.append(time.time())
 
 
+async def paint(session, pid, base):
+    """Look at each view twice, and report how long that took."""
+    for path in PATHS:
+        busy = cpu_seconds(pid)
+        first, size = await timed(session, base + path)
+        busy = cpu_seconds(pid) - busy
+        again, _ = await timed(session, base + path)
+        report(f"first paint of {path}, {size >> 10} KiB", first * 1e3, "ms", PAINT_MS)
+        report("... of the processor, whatever else the machine does", busy * 1e3, "ms", PAINT_MS)
+        report(f"... again, {megabytes(pid, 'VmRSS'):.0f} MB", again * 1e3, "ms", PAINT_MS)
+
+
 async def test_a_large_cluster_with_many_viewers(page):
     run, link, api = page
     base = link.partition("/enter/")[0]
@@ -93,11 +105,7 @@ async def test_a_large_cluster_with_many_viewers(page):
     async with aiohttp.ClientSession(cookie_jar=cookies, connector=connector) as session:
         report("memory of the page before its first request", megabytes(run.pid, "VmRSS"), "MB")
         await timed(session, link)
-        for path in PATHS:
-            first, size = await timed(session, base + path)
-            again, _ = await timed(session, base + path)
-            report(f"first paint of {path}, {size >> 10} KiB", first * 1e3, "ms", PAINT_MS)
-            report(f"... again, {megabytes(run.pid, 'VmRSS'):.0f} MB", again * 1e3, "ms", PAINT_MS)
+        await paint(session, run.pid, base)
         async with watching(session, base) as seen:
             await asyncio.sleep(SETTLING_SECONDS)
             busy, since = cpu_seconds(run.pid), time.time()
@@ -114,6 +122,7 @@ async def test_a_large_cluster_with_many_viewers(page):
     report(f"processor time of a core for {VIEWERS} viewers", 100 * used, "%")
     report(f"updates, {len(delays)}: until the last viewer has it, in the middle",
            statistics.median(delays) * 1e3, "ms", UPDATE_MS)  # fmt: skip
+    assert len(delays) > 1, "too few updates to measure: the machine is busy with other work"
     report("... nine of ten", statistics.quantiles(delays, n=10)[-1] * 1e3, "ms", UPDATE_MS)
     report(f"memory of the page with {VIEWERS} viewers", memory, "MB", MEGABYTES)
     report("... at its peak, while nodes are read", megabytes(run.pid, "VmHWM"), "MB")
