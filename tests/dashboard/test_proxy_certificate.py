@@ -102,7 +102,7 @@ async def test_the_proxy_says_who_somebody_is(page, tmp_path):
     [None, COLLEAGUE, IMPOSTOR],
     ids=["no-certificate", "another-name", "another-authority"],
 )
-async def test_others_are_not_answered_whoever_they_say_they_are(page, tmp_path, shown):
+async def test_other_clients_are_not_answered(page, tmp_path, shown):
     api, port = page
 
     assert await answer(tmp_path, port, shown, **ANN) is None
@@ -118,7 +118,7 @@ async def test_others_are_not_answered_whoever_they_say_they_are(page, tmp_path,
         pytest.param({"X-Policyd-Proxy-Secret": "guessed"}, id="secret-alone"),
     ],
 )
-async def test_the_proxy_itself_is_nobody(page, tmp_path, headers):
+async def test_the_proxy_alone_signs_nobody_in(page, tmp_path, headers):
     api, port = page
 
     status, _ = await answer(tmp_path, port, PROXY, **headers)
