@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test browser check house hooks docs release coverage fix e2e conformance properties fuzz mutations soak attacks bench bench-forecast bench-backfill what-ifs replayed-week prove controlplane monitoring generate constraints advisories clean
+.PHONY: help run test browser check house hooks docs release coverage fix e2e conformance properties fuzz mutations soak attacks bench bench-dashboard bench-forecast bench-backfill what-ifs replayed-week prove controlplane monitoring generate constraints advisories clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -96,6 +96,9 @@ attacks: $(STAMP) controlplane ## attempt to bypass the policies and to stall th
 
 bench: $(STAMP) ## run the benchmarks, and print the figures as a table
 	@$(BIN)/pytest -m bench tests/bench -q -s $(if $(K),-k "$(K)")
+
+bench-dashboard: $(STAMP) ## measure the page with 10,000 pending jobs, 5,000 nodes and 200 viewers
+	@$(BIN)/pytest -m bench tests/bench/test_dashboard.py -q -s
 
 bench-webhooks: $(STAMP) controlplane ## measure the cost of a pod for a real API server: without webhooks, with native policies, empty webhooks, policyd
 	@$(BIN)/python -m tests.bench_webhooks $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(JSON),--json $(JSON))

@@ -3,62 +3,21 @@
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from prometheus_client import CollectorRegistry, disable_created_metrics
-from prometheus_client.exposition import generate_latest
-from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from policyd.clock import Clock, SystemClock
 from policyd.connections import Bounds
+from policyd.exposition import Exposition
 
 HEALTH_BOUNDS: Final = Bounds(connections=64, first=10.0, body=5.0)
 """Of the connections to these paths: probes, and a few scrapers."""
 
-TIMES_AS_LONG: Final = 10
-"""How much longer a text of metrics is served again than it took to make: at most a tenth of the
-time goes into it, however often it is scraped."""
-
-
 OPENMETRICS: Final = "application/openmetrics-text"
 CLASSIC_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-disable_created_metrics()  # type: ignore[no-untyped-call]
-"""No series that says since when each counter counts: Kueue has none, and Prometheus no use."""
-
-
-class Exposition:
-    """The text of a registry's metrics in one format, as of now or a moment ago.
-
-    Args of the constructor:
-        registry: The metrics.
-        generate: Writes them in the format.
-        clock: Measures how long that takes.
-    """
-
-    def __init__(
-        self,
-        registry: CollectorRegistry,
-        generate: Callable[[CollectorRegistry], bytes] = generate_latest,
-        *,
-        clock: Clock | None = None,
-    ) -> None:
-        self._registry = registry
-        self._generate = generate
-        self._clock = clock or SystemClock()
-        self._text = b""
-        self._until = 0.0
-
-    def text(self) -> bytes:
-        """Return the text."""
-        began = self._clock.monotonic()
-        if not self._text or began >= self._until:
-            self._text = self._generate(self._registry)
-            ended = self._clock.monotonic()
-            self._until = ended + TIMES_AS_LONG * (ended - began)
-        return self._text
 
 
 def create_health_app(
@@ -71,7 +30,7 @@ def create_health_app(
         not_ready: Returns the reasons why the process is not ready; none if it is.
     """
     classic = Exposition(registry), CLASSIC_TYPE
-    modern = Exposition(registry, openmetrics.generate_latest), openmetrics.CONTENT_TYPE_LATEST
+    modern = Exposition(registry, "openmetrics"), CONTENT_TYPE_LATEST
 
     async def livez(_request: Request) -> Response:
         return PlainTextResponse("ok\n")
@@ -83,7 +42,8 @@ def create_health_app(
     async def metrics(request: Request) -> Response:
         accepted = request.headers.get("accept", "")
         exposition, media_type = modern if prefers_openmetrics(accepted) else classic
-        return Response(exposition.text(), headers={"content-type": media_type, "vary": "Accept"})
+        text = await exposition.text()
+        return Response(text, headers={"content-type": media_type, "vary": "Accept"})
 
     return Starlette(
         routes=[Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", metrics)]

@@ -16,7 +16,7 @@ from contextlib import (
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import yaml
@@ -52,6 +52,10 @@ from policyd.standard_input import STORED_FILE
 from policyd.telemetry import configure_logging
 from policyd.terminal import unfiltered
 from webhooks.server import WebhookServer, asking, run_webhooks
+
+if TYPE_CHECKING:
+    from policyd.dashboard.view import CountReviews
+    from policyd.dashboard.views.review_counts import Reviewed
 
 HOST = "127.0.0.1"
 READY_SECONDS = 60.0
@@ -244,7 +248,8 @@ async def _run(
         tasks = [group.create_task(part) for part in parts]
         async with AsyncExitStack() as page:
             if await _opens(client, stop):
-                link = await page.enter_async_context(_page(client, options))
+                reviews = partial(_reviewed, webhook_server)
+                link = await page.enter_async_context(_page(client, options, reviews))
                 click.echo(welcome(server.address, address, options, link))
                 tasks.append(
                     group.create_task(Live(client, Console(file=unfiltered(sys.stderr))).run())
@@ -260,7 +265,7 @@ async def _run(
 
 
 @asynccontextmanager
-async def _page(client: Client, options: UpOptions) -> AsyncIterator[str]:
+async def _page(client: Client, options: UpOptions, reviews: "CountReviews") -> AsyncIterator[str]:
     """Serve the page while the block runs; give a link to it, "" if it is not to be served."""
     if not options.dashboard:
         yield ""
@@ -269,9 +274,22 @@ async def _page(client: Client, options: UpOptions) -> AsyncIterator[str]:
 
     port, option = options.dashboard_port, "--dashboard-port"
     async with on_loopback(
-        client, namespace="default", port=port, print_link=_print_link, option=option
+        client,
+        namespace="default",
+        port=port,
+        print_link=_print_link,
+        option=option,
+        reviews=reviews,
     ) as link:
         yield link
+
+
+async def _reviewed(server: WebhookServer) -> "Reviewed":
+    """Return what the webhooks of this process count."""
+    from policyd.dashboard.views.review_counts import Reviewed, counts_in  # noqa: PLC0415 - later
+
+    found = server.metrics.results.collect()
+    return Reviewed(counts_in(sample for each in found for sample in each.samples), webhooks=1)
 
 
 def _print_link(link: str) -> None:

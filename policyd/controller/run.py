@@ -204,6 +204,7 @@ class Controller:
             group.create_task(self.recorder.run())
             if self.election is not None:
                 group.create_task(self.election.run())
+                group.create_task(self.hours.follow())
             group.create_task(self.bases.run())
             if self.settings.forecasts.enabled:
                 group.create_task(self._forecast())

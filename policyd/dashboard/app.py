@@ -35,7 +35,7 @@ from policyd.dashboard.signing_in import (
     TokenSignIn,
     TrustedProxy,
 )
-from policyd.dashboard.view import AnyView, PageRequest, QueryError
+from policyd.dashboard.view import AnyView, CountReviews, PageRequest, QueryError
 from policyd.errors import PolicydError
 from policyd.kube.client import Client
 from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
@@ -73,6 +73,7 @@ class Dashboard:
         *,
         address: Address | None = None,
         namespace: str = "",
+        reviews: CountReviews | None = None,
         pace: Pace | None = None,
     ) -> None:
         """Make the page.
@@ -83,6 +84,7 @@ class Dashboard:
             signing_in: How people can sign in.
             address: Where browsers find it.
             namespace: The one to show to those who may see no other; "" for none.
+            reviews: Reads what the webhooks count; None where they cannot be asked.
             pace: Time.
         """
         self.pace = pace or Pace()
@@ -94,6 +96,7 @@ class Dashboard:
         self._signing_in = signing_in
         self._address = address or Address()
         self._feeds = Feeds(own, clock=clock)
+        self._reviews = reviews
         self._scopes = Scopes(own, self.rights, clock=clock, namespace=namespace)
         self._proxied = ProxySessions(own, self.rights, clock)
         self._renderer = Renderer()
@@ -274,6 +277,7 @@ class Dashboard:
             session=session,
             client=session.client,
             feeds=self._feeds,
+            reviews=self._reviews,
             allowed=allowed,
         )
 

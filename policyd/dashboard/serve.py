@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from policyd.dashboard.app import Dashboard
     from policyd.dashboard.guard import Address
     from policyd.dashboard.signing_in import TrustedProxy
+    from policyd.dashboard.view import CountReviews
 
 HOST: Final = "127.0.0.1"
 BOUNDS: Final = Bounds(connections=1_024)
@@ -69,6 +70,7 @@ async def with_sign_in(  # noqa: PLR0913 - all that differs between installation
     *,
     host: str,
     port: int,
+    reviews: "CountReviews | None" = None,
 ) -> AsyncIterator[int]:
     """Serve the page for people who sign in, while the block runs; give the port.
 
@@ -80,6 +82,7 @@ async def with_sign_in(  # noqa: PLR0913 - all that differs between installation
         listening: The bounds of its connections, and their TLS.
         host: The address to listen on.
         port: The port; 0 for a free one.
+        reviews: Reads what the webhooks count; None where they cannot be asked.
 
     Raises:
         ConfigurationError: If the port is taken.
@@ -91,7 +94,8 @@ async def with_sign_in(  # noqa: PLR0913 - all that differs between installation
         from policyd.dashboard.signing_in import TokenSignIn  # noqa: PLC0415
 
         tokens = None if connection is None else TokenSignIn(own, connection, SystemClock())
-        return Dashboard(own, VIEWS, SigningIn(tokens=tokens, proxy=proxy), address=address)
+        ways = SigningIn(tokens=tokens, proxy=proxy)
+        return Dashboard(own, VIEWS, ways, address=address, reviews=reviews)
 
     app = LaterApp(make)
     async with (
@@ -102,13 +106,14 @@ async def with_sign_in(  # noqa: PLR0913 - all that differs between installation
 
 
 @asynccontextmanager
-async def on_loopback(
+async def on_loopback(  # noqa: PLR0913 - all that differs between the commands
     own: Client,
     *,
     namespace: str,
     port: int,
     print_link: Callable[[str], None],
     option: str = "--port",
+    reviews: "CountReviews | None" = None,
 ) -> AsyncIterator[str]:
     """Serve the page on loopback, for the reader of the terminal, while the block runs.
 
@@ -118,6 +123,7 @@ async def on_loopback(
         port: The port; 0 for a free one.
         print_link: Shows a new link, when the page is opened without a session.
         option: The option that the user gave the port by.
+        reviews: Reads what the webhooks count; None where they cannot be asked.
 
     Yields:
         The first one-time link.
@@ -137,7 +143,7 @@ async def on_loopback(
 
         links = OneTimeLinks(own, clock, first=first, age=clock.monotonic() - began)
         ways = SigningIn(links=links, new_link=lambda: print_link(link(links.new())))
-        return Dashboard(own, VIEWS, ways, namespace=namespace)
+        return Dashboard(own, VIEWS, ways, namespace=namespace, reviews=reviews)
 
     clock = SystemClock()
     began = clock.monotonic()

@@ -6,11 +6,14 @@ from typing import Any, Final, Generic, TypeVar
 
 from policyd.dashboard.access import ResourceAttributes, Session
 from policyd.dashboard.feeds import Feeds
+from policyd.dashboard.views.review_counts import Reviewed
 from policyd.errors import PolicydError
 from policyd.kube.client import Client
 from policyd.snapshot.values import QueueSnapshot
 
 T = TypeVar("T")
+
+CountReviews = Callable[[], Awaitable[Reviewed]]
 
 MOST_PARAMETERS: Final = 32
 """Parameters of a query, all views together."""
@@ -34,6 +37,7 @@ class PageRequest:
         session: The viewer's.
         client: The API server, with the viewer's rights.
         feeds: Values that all viewers of a scope share.
+        reviews: Reads what the webhooks count; None where they cannot be asked.
         allowed: Which of the rights that the view knows of this person has.
         live: Whether only the blocks are rendered that change.
         notices: Sentences to show above the view, for those who should not trust its age.
@@ -46,6 +50,7 @@ class PageRequest:
     session: Session
     client: Client
     feeds: Feeds
+    reviews: CountReviews | None = None
     allowed: frozenset[str] = frozenset()
     live: bool = False
     notices: list[str] = field(default_factory=list)

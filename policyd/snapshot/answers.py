@@ -14,6 +14,7 @@ from policyd.snapshot.reading import FoundHolding, FoundPending
 from policyd.snapshot.starting import StartAnswer, start_answer
 from policyd.snapshot.values import (
     NONE,
+    BudgetState,
     ClusterQueueUse,
     CohortUse,
     HeldAmount,
@@ -108,6 +109,7 @@ class QuotaLine(Value, frozen=True, rename="camel"):
     Attributes:
         depth: How many Cohorts are above it.
         pending: What workloads that wait in it request of the resource, of whatever flavor.
+        budgets: Those of a ClusterQueue and its LocalQueues, on each of its lines.
     """
 
     depth: int
@@ -126,6 +128,7 @@ class QuotaLine(Value, frozen=True, rename="camel"):
     lending_limit: int | None
     active: bool = True
     message: str = ""
+    budgets: tuple[BudgetState, ...] = ()
 
 
 def why_pending(found: FoundPending, kind: str, namespace: str, name: str) -> WhyAnswer:
@@ -395,4 +398,5 @@ def _quota_line(
         lending_limit=quota.lending_limit,
         active=queue is None or queue.active,
         message="" if queue is None or queue.active else queue.message,
+        budgets=() if queue is None else queue.budgets,
     )

@@ -5,7 +5,7 @@ milliseconds. What costs time for each workload is done in steps: `SnapshotTaker
 generator, and between two of its steps others have their turn.
 """
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from math import isinf
@@ -30,6 +30,7 @@ from policyd.snapshot.explaining import PendingExplanation, explain
 from policyd.snapshot.rules import QueueRules
 from policyd.snapshot.values import (
     NONE,
+    BudgetState,
     ClusterQueueUse,
     CohortUse,
     FairShare,
@@ -159,6 +160,7 @@ class FullSnapshot:
         rules: By which a new job would be judged; None if readers need not know.
         newcomers: When new workloads would start, by queue; empty if readers need not know.
         configuration: By which queues decide; None if readers need not know.
+        budgets: By ClusterQueue: its own, and those of its LocalQueues.
         trees: The trees in which each namespace has a LocalQueue.
         cohorts: Each with the top of its tree.
     """
@@ -170,6 +172,7 @@ class FullSnapshot:
     rules: QueueRules | None = None
     newcomers: Mapping[str, tuple[NewcomerRow, ...]] = field(default_factory=dict)
     configuration: Mapping[str, Json] | None = None
+    budgets: Mapping[str, Sequence[BudgetState]] = field(default_factory=dict)
     usage_order: UsageOrder | None = None
     queues: list[FullQueue] = field(default_factory=list)
     cohorts: list[tuple[str, CohortUse]] = field(default_factory=list)

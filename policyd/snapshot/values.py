@@ -226,6 +226,32 @@ class FairShare(Value, frozen=True, rename="camel"):
     dominant: str = ""
 
 
+class BudgetState(Value, frozen=True, rename="camel"):
+    """How far a budget of GPU-hours is used up.
+
+    Attributes:
+        queue: The ClusterQueue, or the LocalQueue as `namespace/name`.
+        month: Which month, such as `2026-11`.
+        time_zone: Of which time zone.
+        hours: The budget, in GPU-hours.
+        used: What was used of it, so far.
+        unknown: What may have been used besides, at most.
+        renews_at: When the next month begins.
+        used_up: Whether it is.
+        held: Whether new workloads get no quota for it.
+    """
+
+    queue: str
+    month: str
+    time_zone: str
+    hours: float
+    used: float
+    unknown: float
+    renews_at: float
+    used_up: bool = False
+    held: bool = False
+
+
 class CohortUse(Value, frozen=True, rename="camel"):
     """A Cohort, and the one above it; "" for none."""
 
@@ -300,6 +326,7 @@ class ClusterQueueUse(Value, frozen=True, rename="camel"):
         reason: Word for that, as of its condition.
         message: Sentence for that.
         quotas: By flavor and resource.
+        budgets: Its own, and those of its LocalQueues that are named to the reader.
         fair_share: Its share, where cohorts share fairly.
         preemptor: Place of the workload that goes first, as others were preempted for it.
         backing_off: Places of workloads that are not tried yet after an eviction.
@@ -325,6 +352,7 @@ class ClusterQueueUse(Value, frozen=True, rename="camel"):
     reason: str = ""
     message: str = ""
     quotas: tuple[QuotaUse, ...] = ()
+    budgets: tuple[BudgetState, ...] = ()
     fair_share: FairShare | None = None
     preemptor: int = NONE
     backing_off: tuple[int, ...] = ()

@@ -12,6 +12,7 @@ from policyd.snapshot.taking import STEP, FullQueue, FullSnapshot, Steps
 from policyd.snapshot.values import (
     FORMAT,
     NONE,
+    BudgetState,
     HoldingRow,
     LocalQueueName,
     Origin,
@@ -57,7 +58,8 @@ def write(
     queues: list[bytes] = []
     for page in full.queues:
         if trees is None or page.tree in trees:
-            yield from _write_queue(page, naming, queues)
+            budgets = full.budgets.get(page.use.name, ())
+            yield from _write_queue(page, naming, queues, budgets)
     head = QueueSnapshot(
         format=FORMAT,
         taken_at=full.taken_at,
@@ -81,9 +83,14 @@ def _configuration(full: FullSnapshot, trees: Set[str] | None) -> Mapping[str, J
     return {name: value for name, value in full.configuration.items() if name in _OF_JOBS}
 
 
-def _write_queue(page: FullQueue, naming: Naming, queues: list[bytes]) -> Steps:
+def _write_queue(
+    page: FullQueue, naming: Naming, queues: list[bytes], budgets: Iterable[BudgetState]
+) -> Steps:
     tables = replace(
         page.use,
+        budgets=tuple(
+            each for each in budgets if "/" not in each.queue or naming.names(each.queue)
+        ),
         local_queues=tuple(
             each if naming.names(f"{each.namespace}/") else _NO_ONE
             for each in page.local_queue_names

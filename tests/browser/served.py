@@ -75,6 +75,8 @@ def populate(api: Api) -> None:
     api.patch(
         "ClusterQueue", "team-a", {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}}
     )
+    budget = {"policyd.io/budget-gpu-hours": "500", "policyd.io/budget-time-zone": "Europe/Berlin"}
+    api.patch("ClusterQueue", "team-a", {"metadata": {"annotations": budget}})
     api.create(prioritized("pretrain", "research", gpus=12, pods=2))
     eventually(lambda: admitted(api, "pretrain"), what="the first job is admitted")
     api.create(prioritized("urgent", "production", gpus=8, pods=2))

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.served import prioritized
 from tests.browser.visiting import DESK, MANIFEST, PHONE, visiting
+from tests.scenarios.api import Refused
 
 pytestmark = pytest.mark.browser
 
@@ -66,6 +68,19 @@ def test_a_view_is_fit_for_everybody(up, browser, signed_in, name):
             assert visitor.overflow() == 0, setting
             if SCREENSHOTS and (name, setting) in IN_DOCS:
                 keep(visitor, IN_DOCS[name, setting])
+
+
+def test_what_policies_did_is_counted_as_it_happens(up, browser, signed_in):
+    with visiting(browser, storage_state=signed_in) as visitor:
+        shows(visitor, up, "policies")
+        row = visitor.page.locator("#live-list tr", has_text="cap-gpus-per-pod").first
+        matched, _, refused = (int(row.locator("td").nth(at).inner_text()) for at in (2, 3, 4))
+        greedy = prioritized("greedy", "research", gpus=99)
+        with pytest.raises(Refused, match="cap-gpus-per-pod"):
+            up.cluster.api.create(greedy)
+
+        expect(row.locator("td").nth(4)).to_have_text(str(refused + 1), timeout=30_000)
+        assert matched > 0
 
 
 def keep(visitor, name):

@@ -253,6 +253,23 @@ def test_names_of_the_page_are_reached_over_tls(tmp_path):
     assert "--tokens" in plain
 
 
+def test_the_page_asks_each_webhook_for_its_counts(tmp_path):
+    values = {"dashboard.enabled": True, "webhooks.metricsPort": 9555}
+    objects = rendered(tmp_path, values)
+    counts = objects["Service", f"{RELEASE}-webhooks-counts"]["spec"]
+    pod = objects["Deployment", f"{RELEASE}-webhooks"]["spec"]["template"]
+    page = objects["Deployment", f"{RELEASE}-dashboard"]["spec"]["template"]
+
+    assert counts["clusterIP"] == "None"
+    assert counts["selector"].items() <= pod["metadata"]["labels"].items()
+    assert counts["ports"] == [{"name": "metrics", "port": 9555, "targetPort": "metrics"}]
+    asked = f"--webhook-metrics={RELEASE}-webhooks-counts:9555"
+    assert asked in arguments(objects, "dashboard")
+    (peer,) = policy_of(objects, "webhooks")["metrics"]
+    assert peer["podSelector"]["matchLabels"].items() <= page["metadata"]["labels"].items()
+    assert ("Service", f"{RELEASE}-webhooks-counts") not in rendered(tmp_path)
+
+
 def policy_of(objects, component):
     spec = objects["NetworkPolicy", f"{RELEASE}-{component}"]["spec"]
     return {each["ports"][0]["port"]: each.get("from") for each in spec["ingress"] or ()}

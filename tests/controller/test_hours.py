@@ -1,13 +1,16 @@
 """GPU-hours, as the controller records them over restarts, and budgets that hold queues."""
 
 import base64
+import gzip
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from policyd.controller.queues.hours import KEY, SAVE_SECONDS, TICK_SECONDS, short
+from policyd.controller.queues.hours import KEY, SAVE_SECONDS, TICK_SECONDS, Hours, short
+from policyd.controller.queues.snapshots import Snapshots
 from policyd.kube import resources as r
+from policyd.snapshot.reading import read
 from policyd.usage.budgets import HOLD, HOURS, TIME_ZONE, bounds
 from policyd.usage.months import month_of
 from policyd.usage.packing import unpack
@@ -273,3 +276,72 @@ async def test_a_process_that_leads_no_longer_holds_no_queue(world):
     world.controller.hours.drop()
 
     assert world.controller.cache.budgets == {}
+
+
+async def test_a_process_that_does_not_lead_judges_budgets_by_the_stored_record(world):
+    annotate(world, r.CLUSTER_QUEUES, "cq", **limit(8))
+    await world.start()
+    world.job("runs", 8)
+    await world.pass_time(2 * HOUR + SAVE_SECONDS)
+    stored = world.controller.cache.budgets["cq"]
+    follower = Hours(
+        world.controller.cache, world.controller.writes, place=PLACE, leading=lambda: False
+    )
+    follower._put_budgets({})
+
+    await follower._look()
+
+    found = world.controller.cache.budgets["cq"]
+    assert found.used_up
+    assert found.held
+    assert float(found.used) == pytest.approx(float(stored.used), abs=8 * SAVE_SECONDS / HOUR)
+    assert follower.record is None
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pytest.param(None, id="never-stored"),
+        pytest.param({"binaryData": {KEY: "AAAA"}}, id="damaged"),
+    ],
+)
+async def test_without_a_record_that_can_be_read_no_budget_is_known(world, stored):
+    annotate(world, r.CLUSTER_QUEUES, "cq", **limit(8))
+    await world.start()
+    cache = world.controller.cache
+    assert "cq" in cache.budgets
+    place = PLACE if stored else "policyd/none"
+    if stored:
+        world.put(r.CONFIG_MAPS, {"metadata": {"name": "hours", "namespace": "policyd"}, **stored})
+    follower = Hours(cache, world.controller.writes, place=place, leading=lambda: False)
+
+    await follower._look()
+
+    assert cache.budgets == {}
+
+
+async def test_a_snapshot_has_the_budgets_that_its_reader_may_see(world):
+    for namespace in ("ns", "other"):
+        about = {"name": "mine", "namespace": namespace, "annotations": limit(1)}
+        world.put(r.LOCAL_QUEUES, {"metadata": about, "spec": {"clusterQueue": "cq"}})
+    annotate(world, r.CLUSTER_QUEUES, "cq", **limit(8, hold="false"))
+    await world.start()
+    world.job("runs", 8)
+    await world.pass_time(HOUR + TICK_SECONDS)
+
+    (found,) = (await snapshot_for(world)).cluster_queues
+    world.controller.cache.other_teams = "hidden"
+    (hidden,) = (await snapshot_for(world, reader="ns", scope="ns")).cluster_queues
+
+    assert [each.queue for each in found.budgets] == ["cq", "ns/mine", "other/mine"]
+    assert [each.queue for each in hidden.budgets] == ["cq", "ns/mine"]
+    of_queue = found.budgets[0]
+    assert of_queue.used == pytest.approx(8, abs=0.05)
+    assert (of_queue.hours, of_queue.used_up, of_queue.held) == (8, True, False)
+    assert of_queue.time_zone == "Europe/Berlin"
+
+
+async def snapshot_for(world, *, reader="", scope=""):
+    snapshots = Snapshots(world.controller.cache, pace=world.controller.pace)
+    body = await snapshots.current(scope=scope, reader=reader)
+    return read(gzip.decompress(body), "test")

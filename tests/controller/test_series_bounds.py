@@ -10,7 +10,8 @@ from policyd.api.configuration.kinds import CustomLabel
 from policyd.controller.metrics.counters import FAMILIES, ControllerMetrics
 from policyd.controller.metrics.metric_families import COUNTED, ROLE
 from policyd.controller.metrics.series_bounds import OTHER, NamedValues, SeriesBounds
-from policyd.health import OPENMETRICS, Exposition, prefers_openmetrics
+from policyd.exposition import Exposition
+from policyd.health import OPENMETRICS, prefers_openmetrics
 from policyd.kube import resources as r
 from tests.controller.world import GPU, World, running
 from webhooks.metrics import WebhookMetrics
@@ -149,7 +150,7 @@ async def test_queues_beyond_the_bounds_are_summed_up_in_gauges():
             await asyncio.sleep(0)
         registry = world.controller.health.metrics.registry
         began = time.process_time()
-        text = Exposition(registry).text()
+        text = await Exposition(registry).text()
         took = time.process_time() - began
         families = {family.name: family for family in registry.collect()}
 
@@ -216,11 +217,12 @@ def test_the_format_is_the_one_that_the_caller_prefers(accept, expected):
     assert prefers_openmetrics(accept) is expected
 
 
-def test_counters_have_no_series_of_their_creation():
+@pytest.mark.anyio
+async def test_counters_have_no_series_of_their_creation():
     metrics = ControllerMetrics()
     metrics.cycle(admitted=1, seconds=0.1)
 
-    assert b"_created" not in Exposition(metrics.registry).text()
+    assert b"_created" not in await Exposition(metrics.registry).text()
 
 
 def test_namespaces_beyond_the_bound_are_summed_up_outside_of_quota():

@@ -86,7 +86,7 @@ def _into(into, value):
 class Looking:
     """A page, and a browser without a session."""
 
-    def __init__(self, *, views=VIEWS, address=None, proxy=None, namespace=""):
+    def __init__(self, *, views=VIEWS, address=None, proxy=None, namespace="", reviews=None):
         self.api, self.clock, self.printed_links = FakeApi(), FakeClock(), []
         self.connections = []
         self.pace = Pace(clock=self.clock)
@@ -104,6 +104,7 @@ class Looking:
             ),
             address=address or Address(),
             namespace=namespace,
+            reviews=reviews,
             pace=self.pace,
         )
         self.browser = self.another()

@@ -1,5 +1,7 @@
 """Policies on the page: their state, roll-outs and shadows, and what reports say of them."""
 
+import re
+
 import msgspec
 import pytest
 
@@ -12,6 +14,7 @@ from policyd.dashboard.views.policies import (
     policies_view,
     policy_view,
 )
+from policyd.dashboard.views.review_counts import OTHER, ReviewCounts, Reviewed
 from policyd.engine.offline.report import results_in
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError
@@ -177,3 +180,57 @@ def test_a_user_without_the_right_to_list_policies_gets_a_message(looking):
 
     assert answer.status_code == 200
     assert "policies are forbidden" in answer.text
+
+
+SOME = Reviewed({"p": ReviewCounts(9, 1, 2, 3, 4), "of-a-file": ReviewCounts(5)}, webhooks=2)
+
+
+def test_reviews_are_counted_by_policy_also_for_those_of_files():
+    shadow = policy("s", "Shadow", shadowOf="p")
+    read = ReadPolicies(policies=(policy("p"), policy("idle"), shadow), reviewed=SOME)
+
+    rows = {each.name: each for each in policies_view(read, {}, NOW).rows}
+
+    assert rows["p"].reviews == ReviewCounts(9, 1, 2, 3, 4)
+    assert rows["idle"].reviews == ReviewCounts()
+    assert rows["s"].reviews is None
+    assert (rows["of-a-file"].state, rows["of-a-file"].reviews) == ("from a file", ReviewCounts(5))
+    assert policy_view(read._replace(name="p"), {}, NOW).row.reviews == rows["p"].reviews
+
+
+@pytest.mark.parametrize(
+    "reviewed",
+    [
+        pytest.param(None, id="not-asked"),
+        pytest.param(Reviewed(missing=("no answer",)), id="no-answer"),
+        pytest.param(Reviewed({OTHER: ReviewCounts(1)}, webhooks=1), id="counted-together"),
+    ],
+)
+def test_a_count_that_is_not_known_is_no_zero(reviewed):
+    read = ReadPolicies(policies=(policy("p"),), reviewed=reviewed)
+
+    view = policies_view(read, {}, NOW)
+
+    assert [(each.name, each.reviews) for each in view.rows] == [("p", None)]
+
+
+async def some():
+    return SOME._replace(missing=("the webhook at 10.0.0.9:9444 cannot be reached",))
+
+
+def test_those_who_see_the_whole_cluster_see_the_counts_of_reviews():
+    looking = Looking(reviews=some)
+    looking.api.store.put(r.POLICIES, {"metadata": {"name": "p"}, "spec": {}})
+    looking.sign_in("ann", "", "team-a")
+
+    whole = looking.get("/policies").text
+    one = looking.get("/policies/p").text
+    of_namespace = looking.get("/policies?namespace=team-a").text
+
+    row = whole.partition('href="/policies/p"')[2].partition("</tr>")[0]
+    assert re.findall(r'"number">(\d+)', row) == ["9", "1", "2", "3", "4"]
+    assert "counted by 2 processes" in whole
+    assert "the webhook at 10.0.0.9:9444 cannot be reached" in whole
+    assert "Reviews: 9 matched, 1 changed, 2 refused, 3 warned of, 4 not evaluated." in one
+    assert ">Refused<" not in of_namespace
+    assert "they do not tell namespaces apart" in of_namespace

@@ -13,6 +13,7 @@ from policyd.connections import Listening
 from policyd.dashboard.guard import LOOPBACK, Address, host_name
 from policyd.dashboard.serve import BOUNDS, on_loopback, with_sign_in
 from policyd.dashboard.signing_in import TrustedProxy
+from policyd.dashboard.webhook_counts import WebhookCounts
 from policyd.errors import ConfigurationError, system_reason
 from policyd.kube.http_client import HttpClient
 from policyd.process import run
@@ -41,6 +42,7 @@ class _Given(ContextOptions):
     proxy_groups_header: str
     proxy_user_prefix: str
     proxy_group_prefix: str
+    webhook_metrics: tuple[str, ...]
 
 
 @click.command("dashboard")
@@ -96,6 +98,12 @@ class _Given(ContextOptions):
 )
 @click.option("--proxy-user-prefix", default="", help="What RBAC has before its users' names.")
 @click.option("--proxy-group-prefix", default="", help="What RBAC has before its groups' names.")
+@click.option(
+    "--webhook-metrics",
+    metavar="HOST:PORT",
+    multiple=True,
+    help="Metrics of webhooks, which count reviews; all addresses of a name are asked.",
+)
 def command(**given: Unpack[_Given]) -> None:
     r"""Show queues, nodes and jobs in a browser, as they change. Press Ctrl-C to stop it.
 
@@ -128,7 +136,11 @@ async def _for_one(given: _Given, stop: asyncio.Event) -> None:
     async with HttpClient(connection) as client:
         namespace, port = connection.namespace, given["port"]
         async with on_loopback(
-            client, namespace=namespace, port=port, print_link=_print_link
+            client,
+            namespace=namespace,
+            port=port,
+            print_link=_print_link,
+            reviews=_reviews(given),
         ) as link:
             _print_link(link)
             await stop.wait()
@@ -154,11 +166,17 @@ async def _for_all(proxy: TrustedProxy | None, given: _Given, stop: asyncio.Even
             listening,
             host=given["host"],
             port=given["port"],
+            reviews=_reviews(given),
         )
         async with serving as port:
             scheme = "https" if listening.tls else "http"
             click.echo(f"the page is at {scheme}://{given['host']}:{port}/")
             await stop.wait()
+
+
+def _reviews(given: _Given) -> WebhookCounts | None:
+    addresses = given["webhook_metrics"]
+    return WebhookCounts(addresses) if addresses else None
 
 
 def _proxy(given: _Given) -> TrustedProxy | None:

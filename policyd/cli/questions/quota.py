@@ -6,6 +6,7 @@ from typing import Unpack
 
 import click
 
+from policyd.cli.formats.budgets import budget_lines
 from policyd.cli.formats.tables import table_lines
 from policyd.cli.questions.question import (
     ALL_NAMESPACES,
@@ -48,6 +49,9 @@ def command(**given: Unpack[_Given]) -> None:
     AVAILABLE  quota that it could still use, borrowing included
     PENDING    requests of its pending workloads for the resource, of any flavor
 
+    \b
+    Budgets of GPU-hours, if queues have some, follow in a table of their own.
+
     Exits with 0, or 2 if the cluster cannot be asked.
 
     \b
@@ -77,7 +81,9 @@ def _lines(lines: list[QuotaLine], *, wide: bool) -> list[str]:
         place = f"{line.kind} {line.name}"
         rows.append(tuple(_cells(line, "" if place == above else _name(line), wide=wide)))
         above = place
-    return table_lines(_WIDE if wide else _HEAD, rows, numbers=(*_NUMBERS, *_LIMITS))
+    found = table_lines(_WIDE if wide else _HEAD, rows, numbers=(*_NUMBERS, *_LIMITS))
+    budgets = {each.queue: each for line in lines for each in line.budgets}
+    return [*found, "", *budget_lines(budgets.values())] if budgets else found
 
 
 def _name(line: QuotaLine) -> str:

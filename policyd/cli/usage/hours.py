@@ -17,6 +17,7 @@ from policyd.alloc.value import Value
 from policyd.api.kueue import ClusterQueue, LocalQueue
 from policyd.api.meta import rfc3339
 from policyd.cli.clusters import connection_for
+from policyd.cli.formats.budgets import budget_lines, hours_number
 from policyd.cli.formats.files import text_of
 from policyd.cli.formats.json_values import as_json
 from policyd.cli.formats.tables import table_lines
@@ -33,6 +34,7 @@ from policyd.kube.pages import pages
 from policyd.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES
 from policyd.kube.stored_bytes import read_bytes
 from policyd.process import run
+from policyd.snapshot.budgets import state_of
 from policyd.standard_input import FILE
 from policyd.usage.budgets import (
     BudgetError,
@@ -354,7 +356,7 @@ def hours_lines(answer: HoursAnswer, by: Sequence[Group]) -> Iterator[str]:
         yield from table_lines(("QUEUE", "FLAVOR", *names), rows, numbers=names)
     if answer.budgets:
         yield ""
-        yield from budget_lines(answer.budgets)
+        yield from budget_lines(map(state_of, answer.budgets))
     yield ""
     yield (
         f"{hours.month} in {hours.time_zone}, from {rfc3339(hours.recorded_from)} to"
@@ -362,29 +364,6 @@ def hours_lines(answer: HoursAnswer, by: Sequence[Group]) -> Iterator[str]:
     )
     for each in answer.notes:
         yield f"not known: {each}"
-
-
-def budget_lines(budgets: Iterable[BudgetUse]) -> list[str]:
-    """Return the lines of a table of budgets."""
-    head = ("BUDGET OF", "MONTH", "HOURS", "USED", "LEFT", "RENEWS", "USED UP")
-    rows = [
-        (
-            each.queue,
-            each.month,
-            hours_number(each.hours),
-            hours_number(each.used),
-            hours_number(max(Fraction(0), each.hours - each.used)),
-            f"{rfc3339(each.renews_at)} ({each.time_zone})",
-            "holds new jobs" if each.held else "yes" if each.used_up else "-",
-        )
-        for each in budgets
-    ]
-    return table_lines(head, rows, numbers=("HOURS", "USED", "LEFT"))
-
-
-def hours_number(value: Fraction) -> str:
-    """Write a number of hours with two digits behind the point."""
-    return f"{float(value):.2f}"
 
 
 def _money(cost: Decimal | None) -> str:

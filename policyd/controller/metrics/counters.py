@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
 from policyd import __version__
@@ -17,6 +17,7 @@ from policyd.api.selectors import LabelSelector
 from policyd.controller.metrics.custom_labels import custom_names
 from policyd.controller.metrics.metric_families import BUILD, COUNTED, Family
 from policyd.controller.metrics.series_bounds import OTHER, NamedValues, SeriesBounds
+from policyd.exposition import SteppedRegistry
 from policyd.optimize.fragmentation import Fragmentation
 
 FAMILIES = {family.name.removeprefix("kueue_"): family for family in COUNTED}
@@ -56,7 +57,7 @@ class ControllerMetrics:
     def __init__(
         self, custom: tuple[CustomLabel, ...] = (), bounds: SeriesBounds | None = None
     ) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = SteppedRegistry()
         self.role: Role = "standalone"
         """The role of this process: leader, follower or standalone; a label of Kueue's metrics."""
         self.named = NamedValues(bounds)

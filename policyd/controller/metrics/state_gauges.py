@@ -22,10 +22,13 @@ OwnSample = tuple[str, tuple[str, ...], float]
 """A family's name, the labels, and a number."""
 
 
-def own_samples(cache: Cache) -> Iterator[OwnSample]:
-    """Yield the numbers of all gauges of this module, of ClusterQueues that exist."""
+def own_samples(cache: Cache) -> Iterator[OwnSample | None]:
+    """Yield the numbers of all gauges of this module, and None between ClusterQueues."""
     state = cache.state
-    for queue in cache.mirrors.cluster_queues:
+    for queue in cache.mirrors.cluster_queues.in_turns():
+        if queue is None:
+            yield None
+            continue
         name = queue.metadata.name
         known = state.queues.get(name)
         waits = 0.0 if known is None else _longest_wait(known, cache.now)

@@ -92,6 +92,32 @@ class Hours:
         self.record = None
         self._put_budgets({})
 
+    async def follow(self) -> NoReturn:
+        """Judge budgets by the stored record until cancelled, for readers who ask this process.
+
+        While it leads, it keeps the record itself.
+        """
+        while True:
+            await self._pace.sleep(SAVE_SECONDS)
+            if self._place and self.record is None:
+                with log_unforeseen("hours_error"):
+                    await self._look()
+
+    async def _look(self) -> None:
+        """Judge budgets by the stored record; without it, nothing is known of them."""
+        found = None
+        if any(budget for _, budget in self._budgets()):
+            try:
+                body = await read_bytes(self._writes.client, self._place, KEY)
+                found = None if body is None else unpack(body)[0]
+            except (ApiError, ValueError, HoursDamagedError) as error:
+                log.info("hours_unreadable", place=self._place, error=str(error))
+        if self.record is None:  # it may lead by now
+            if found is None:
+                self._put_budgets({})
+            else:
+                self._judge(found, self._cache.now)
+
     async def _load(self) -> tuple[HoursRecord, bool]:
         new = HoursRecord(int(self._cache.now))
         if not self._place:

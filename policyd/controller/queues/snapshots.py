@@ -24,9 +24,10 @@ from policyd.kube.changes import Change, Modified
 from policyd.kube.pace import Pace
 from policyd.kube.steps import Steps
 from policyd.optimize.opt_ins import NO_OPT_INS, wants
+from policyd.snapshot.budgets import state_of
 from policyd.snapshot.rules import BudgetRule, ClusterQueueRule, LocalQueueRule, QueueRules
 from policyd.snapshot.taking import FullSnapshot, QueueOfNamespace, SnapshotTaker
-from policyd.snapshot.values import Origin, SnapshotReason, StartRow
+from policyd.snapshot.values import BudgetState, Origin, SnapshotReason, StartRow
 from policyd.snapshot.writing import write
 from policyd.status.naming import PLAIN
 from policyd.workload.conversion import check_names, cohort_spec
@@ -88,6 +89,7 @@ class Snapshots:
             self._cache.state.revision,
             str(version) if version else "",
             configuration=self._cache.configuration,
+            budgets=budget_states(self._cache),
         )
         queues = [
             QueueOfNamespace(each.metadata.namespace, each.spec.cluster_queue)
@@ -233,6 +235,16 @@ def rules_of(cache: Cache) -> QueueRules:
         bases=cache.newcomers.bases,
         budgets=budget_rules(cache),
     )
+
+
+def budget_states(cache: Cache) -> dict[str, list[BudgetState]]:
+    """Return how far budgets are used up, by ClusterQueue."""
+    found: dict[str, list[BudgetState]] = {}
+    for name, use in cache.budgets.items():
+        local = cache.mirrors.local_queues.get(name) if "/" in name else None
+        of = name if local is None else local.spec.cluster_queue
+        found.setdefault(of, []).append(state_of(use))
+    return found
 
 
 def budget_rules(cache: Cache) -> tuple[BudgetRule, ...]:

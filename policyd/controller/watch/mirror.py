@@ -54,6 +54,17 @@ class Mirror(Generic[T]):
         """Iterate over all objects as of now."""
         return iter(tuple(self._objects.values()))
 
+    def in_turns(self) -> Iterator[T | None]:
+        """Yield None before each object: others may have their turn there, and change objects.
+
+        Objects that are deleted meanwhile are left out, and so are new ones.
+        """
+        for key in tuple(self._objects):
+            yield None
+            found = self._objects.get(key)
+            if found is not None:
+                yield found
+
     def __len__(self) -> int:
         return len(self._objects)
 

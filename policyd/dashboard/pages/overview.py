@@ -110,6 +110,6 @@ VIEW: Final = PageView(
     template="overview.html",
     read=_read,
     build=overview,
-    live=("figures", "attention", "tree", "changes"),
+    live=("figures", "attention", "tree", "budgets", "changes"),
     rights={"events": lambda scope: ResourceAttributes("list", "", "events", scope)},
 )

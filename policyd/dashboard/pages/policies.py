@@ -6,7 +6,9 @@ from typing import Final, NamedTuple
 from policyd.api.meta import Json
 from policyd.dashboard.view import MOST_CHARACTERS, PageRequest, PageView
 from policyd.dashboard.views.policies import ReadPolicies, known, policies_view, policy_view
+from policyd.dashboard.views.review_counts import Reviewed
 from policyd.engine.offline.report import APIS, ReportApi, ReportedResult, results_in
+from policyd.errors import PolicydError
 from policyd.kube.client import Reader
 from policyd.kube.discovery import served_resources
 from policyd.kube.errors import ForbiddenError, NotFoundError
@@ -32,7 +34,25 @@ async def _read(request: PageRequest) -> ReadPolicies:
         results=results.results,
         results_missing=results.missing,
         name=request.path.get("name", ""),
+        reviewed=await _reviewed(request),
     )
+
+
+REVIEWS_SECONDS: Final = 5.0
+"""For how long the webhooks are not asked again."""
+
+
+async def _reviewed(request: PageRequest) -> Reviewed | None:
+    """Return what the webhooks count, which is of all namespaces: for those who see all of them."""
+    if request.reviews is None or request.scope:
+        return None
+    try:
+        found, stale = await request.feeds.shared(
+            ("reviews",), request.reviews, fresh_seconds=REVIEWS_SECONDS
+        )
+    except PolicydError as error:
+        return Reviewed(missing=(str(error),))
+    return found if stale is None else found._replace(missing=(*found.missing, str(stale)))
 
 
 async def _read_one(request: PageRequest) -> ReadPolicies:

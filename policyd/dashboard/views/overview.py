@@ -7,6 +7,12 @@ from itertools import islice
 from typing import Final, Literal
 
 from policyd.alloc.amount import UNLIMITED
+from policyd.dashboard.views.budgets import (
+    MOST_BUDGETS,
+    BudgetRow,
+    budget_rows,
+    budgets_near_their_end,
+)
 from policyd.dashboard.views.wording import coarse, devices_first
 from policyd.snapshot.answers import called, pending_requests, tree_of
 from policyd.snapshot.reading import FoundPending
@@ -153,6 +159,7 @@ class Overview:
         rows: The tree.
         rows_left_out: How many more rows there are.
         several_flavors: Whether there are flavors to tell apart.
+        budgets: Those that are used up furthest.
         counts: How often what happened in the last hour.
         changes: The latest of that.
         changes_more: Whether more happened than is counted.
@@ -171,6 +178,7 @@ class Overview:
     rows: tuple[TreeRow, ...]
     rows_left_out: int
     several_flavors: bool
+    budgets: tuple[BudgetRow, ...]
     attention: tuple[Attention, ...]
     attention_left_out: int
     counts: tuple[tuple[ChangeKind, int], ...]
@@ -215,6 +223,7 @@ def overview(read: OverviewRead, query: Mapping[str, str], now: float) -> Overvi
         rows=tuple(rows[:MOST_ROWS]),
         rows_left_out=max(0, len(rows) - MOST_ROWS),
         several_flavors=len({row.flavor for row in rows}) > 1,
+        budgets=tuple(islice(budget_rows(snapshot), MOST_BUDGETS)),
         attention=tuple(attention[:MOST_ATTENTION]),
         attention_left_out=max(0, len(attention) - MOST_ATTENTION),
         counts=tuple((kind, sum(each.kind == kind for each in changes)) for kind in kinds),
@@ -307,6 +316,7 @@ def _attention(snapshot: QueueSnapshot, now: float) -> Iterator[Attention]:
     yield from _first(_inactive(queue) for queue in queues if not queue.active)
     yield from _first(each for queue in queues for each in _overdrawn(queue))
     yield from _first(each for queue in queues for each in _never(queue))
+    yield from _first(Attention("Budget", *each) for each in budgets_near_their_end(snapshot))
     starving = [each for queue in queues if (each := _starving(queue, now)) is not None]
     longest = sorted(starving, key=lambda pair: pair[0])
     yield from _first(attention for _, attention in longest)

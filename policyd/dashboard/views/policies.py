@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from policyd.api.meta import Condition, Json, Wire, find_condition
 from policyd.api.policy import BindingObject, PolicyObject, PolicyStatus
+from policyd.dashboard.views.review_counts import OTHER, ReviewCounts, Reviewed
 from policyd.engine.offline.report import ReportedResult
 
 PAGE: Final = 100
@@ -27,6 +28,7 @@ class ReadPolicies(NamedTuple):
         results: Those of reports, by namespace.
         results_missing: Why there are none, or not all.
         name: The policy that is asked about; "" for all.
+        reviewed: What the webhooks count; None where they are not asked.
     """
 
     policies: tuple[PolicyObject, ...] = ()
@@ -35,6 +37,7 @@ class ReadPolicies(NamedTuple):
     results: Mapping[str, tuple[ReportedResult, ...]] = {}
     results_missing: str = ""
     name: str = ""
+    reviewed: Reviewed | None = None
 
 
 class _Step(Wire, frozen=True):
@@ -106,6 +109,7 @@ class PolicyRow:
         rollout: Its steps.
         shadow_of: The policy that it may replace; "" if it is none.
         counts: What reports say; None if they say nothing.
+        reviews: What the webhooks count; None if they do not count it, or are not asked.
     """
 
     name: str
@@ -118,6 +122,7 @@ class PolicyRow:
     rollout: tuple[str, ...] = ()
     shadow_of: str = ""
     counts: ResultCounts | None = None
+    reviews: ReviewCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +166,7 @@ class PoliciesView:
     namespaces: tuple[NamespaceRow, ...]
     missing: str
     results_missing: str
+    reviewed: Reviewed | None
     word: str
     found: int
     page: int
@@ -178,6 +184,7 @@ class OnePolicyView:
     results: tuple[ResultRow, ...]
     more: int
     results_missing: str
+    reviewed: Reviewed | None
 
 
 def policies_view(read: ReadPolicies, query: Mapping[str, str], now: float) -> PoliciesView:
@@ -196,6 +203,7 @@ def policies_view(read: ReadPolicies, query: Mapping[str, str], now: float) -> P
         namespaces=tuple(_namespaces(read))[:PAGE],
         missing=read.missing,
         results_missing=read.results_missing,
+        reviewed=read.reviewed,
         word=word,
         found=len(found),
         page=page,
@@ -219,6 +227,7 @@ def policy_view(read: ReadPolicies, query: Mapping[str, str], now: float) -> One
         results=tuple(results[:MOST_RESULTS]),
         more=max(0, len(results) - MOST_RESULTS),
         results_missing=read.results_missing,
+        reviewed=read.reviewed,
     )
 
 
@@ -238,10 +247,15 @@ def _rows(read: ReadPolicies) -> dict[str, PolicyRow]:
     rows = {
         each.metadata.name: _row(each, counts.get(each.metadata.name)) for each in read.policies
     }
-    for name in counts.keys() - rows.keys():
+    reviewed = read.reviewed or Reviewed()
+    for name in (counts.keys() | reviewed.counts.keys()) - rows.keys() - {OTHER}:
         state = "" if read.missing else "from a file"
-        rows[name] = PolicyRow(name=name, state=state, counts=counts[name])
-    return dict(sorted(rows.items()))
+        rows[name] = PolicyRow(name=name, state=state, counts=counts.get(name))
+    return {
+        # What a shadow would answer is compared, and not counted.
+        name: row if row.shadow_of else replace(row, reviews=reviewed.of(name))
+        for name, row in sorted(rows.items())
+    }
 
 
 def _row(policy: PolicyObject, counts: ResultCounts | None) -> PolicyRow:
