@@ -293,17 +293,17 @@ async def test_no_waiting_body_is_dropped_for_a_new_one():
         for _, writer in asking:
             writer.write(GET)
         await server.settled(lambda: len(server.connections.at("busy")) == 3)
-        newcomer = asyncio.create_task(server.ask())
+        late = asyncio.create_task(server.ask())
         await asyncio.sleep(0.02)
         assert len(server.connections.at("busy")) == 3
 
         server.answers = True
         for inner in list(server.inner):
             inner.answer()
-        await newcomer
+        await late
         for reader, _ in asking[1:]:
             assert await reader.readexactly(len(ANSWER)) == ANSWER
-        for _, writer in (*asking, newcomer.result()):
+        for _, writer in (*asking, late.result()):
             writer.close()
 
 
@@ -315,10 +315,10 @@ async def test_the_oldest_body_is_dropped_at_last_if_none_is_answered():
             writer.write(GET)
         await server.settled(lambda: len(server.connections.at("busy")) == 2)
         server.answers = True
-        newcomer = await server.ask()
+        late = await server.ask()
 
         assert server.ended == {"shed": 1}
-        for _, writer in (*asking, newcomer):
+        for _, writer in (*asking, late):
             writer.close()
 
 

@@ -18,7 +18,7 @@ from policyd.alloc.quota import QuotaNode
 from policyd.alloc.reasons import Refusal
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import PodSetFlavors, QueuedWorkload, ReservedQuota
-from policyd.snapshot.newcomers import start_of
+from policyd.snapshot.new_workloads import start_of
 from policyd.snapshot.rules import ClusterQueueRule, LocalQueueRule, QueueRules
 from policyd.snapshot.values import (
     ClusterQueueUse,
@@ -182,7 +182,11 @@ class AdmissionDryRun:
             return None
         requests = total_of(*(each.totals() for each in workload.pod_sets))
         return start_of(
-            use.newcomers, requests, priority=workload.priority, ahead=result.ahead, now=now
+            use.new_starts,
+            requests,
+            priority=workload.priority,
+            ahead=result.ahead,
+            now=now,
         )
 
     def _nominated(self, ticket: Ticket, options: QueueOptions) -> NominatedWorkload:

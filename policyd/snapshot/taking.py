@@ -37,7 +37,7 @@ from policyd.snapshot.values import (
     HeldAmount,
     HoldingRow,
     LocalQueueName,
-    NewcomerRow,
+    NewWorkloadStart,
     NodeUse,
     Origin,
     PastUsage,
@@ -158,7 +158,7 @@ class FullSnapshot:
         resource_version: Up to which version of Workloads all was known.
         version: Identifies the snapshot.
         rules: By which a new job would be judged; None if readers need not know.
-        newcomers: When new workloads would start, by queue; empty if readers need not know.
+        new_starts: When new workloads would start, by queue; empty if readers need not know.
         configuration: By which queues decide; None if readers need not know.
         budgets: By ClusterQueue: its own, and those of its LocalQueues.
         trees: The trees in which each namespace has a LocalQueue.
@@ -170,7 +170,7 @@ class FullSnapshot:
     resource_version: str = ""
     version: str = ""
     rules: QueueRules | None = None
-    newcomers: Mapping[str, tuple[NewcomerRow, ...]] = field(default_factory=dict)
+    new_starts: Mapping[str, tuple[NewWorkloadStart, ...]] = field(default_factory=dict)
     configuration: Mapping[str, Json] | None = None
     budgets: Mapping[str, Sequence[BudgetState]] = field(default_factory=dict)
     usage_order: UsageOrder | None = None
@@ -264,7 +264,7 @@ class SnapshotTaker:
                 message=status.message,
                 quotas=_quotas(tree, queue.node),
                 fair_share=self._share(queue.node),
-                newcomers=full.newcomers.get(name, ()),
+                new_starts=full.new_starts.get(name, ()),
             )
             page = FullQueue(use, _top(queue.node))
             page.past = past if queue.spec.by_usage else {}

@@ -95,7 +95,7 @@ class StartRow(Value, frozen=True, array_like=True):
     how: str
 
 
-class NewcomerRow(Value, frozen=True, array_like=True):
+class NewWorkloadStart(Value, frozen=True, array_like=True):
     """When a workload would start that were submitted now.
 
     Attributes:
@@ -340,7 +340,7 @@ class ClusterQueueUse(Value, frozen=True, rename="camel"):
         unlisted: How many more are pending than are listed; only the webhooks get fewer.
         lines: All pending workloads, counted; in a snapshot for the webhooks.
         starts: Table of forecasts.
-        newcomers: When new workloads would start; in a snapshot for the webhooks.
+        new_starts: When new workloads would start; in a snapshot for the webhooks.
         pending: Workloads without quota, in order.
         holding: Workloads with quota, by key.
     """
@@ -366,7 +366,7 @@ class ClusterQueueUse(Value, frozen=True, rename="camel"):
     unlisted: int = 0
     lines: tuple[PendingLine, ...] = ()
     starts: tuple[StartRow, ...] = ()
-    newcomers: tuple[NewcomerRow, ...] = ()
+    new_starts: tuple[NewWorkloadStart, ...] = ()
     pending: tuple[PendingRow, ...] = ()
     holding: tuple[HoldingRow, ...] = ()
 

@@ -42,14 +42,16 @@ def jobs(queues):
 
 @pytest.mark.parametrize("queues", [1, 10])
 @pytest.mark.parametrize(
-    ("core", "newcomers"), [(True, False), (False, False), (True, True)], ids=["core", "", "new"]
+    ("core", "new_starts"),
+    [(True, False), (False, False), (True, True)],
+    ids=["core", "", "new"],
 )
-def test_forecasts_of_all_pending_workloads(queues, core, newcomers):
+def test_forecasts_of_all_pending_workloads(queues, core, new_starts):
     runs = [60.0 * 100 ** DrawnNumbers(f"{n}").next() for n in range(500)]
     of = forecaster(*runs)
     known = jobs(queues)
     now = present(specs(queues), *known, now=600.0, core=core)
-    if newcomers:
+    if new_starts:
         requests = {}
         for each in known:
             name = each.workload.cluster_queue
@@ -65,7 +67,7 @@ def test_forecasts_of_all_pending_workloads(queues, core, newcomers):
     assert sum(each.interval is not None for each in found.values()) >= len(found) // 2
     how = f"{DEFAULTS.exact_draws} draws by the core" if core else "by quotas alone"
     name = f"forecast, {PENDING} pending, {queues} queues, {DEFAULTS.draws} draws, {how}"
-    name += f", {len(now.probes)} new" if newcomers else ""
+    name += f", {len(now.probes)} new" if new_starts else ""
     report(name, took / 1e3, "s", 3.0)
     report(f"{name}, longest step", longest, "ms", 20)
 

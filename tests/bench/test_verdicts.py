@@ -26,7 +26,7 @@ from policyd.snapshot.latest import LatestSnapshot
 from policyd.snapshot.reading import read
 from policyd.snapshot.rules import ClusterQueueRule, LocalQueueRule, QueueRules
 from policyd.snapshot.taking import FullSnapshot, SnapshotTaker
-from policyd.snapshot.values import NewcomerRow, StartRow
+from policyd.snapshot.values import NewWorkloadStart, StartRow
 from policyd.snapshot.writing import write
 from policyd.status.naming import Naming
 from tests.alloc.builders import cohort, queue, workload
@@ -45,8 +45,8 @@ pytestmark = pytest.mark.bench
 QUEUES, TEAMS, REVIEWS = 10, 7, 2_000
 RATE, SECONDS = 500, 6
 PREEMPTS = PreemptionPolicy(within_cluster_queue="LowerPriority", reclaim_within_cohort="Any")
-NEWCOMERS = tuple(
-    NewcomerRow(priority, 0, {"gpu": 2**n}, StartRow(9 + n, 5 + n, 99 + n, "exact"))
+NEW_STARTS = tuple(
+    NewWorkloadStart(priority, 0, {"gpu": 2**n}, StartRow(9 + n, 5 + n, 99 + n, "exact"))
     for priority in range(3)
     for n in range(8)
 )
@@ -105,9 +105,13 @@ def rules_of(state):
 
 def taken(state, taker=None):
     taker = taker or SnapshotTaker(state, Jobs(), most=MOST_LISTED)
-    newcomers = dict.fromkeys(state.queues, NEWCOMERS)
+    new_starts = dict.fromkeys(state.queues, NEW_STARTS)
     full = FullSnapshot(
-        0.0, state.revision, version="1", rules=rules_of(state), newcomers=newcomers
+        0.0,
+        state.revision,
+        version="1",
+        rules=rules_of(state),
+        new_starts=new_starts,
     )
     full, taking, longest = timed(taker.take(full, ()))
     body, writing, longest_write = timed(write(full, Naming()))

@@ -18,7 +18,7 @@ from policyd.jobs.rules.surroundings import NOWHERE
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
 from policyd.snapshot.dry_run import AdmissionDryRun
-from policyd.snapshot.newcomers import ASKED_SECONDS
+from policyd.snapshot.new_workloads import ASKED_SECONDS
 from policyd.snapshot.reading import read
 from policyd.usage.budgets import HOLD, HOURS, TIME_ZONE
 from tests.controller.test_job_kinds import RUNTIME, runtime, train
@@ -346,11 +346,11 @@ async def test_the_verdict_on_a_train_job_is_by_its_runtime():
 
 async def test_probes_are_forecast_on_request_only():
     world = await forecasting(lambda world: world.furnish(gpus=8), {})
-    assert world.controller.cache.newcomers
+    assert world.controller.cache.new_starts
 
     await world.pass_time(ASKED_SECONDS + 2 * REFRESH_SECONDS)
 
-    assert not world.controller.cache.newcomers
+    assert not world.controller.cache.new_starts
     await world.kill()
 
 

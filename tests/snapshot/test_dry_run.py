@@ -50,7 +50,7 @@ def dry_run(of, *cohorts, beyond=(), checks=(), rules=None, flavors=None):
     return AdmissionDryRun(snapshot, snapshot.rules)
 
 
-def newcomer(queue_name="q", *pod_sets, **fields):
+def new_workload(queue_name="q", *pod_sets, **fields):
     return workload("new", queue_name, *pod_sets, at=LATER, **fields)
 
 
@@ -125,7 +125,9 @@ def test_the_core_preempts_as_predicted(scenario):
 
 
 def test_a_workload_that_fits_starts_with_what_it_takes():
-    found = dry_run(settled(queue("q", gpu=8), running("w", "q", gpu=2))).result(newcomer(gpu=4))
+    found = dry_run(settled(queue("q", gpu=8), running("w", "q", gpu=2))).result(
+        new_workload(gpu=4)
+    )
 
     assert [tuple(each) for each in found.quota] == [("default", "gpu", 4, 0)]
     assert (found.lender, found.victims, found.placed, found.checks) == ("", 0, False, ())
@@ -134,7 +136,7 @@ def test_a_workload_that_fits_starts_with_what_it_takes():
 def test_what_it_borrows_is_reported_and_of_whom():
     c = cohort("c")
     of = settled(c, queue("q", "c", gpu=8), queue("other", "c", gpu=8), running("w", "q", gpu=4))
-    found = dry_run(of, c).result(newcomer(gpu=8))
+    found = dry_run(of, c).result(new_workload(gpu=8))
 
     assert [tuple(each) for each in found.quota] == [("default", "gpu", 8, 4)]
     assert found.lender == "c"
@@ -147,7 +149,7 @@ def test_its_shortfall_and_the_number_of_workloads_ahead_are_reported():
         workload("first", "q", gpu=8, at=1),
         workload("modest", "q", gpu=8, at=2, priority=-1),
     )
-    found = dry_run(of).result(newcomer(gpu=4))
+    found = dry_run(of).result(new_workload(gpu=4))
 
     assert (found.ahead, [shortfall.missing for shortfall in found.shortfalls]) == (1, [2])
 
@@ -157,12 +159,12 @@ def test_nobody_passes_the_head_of_a_strict_queue():
         queue("q", gpu=8, strict=True), running("w", "q", gpu=6), workload("f", "q", gpu=8, at=1)
     )
 
-    assert dry_run(of).result(newcomer(gpu=1)) == WouldWait(1)
-    assert isinstance(dry_run(of).result(newcomer(gpu=1, priority=9)), WouldStart)
+    assert dry_run(of).result(new_workload(gpu=1)) == WouldWait(1)
+    assert isinstance(dry_run(of).result(new_workload(gpu=1, priority=9)), WouldStart)
 
 
 def test_what_a_queue_can_never_hold_never_starts():
-    found = dry_run(settled(queue("q", gpu=8))).result(newcomer(gpu=9))
+    found = dry_run(settled(queue("q", gpu=8))).result(new_workload(gpu=9))
 
     assert isinstance(found, NeverFits)
     assert [(shortfall.requested, shortfall.capacity) for shortfall in found.shortfalls] == [(9, 8)]
@@ -174,7 +176,7 @@ def test_a_flavor_that_refuses_it_is_reported():
     )
     of = settled(queue("q", gpu=8))
     of.put_flavor(tainted)
-    found = dry_run(of).result(newcomer(gpu=1))
+    found = dry_run(of).result(new_workload(gpu=1))
 
     assert isinstance(found, NeverFits)
     assert "untolerated taint" in found.message
@@ -185,8 +187,8 @@ def test_of_flavors_with_a_topology_the_verdict_depends_on_the_room_on_nodes():
     of = settled(queue("q", gpu=8), running("w", "q", gpu=2))
     foresees = dry_run(of, flavors=(placing,))
 
-    assert foresees.result(newcomer(gpu=4)).placed
-    assert isinstance(foresees.result(newcomer(gpu=7)), WouldWait)
+    assert foresees.result(new_workload(gpu=4)).placed
+    assert isinstance(foresees.result(new_workload(gpu=7)), WouldWait)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def test_nothing_is_reported_for_a_start_that_is_not_certain(given, things, rule
     for each in things:
         put(of, each)
 
-    assert dry_run(of, **given).result(newcomer(gpu=4)) is None
+    assert dry_run(of, **given).result(new_workload(gpu=4)) is None
 
 
 def test_nothing_is_reported_where_too_many_could_be_preempted():
@@ -218,9 +220,9 @@ def test_nothing_is_reported_where_too_many_could_be_preempted():
         for count in (MOST_HOLDING, MOST_HOLDING + 1)
     )
 
-    assert dry_run(few).result(newcomer(gpu=2, priority=1)).victims == 1
-    assert dry_run(many).result(newcomer(gpu=2, priority=1)) is None
-    assert isinstance(dry_run(many).result(newcomer(gpu=MOST_HOLDING + 2)), NeverFits)
+    assert dry_run(few).result(new_workload(gpu=2, priority=1)).victims == 1
+    assert dry_run(many).result(new_workload(gpu=2, priority=1)) is None
+    assert isinstance(dry_run(many).result(new_workload(gpu=MOST_HOLDING + 2)), NeverFits)
 
 
 def test_flavors_of_which_only_some_place_pods_are_not_judged():
@@ -230,4 +232,4 @@ def test_flavors_of_which_only_some_place_pods_are_not_judged():
 
     foresees = dry_run(of, flavors=(placing, plain))
 
-    assert foresees.result(newcomer("q", pod_set(gpu=1))) is None
+    assert foresees.result(new_workload("q", pod_set(gpu=1))) is None

@@ -42,7 +42,7 @@ class Bases:
     async def run(self) -> NoReturn:
         """Read them until cancelled."""
         while True:
-            if self._cache.newcomers.wanted(self._pace.clock.monotonic()):
+            if self._cache.new_starts.wanted(self._pace.clock.monotonic()):
                 with log_unforeseen("bases_error"):
                     await self.refresh()
             await self._pace.sleep(REFRESH_SECONDS)
@@ -55,7 +55,7 @@ class Bases:
             part = await self._read(self._kinds[kind], basis, namespace)
             if part is not None:
                 found[basis.key(namespace)] = part
-        self._cache.newcomers.put_bases(found)
+        self._cache.new_starts.put_bases(found)
 
     def _named(self) -> Generator[None, None, "Counter[Named]"]:
         """Count how many jobs are made from each, step by step."""

@@ -43,9 +43,9 @@ from policyd.kube.stored_bytes import read_bytes, write_bytes
 from policyd.kube.unforeseen import log_unforeseen
 from policyd.optimize.opt_ins import NO_OPT_INS, wants
 from policyd.optimize.optimizer import Optimizer
-from policyd.snapshot.newcomers import TreeStamp, stamps_of
+from policyd.snapshot.new_workloads import TreeStamp, stamps_of
 from policyd.snapshot.taking import STEP
-from policyd.snapshot.values import NewcomerRow, StartRow
+from policyd.snapshot.values import NewWorkloadStart, StartRow
 from policyd.status.pending_order import sort_in_steps
 
 SOON_SECONDS, REFRESH_SECONDS = 3.0, 10.0
@@ -119,7 +119,7 @@ class Forecasts:
                     await self._save()
                 save_at = self._pace.clock.monotonic() + SAVE_SECONDS
             took = self._pace.clock.monotonic() - began
-            known = self._cache.starts or self._cache.newcomers
+            known = self._cache.starts or self._cache.new_starts
             little = known and self._steps.spent < LITTLE_SECONDS
             every = SOON_SECONDS if little else REFRESH_SECONDS
             await self._pace.sleep(max(0.0, every - took))
@@ -132,14 +132,14 @@ class Forecasts:
             await self._steps.run(self._learning.gather())
             present = await self._steps.run(self._present(now))
             forecasts = await self._steps.run(self.forecaster.steps(present))
-            newcomers = self._newcomers(present.probes, forecasts, now)
+            new_starts = self._new_starts(present.probes, forecasts, now)
             self._cache.starts = await self._steps.run(_rows(forecasts, now))
-            self._cache.newcomers.put(newcomers, self._stamps, at=now)
+            self._cache.new_starts.put(new_starts, self._stamps, at=now)
         except Exception:
             # An unforeseen error in a forecast must not stop the queue.
             log.exception("forecast_error")
             self._cache.starts = {}
-            self._cache.newcomers.put({}, {}, at=now)
+            self._cache.new_starts.put({}, {}, at=now)
             return
         counts = Counter(row.how for row in self._cache.starts.values())
         self._metrics.forecasts(counts, seconds=self._steps.spent)
@@ -157,7 +157,7 @@ class Forecasts:
         waiting = [(each.pending, list(each.pending)) for each in queues if len(each.pending)]
         held = [holding for each in queues for holding in each.holdings.values()]
         coarse = CoarseQueues([each.spec for each in queues if each.spec], cohorts_of(state))
-        probing = self._cache.newcomers.wanted(self._pace.clock.monotonic())
+        probing = self._cache.new_starts.wanted(self._pace.clock.monotonic())
         if not waiting and not (held and probing):
             return QueuesNow(now=now, jobs=(), queues=coarse)
         self._stamps = stamps_of(state)
@@ -205,11 +205,11 @@ class Forecasts:
             yield
         return tuple(probes_of(requests, now=now))
 
-    def _newcomers(
+    def _new_starts(
         self, probes: Iterable[KnownJob], forecasts: dict[str, StartForecast], now: float
-    ) -> dict[str, tuple[NewcomerRow, ...]]:
+    ) -> dict[str, tuple[NewWorkloadStart, ...]]:
         """Take the forecasts of probes out of all, and return those that are known, by queue."""
-        found: dict[str, list[NewcomerRow]] = {}
+        found: dict[str, list[NewWorkloadStart]] = {}
         for job in probes:
             of, forecast = job.workload, forecasts.pop(job.workload.key)
             if forecast.interval is None:
@@ -219,7 +219,9 @@ class Forecasts:
                 for (name, priority), count in self._lines.items()
                 if name == of.cluster_queue and priority >= of.priority
             )
-            row = NewcomerRow(of.priority, ahead, dict(request_of(of)[1]), start_row(forecast, now))
+            row = NewWorkloadStart(
+                of.priority, ahead, dict(request_of(of)[1]), start_row(forecast, now)
+            )
             found.setdefault(of.cluster_queue, []).append(row)
         return {name: tuple(rows) for name, rows in found.items()}
 

@@ -129,7 +129,7 @@ class AdmissionSnapshots:
 
     async def unless(self, version: str) -> bytes:
         """Return the snapshot, compressed by gzip, unless its version is this one: then b""."""
-        self._cache.newcomers.asked_at = self._pace.clock.monotonic()
+        self._cache.new_starts.asked_at = self._pace.clock.monotonic()
         async with self._turn:
             now = self._current_version()
             late = self._pace.clock.monotonic() >= self._taken + APART_SECONDS
@@ -152,7 +152,7 @@ class AdmissionSnapshots:
         budgets = budget_rules(cache)
         if budgets != self._budgets:
             self._budgets, self._rules = budgets, self._rules + 1
-        changes = cache.state.revision, self._rules, cache.newcomers.version
+        changes = cache.state.revision, self._rules, cache.new_starts.version
         return "-".join((self._instance, *map(str, changes)))
 
     async def _made(self, version: str) -> bytes:
@@ -162,7 +162,7 @@ class AdmissionSnapshots:
             state.revision,
             version=version,
             rules=rules_of(self._cache),
-            newcomers=self._cache.newcomers.current(state, now=now),
+            new_starts=self._cache.new_starts.current(state, now=now),
         )
         taken = await Steps(self._pace).run(self._taker.take(full, ()))
         work = write(taken, PLAIN, other_teams=self._cache.other_teams)
@@ -232,7 +232,7 @@ def rules_of(cache: Cache) -> QueueRules:
         limits={name: cache.request_rules(name).limits for name in sorted(limited)},
         overheads=rules.overheads,
         resources=rules.resources,
-        bases=cache.newcomers.bases,
+        bases=cache.new_starts.bases,
         budgets=budget_rules(cache),
     )
 

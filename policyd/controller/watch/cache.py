@@ -49,7 +49,7 @@ from policyd.kube.client import PartialObject
 from policyd.kube.pace import Pace
 from policyd.optimize.opt_ins import NO_OPT_INS, OptIns, wants
 from policyd.optimize.optimizer import Optimizer
-from policyd.snapshot.newcomers import Newcomers
+from policyd.snapshot.new_workloads import NewWorkloadStarts
 from policyd.snapshot.values import StartRow
 from policyd.status.naming import OtherTeams
 from policyd.usage.budgets import BudgetUse
@@ -98,7 +98,7 @@ class Cache:
         """How far budgets are used up, by ClusterQueue, and LocalQueue as `namespace/name`."""
         self.starts: Mapping[str, StartRow] = {}
         """When pending workloads are forecast to start, by key."""
-        self.newcomers = Newcomers()
+        self.new_starts = NewWorkloadStarts()
         self._rules = RulesByNamespace(mirrors, resources or ResourcesConfiguration())
         self.hooks = Hooks()
         self._pace = pace

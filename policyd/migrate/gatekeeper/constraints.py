@@ -19,6 +19,7 @@ from policyd.api.meta import Json
 from policyd.api.native import NativeValidation
 from policyd.api.policy import NamedExpression
 from policyd.api.selectors import LabelSelector
+from policyd.cel.syntax.literals import json_literal, text_literal
 from policyd.dialects.gatekeeper.matching import ConstraintMatch, Kinds, read_match
 from policyd.dialects.gatekeeper.templates import (
     ENGINE,
@@ -32,7 +33,7 @@ from policyd.engine.documents.reading import Document
 from policyd.engine.objects.equivalents import plural_of
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
-from policyd.migrate.cel_values import json_literal, text_literal, wildcard
+from policyd.migrate.cel_values import wildcard
 from policyd.patch.operations import Path
 
 GROUP: Final = "constraints.gatekeeper.sh"

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from policyd.alloc.state import CoreState
 from policyd.api.meta import Json
-from policyd.snapshot.values import NewcomerRow, StartRow
+from policyd.snapshot.values import NewWorkloadStart, StartRow
 
 OLD_SECONDS: Final = 60.0
 """For how long a forecast of a new workload is used, however little has changed."""
@@ -46,7 +46,7 @@ def stamps_of(state: CoreState) -> dict[str, TreeStamp]:
     return {name: trees[top] for name, top in tops.items()}
 
 
-class Newcomers:
+class NewWorkloadStarts:
     """The latest forecasts of workloads that are not submitted.
 
     Attributes:
@@ -59,7 +59,7 @@ class Newcomers:
         """Begin without forecasts."""
         self.version, self.asked_at = 0, -inf
         self.bases: Mapping[str, Json] = {}
-        self._rows: Mapping[str, tuple[NewcomerRow, ...]] = {}
+        self._rows: Mapping[str, tuple[NewWorkloadStart, ...]] = {}
         self._stamps: Mapping[str, TreeStamp] = {}
         self._made_at = -inf
 
@@ -72,7 +72,7 @@ class Newcomers:
 
     def put(
         self,
-        rows: Mapping[str, tuple[NewcomerRow, ...]],
+        rows: Mapping[str, tuple[NewWorkloadStart, ...]],
         stamps: Mapping[str, TreeStamp],
         *,
         at: float,
@@ -94,7 +94,7 @@ class Newcomers:
             self.version += 1
             self.bases = found
 
-    def current(self, state: CoreState, *, now: float) -> dict[str, tuple[NewcomerRow, ...]]:
+    def current(self, state: CoreState, *, now: float) -> dict[str, tuple[NewWorkloadStart, ...]]:
         """Return what still holds, by queue.
 
         Args:
@@ -111,7 +111,7 @@ class Newcomers:
         }
 
 
-def _holds(row: NewcomerRow, then: TreeStamp | None, now: TreeStamp) -> bool:
+def _holds(row: NewWorkloadStart, then: TreeStamp | None, now: TreeStamp) -> bool:
     if then is None or row.start.low == row.start.high:
         return then == now
     return _nearly(then.pending, now.pending) and _nearly(then.holding, now.holding)
@@ -122,7 +122,7 @@ def _nearly(then: int, now: int) -> bool:
 
 
 def start_of(
-    rows: Iterable[NewcomerRow],
+    rows: Iterable[NewWorkloadStart],
     requests: Mapping[str, int],
     *,
     priority: int,
@@ -150,7 +150,7 @@ def start_of(
     return _between(max(less, key=_median), min(more, key=_median), now)
 
 
-def _is_behind(row: NewcomerRow, ahead: int) -> bool:
+def _is_behind(row: NewWorkloadStart, ahead: int) -> bool:
     certain = row.start.low == row.start.high
     return row.ahead == ahead if certain else _nearly(row.ahead, ahead)
 

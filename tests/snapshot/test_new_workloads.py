@@ -2,8 +2,8 @@
 
 import pytest
 
-from policyd.snapshot.newcomers import OLD_SECONDS, Newcomers, stamps_of, start_of
-from policyd.snapshot.values import NewcomerRow, StartRow
+from policyd.snapshot.new_workloads import OLD_SECONDS, NewWorkloadStarts, stamps_of, start_of
+from policyd.snapshot.values import NewWorkloadStart, StartRow
 from tests.alloc.builders import put, queue, state, workload
 from tests.snapshot.test_dry_run import at_rest
 
@@ -16,7 +16,7 @@ def start(median, low=None, high=None):
 
 
 def row(gpus, when, *, cpu=0, priority=0, ahead=3):
-    return NewcomerRow(priority, ahead, {GPU: gpus} | ({"cpu": cpu} if cpu else {}), when)
+    return NewWorkloadStart(priority, ahead, {GPU: gpus} | ({"cpu": cpu} if cpu else {}), when)
 
 
 ROWS = (
@@ -83,41 +83,41 @@ def queues(*waiting):
 
 def kept(of, *, certain=True):
     rows = (row(4, start(5_000) if certain else start(5_000, 3_000, 9_000)),)
-    newcomers = Newcomers()
-    newcomers.put({"q": rows, "gone": rows}, stamps_of(of), at=NOW)
-    return newcomers
+    new_starts = NewWorkloadStarts()
+    new_starts.put({"q": rows, "gone": rows}, stamps_of(of), at=NOW)
+    return new_starts
 
 
 def test_forecasts_hold_until_their_queues_change():
     of = queues("a")
-    newcomers = kept(of)
+    new_starts = kept(of)
 
-    assert list(newcomers.current(of, now=NOW + OLD_SECONDS)) == ["q"]
-    assert newcomers.current(of, now=NOW + OLD_SECONDS + 1) == {}
+    assert list(new_starts.current(of, now=NOW + OLD_SECONDS)) == ["q"]
+    assert new_starts.current(of, now=NOW + OLD_SECONDS + 1) == {}
     put(of, workload("elsewhere", "other", gpu=4))
     at_rest(of)
-    assert len(newcomers.current(of, now=NOW)["q"]) == 1
+    assert len(new_starts.current(of, now=NOW)["q"]) == 1
     put(of, workload("b", "q", gpu=4))
-    assert newcomers.current(of, now=NOW) == {"q": ()}
+    assert new_starts.current(of, now=NOW) == {"q": ()}
 
 
 def test_uncertain_starts_hold_while_little_changes():
     of = queues(*(f"w{n}" for n in range(40)))
-    newcomers = kept(of, certain=False)
+    new_starts = kept(of, certain=False)
     for n in range(2):
         put(of, workload(f"new{n}", "q", gpu=4))
 
-    assert len(newcomers.current(of, now=NOW)["q"]) == 1
+    assert len(new_starts.current(of, now=NOW)["q"]) == 1
     put(of, workload("one-more", "q", gpu=4))
-    assert newcomers.current(of, now=NOW) == {"q": ()}
+    assert new_starts.current(of, now=NOW) == {"q": ()}
 
 
 def test_the_version_grows_with_each_change_of_starts():
-    newcomers = Newcomers()
-    newcomers.put({}, {}, at=NOW)
-    assert newcomers.version == 0
-    newcomers.put({"q": ROWS}, {}, at=NOW)
-    newcomers.put({}, {}, at=NOW)
-    newcomers.put({}, {}, at=NOW)
+    new_starts = NewWorkloadStarts()
+    new_starts.put({}, {}, at=NOW)
+    assert new_starts.version == 0
+    new_starts.put({"q": ROWS}, {}, at=NOW)
+    new_starts.put({}, {}, at=NOW)
+    new_starts.put({}, {}, at=NOW)
 
-    assert newcomers.version == 2
+    assert new_starts.version == 2
