@@ -19,8 +19,8 @@ from policyd.dialects.registry import dialect_of
 from policyd.engine.background.evaluation import Acted, decide_deletion, generate
 from policyd.engine.background.plan import (
     POLICY_LABEL,
+    GenerationStep,
     ObjectName,
-    Step,
     Wanted,
     marked,
     name_of,
@@ -299,7 +299,7 @@ class BackgroundPass:
             if (each.api_version, each.kind) == (name.api_version, name.kind)
         )
 
-    async def _take(self, step: Step) -> None:
+    async def _take(self, step: GenerationStep) -> None:
         if step.kind == "conflict":
             self._note(step, f"not generated: {step.why}", failed=True)
             return
@@ -335,7 +335,7 @@ class BackgroundPass:
         self._writes += 1
         return self._writes <= MOST_WRITES
 
-    def _note(self, step: Step, done: str, *, failed: bool = False) -> None:
+    def _note(self, step: GenerationStep, done: str, *, failed: bool = False) -> None:
         self.lines.append(PassLine(str(step.name), step.policy, done, failed))
 
     async def _delete_due(self, read: _Read, action: Deletion, context: PolicyContext) -> None:
@@ -362,7 +362,7 @@ class BackgroundPass:
         if value_at(obj, ("metadata", "deletionTimestamp")) is not None:
             return True
         result = decide_deletion(policy, _request(obj, resource, policy), context)
-        step = Step("delete", name_of(obj), policy.id, f"due by `{action.schedule}`", obj)
+        step = GenerationStep("delete", name_of(obj), policy.id, f"due by `{action.schedule}`", obj)
         if result.outcome == "failed":
             self._note(step, f"kept: {result.error}", failed=True)
         if result.outcome != "matched":
@@ -372,7 +372,7 @@ class BackgroundPass:
             raise _LeftOutError(f"deletes {where}, which --deletes does not list")
         return self._may_write() and await self._delete_one(step, resource, action)
 
-    async def _delete_one(self, step: Step, resource: Resource, action: Deletion) -> bool:
+    async def _delete_one(self, step: GenerationStep, resource: Resource, action: Deletion) -> bool:
         """Delete an object that is due; return whether that is done."""
         if not self.options.act:
             self._note(step, f"would delete: {step.why}")

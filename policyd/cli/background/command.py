@@ -95,7 +95,7 @@ def command(**given: Unpack[_Given]) -> None:
 
 
 async def _passes(client: Client, given: _Given, stop: asyncio.Event) -> bool:
-    """Carry out passes until the command is told to stop; return whether the last one failed."""
+    """Carry out passes until the command is stopped; return whether the last one failed."""
     while True:
         failed = await _one(client, given)
         if not given["every"]:
