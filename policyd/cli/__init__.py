@@ -92,6 +92,10 @@ _OTHERS: Final[_Commands] = {
         "Print the JSON schema of policies, for editors.",
     ),
     "migrate": ("policyd.cli.migrate.command:command", "Write policies of Kyverno in CEL."),
+    "background": (
+        "policyd.cli.background.command:command",
+        "Generate and delete objects as Kyverno's policies say.",
+    ),
     "controller": ("policyd.cli.controller:command", "Run the queue on a cluster."),
     "release": ("policyd.cli.releasing:command", "Remove the queue's finalizers from pods."),
     "crds": ("policyd.cli.crds:command", "Print the CustomResourceDefinitions."),

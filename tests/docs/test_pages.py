@@ -153,7 +153,7 @@ def mistakes(document):
 
 def served_mistakes(document, api_version, kind):
     loaded = load_policies(yaml.safe_dump(document), "", EVERY_FORMAT)
-    if loaded.policies or loaded.bindings or loaded.exceptions:
+    if loaded.all_policies or loaded.bindings or loaded.exceptions:
         return [finding.message for finding in loaded.findings]
     if (api_version, kind) in LEGACY:
         return []

@@ -169,7 +169,11 @@ IGNORED = {"failurePolicy": "Ignore"}
             id="patterns-are-left-to-kyverno",
         ),
         pytest.param(
-            [document("GeneratingPolicy", KYVERNO, matchConstraints=MATCH)], id="of-kyvernos-work"
+            [document("GeneratingPolicy", KYVERNO, matchConstraints=MATCH)], id="acts-by-itself"
+        ),
+        pytest.param(
+            [document("ImageValidatingPolicy", KYVERNO, matchConstraints=MATCH)],
+            id="of-kyvernos-work",
         ),
         pytest.param([document("Polisy", **BAD_CEL)], id="no-kind-that-is-known"),
         pytest.param([document(validations=BROKEN)], id="nothing-says-what-it-guards"),

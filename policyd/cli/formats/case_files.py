@@ -27,6 +27,7 @@ from policyd.cli.formats.suites import (
     run_kat_folder,
     run_kyverno_test,
 )
+from policyd.dialects.kyverno.declared import declared_values
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import read_documents
@@ -188,7 +189,8 @@ def _other_layout(path: Path) -> Callable[[Path, str], Outcomes] | None:
 
 def _beside_file(surroundings: CaseSurroundings, path: Path) -> CaseSurroundings:
     """Return the surroundings of cases whose files are in the folder of theirs."""
-    return replace(surroundings, queues_in=cache(partial(facts_beside, path.parent)))
+    queues = cache(partial(facts_beside, path.parent))
+    return replace(surroundings, queues_in=queues, external=declared_values)
 
 
 def _run_own(path: Path, keyword: str, surroundings: CaseSurroundings, *, branches: bool) -> Tested:
@@ -204,7 +206,7 @@ def _run_own(path: Path, keyword: str, surroundings: CaseSurroundings, *, branch
         return Tested(source, (), tuple(unreadable or findings))
     loaded = load_documents(policies, (), DIALECT) if policies else _beside(path)
     findings = [f for f in loaded.findings if f.severity == "error"]
-    if not loaded.policies and not findings:
+    if not loaded.all_policies and not findings:
         message = "no policy found next to these cases"
         findings.append(Finding(source=name, message=message, hint="put it into policy.yaml"))
     if findings:

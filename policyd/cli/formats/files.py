@@ -17,6 +17,7 @@ from policyd.engine.compile.load import Loaded, gather, load_document, load_poli
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document, LazyItems, each_document, each_kept, is_blank
 from policyd.engine.export.refused import refused, refused_annotations
+from policyd.engine.model.background import BackgroundPolicy
 from policyd.engine.model.bindings import check_bindings, check_exceptions
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.dialects import Dialect, Volatile
@@ -238,9 +239,17 @@ def _checked(loaded: Loaded) -> Loaded:
         if policy.id in policies:
             findings.append(_twice(policy, policies[policy.id]))
         policies[policy.id] = policy
+    background: dict[str, BackgroundPolicy] = {}
+    for acting in loaded.background:
+        if acting.id in background:
+            findings.append(_twice(acting.policy, background[acting.id].policy))
+        background[acting.id] = acting
     findings += check_bindings(policies.values(), loaded.bindings)
-    findings += check_exceptions(policies.values(), loaded.exceptions)
-    return replace(loaded, policies=tuple(policies.values()), findings=tuple(findings))
+    loaded = replace(
+        loaded, policies=tuple(policies.values()), background=tuple(background.values())
+    )
+    findings += check_exceptions(loaded.all_policies, loaded.exceptions)
+    return replace(loaded, findings=tuple(findings))
 
 
 def _twice(policy: CompiledPolicy, other: CompiledPolicy) -> Finding:

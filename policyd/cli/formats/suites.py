@@ -84,6 +84,9 @@ def _read(suite: KyvernoTest, folder: Path, findings: list[Finding]) -> SuiteCon
     cluster = [each.value for each in found if not _declares(each)]
     cluster += (obj for each in declared for obj in each.resources)
     defined = objects(*(name for each in declared for name in each.crds))
+    expected = {
+        name for row in suite.results for name in (row.patched_resources, row.generated_resource)
+    }
     return SuiteContent(
         loaded=load(
             [str(folder / name) for name in (*suite.policies, *suite.exceptions)], stored=False
@@ -91,9 +94,7 @@ def _read(suite: KyvernoTest, folder: Path, findings: list[Finding]) -> SuiteCon
         resources=objects(*suite.resources),
         old=objects(*suite.old_resources),
         params=objects(*suite.param_resources),
-        patched={
-            name: objects(name) for name in {row.patched_resources for row in suite.results} - {""}
-        },
+        patched={name: objects(name) for name in expected - {""}},
         values=next(iter(values), suite.values),
         user=next(iter(users), SuiteUser()).user_info,
         external=declared_values(

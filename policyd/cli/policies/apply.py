@@ -3,15 +3,17 @@
 import difflib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Unpack
 
 import click
+import msgspec
 import yaml
 
 from policyd.admission.decisions import combined
 from policyd.admission.in_turn import decided_in_turn
+from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json
 from policyd.cli.formats.files import load, once, read_objects
 from policyd.cli.formats.progress import progress
@@ -27,17 +29,27 @@ from policyd.cli.policies.request_options import (
     with_request_options,
 )
 from policyd.clock import SystemClock
+from policyd.dialects.kyverno.declared import declared_values
+from policyd.engine.background.acting import (
+    ActingPolicies,
+    PolicyActed,
+    with_exceptions,
+)
+from policyd.engine.background.evaluation import scope_of
+from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.evaluate.rollout import ROLLED_OUT
 from policyd.engine.evaluate.verdict import LIFTED_BY, MUTATED_BY
+from policyd.engine.model.background import Deletion
 from policyd.engine.model.decision import Decision
 from policyd.engine.offline.requests import (
     ObjectError,
     custom_kinds,
     makers_for,
     offline_set,
+    raw,
 )
 from policyd.engine.offline.shadows import ShadowDifference, shadow_differences
 from policyd.patch.json_patch import apply_json_patch
@@ -54,13 +66,33 @@ class _Applied:
     notes: tuple[str, ...]
     result: Json
     shadows: tuple[ShadowDifference, ...]
+    generated: tuple[PolicyActed, ...] = ()
+    deleted: tuple[PolicyActed, ...] = ()
 
     @property
     def name(self) -> str:
-        kind, metadata = self.document.value["kind"], self.document.value["metadata"]
-        name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
-        namespace = metadata.get("namespace")
-        return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+        return _name(self.document.value)
+
+    @property
+    def results(self) -> Iterator[Json]:
+        """The object as it would be stored, and the generated ones, in order."""
+        yield self.result
+        for each in self.generated:
+            yield from each.result.objects
+
+    @property
+    def failures(self) -> Iterator[str]:
+        """What policies that act by themselves could not decide on."""
+        for policy, result in (*self.generated, *self.deleted):
+            if result.outcome == "failed":
+                yield f"`{policy.id}` failed: {result.error}"
+
+
+def _name(obj: Json) -> str:
+    kind, metadata = obj["kind"], obj["metadata"]
+    name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
+    namespace = metadata.get("namespace")
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
 class _Given(RequestOptions):
@@ -96,6 +128,8 @@ def command(**given: Unpack[_Given]) -> None:
     jobs are held for their queue. The objects that are allowed go to standard output, as they
     would be stored; denials and warnings go to standard error. Namespaces among the objects
     provide their labels, and CustomResourceDefinitions tell which kinds are cluster-scoped.
+    What Kyverno's GeneratingPolicies generate for an object follows it; sources of clones are
+    looked for among the objects. What its DeletingPolicies would delete is named.
 
     If a policy selects by labels of a namespace that are not given, it is unknown whether the
     policy applies: that is an error. If a policy is invalid, no object is evaluated.
@@ -104,8 +138,9 @@ def command(**given: Unpack[_Given]) -> None:
     kinds of jobs that queue are those of the cluster, as far as its user may read them; policies
     are still those that are given.
 
-    Exits with 0 if every object is allowed, 1 if one is denied, a policy is invalid, or it is
-    unknown whether a policy applies, and 2 if a document is not an object.
+    Exits with 0 if every object is allowed, 1 if one is denied, a policy is invalid or cannot
+    generate its objects, or it is unknown whether a policy applies, and 2 if a document is not an
+    object.
 
     \b
     Examples:
@@ -118,7 +153,7 @@ def command(**given: Unpack[_Given]) -> None:
     once((*given["policies"], *given["objects"], given["snapshot"]))
     loaded = load(given["policies"])
     show_all(loaded.findings)
-    if not loaded.policies and not loaded.findings:
+    if not loaded.all_policies and not loaded.findings:
         raise click.UsageError(f"no policy in {', '.join(given['policies'])}")
     if code := exit_code(loaded.findings):
         _report(given["output"], entries_of(loaded.findings))
@@ -141,27 +176,40 @@ def command(**given: Unpack[_Given]) -> None:
         queues=lambda: surroundings.queues,
         as_written=given["as_written"],
     )
-    applied, broken = _apply(documents, policies, given, labels, surroundings)
-    findings = [*loaded.findings, *unreadable, *surroundings.findings, *broken]
+    asked = policies, _acting(loaded, policies, surroundings, objects)
+    applied, broken = _apply(documents, asked, given, labels, surroundings)
     show_all(broken)
-    for one in applied:
-        _print_messages(one)
+    _print_all_messages(applied)
+    findings = [*loaded.findings, *unreadable, *surroundings.findings, *broken]
     _report(given["output"], [*entries_of(findings), *map(_entry, applied)])
     _print([one for one in applied if one.decision.allowed], given["output"])
     denied = sum(not one.decision.allowed for one in applied)
     if denied:
         click.echo(f"{count(denied, 'object')} of {len(applied)} denied", err=True)
-    sys.exit(exit_code(findings, failed=bool(denied)))
+    sys.exit(exit_code(findings, failed=any(map(_has_failed, applied))))
+
+
+def _acting(
+    loaded: Loaded, policies: PolicySet, surroundings: ObjectSurroundings, objects: Sequence[Json]
+) -> ActingPolicies:
+    """Return the policies that act by themselves, which read the given objects."""
+    external = declared_values([*loaded.objects, *objects])
+    return ActingPolicies(
+        with_exceptions(loaded.background, loaded.exceptions),
+        replace(policies.surroundings, extra=external),
+        scope_of({**surroundings.kinds, **custom_kinds(objects)}),
+    )
 
 
 def _apply(
     documents: Sequence[Document],
-    policies: PolicySet,
+    asked: tuple[PolicySet, ActingPolicies],
     given: _Given,
     labels: Labels,
     surroundings: ObjectSurroundings,
 ) -> tuple[list[_Applied], list[Finding]]:
     """Evaluate each object; a document that is no object, or is undecided, is a finding."""
+    policies, acting = asked
     applied: list[_Applied] = []
     findings: list[Finding] = []
     held = surroundings.held
@@ -182,8 +230,21 @@ def _apply(
         decision = combined(*decisions)
         result = apply_json_patch(document.value, decision.operations)
         shadows = tuple(shadow_differences(policies, request, decision))
-        applied.append(_Applied(document, decision, _notes(decisions), result, shadows))
+        one = _Applied(document, decision, _notes(decisions), result, shadows)
+        applied.append(_with_acts(one, acting, request) if decision.allowed else one)
     return applied, [*findings, *labels.findings]
+
+
+def _with_acts(one: _Applied, acting: ActingPolicies, request: AdmissionRequest) -> _Applied:
+    """Add what policies that act by themselves do about an object that is stored."""
+    if request.operation == "DELETE":
+        return replace(one, generated=tuple(acting.generated(request)))
+    stored = msgspec.structs.replace(request, object=raw(one.result))
+    return replace(
+        one,
+        generated=tuple(acting.generated(stored)),
+        deleted=tuple(acting.deleted(stored)),
+    )
 
 
 def _notes(decisions: Sequence[Decision]) -> tuple[str, ...]:
@@ -196,6 +257,16 @@ def _notes(decisions: Sequence[Decision]) -> tuple[str, ...]:
         if text
     )
     return tuple(dict.fromkeys(notes))
+
+
+def _has_failed(one: _Applied) -> bool:
+    """Tell whether an object is denied, or a policy cannot act on it."""
+    return not one.decision.allowed or any(True for _ in one.failures)
+
+
+def _print_all_messages(applied: Sequence[_Applied]) -> None:
+    for one in applied:
+        _print_messages(one)
 
 
 def _print_messages(one: _Applied) -> None:
@@ -211,6 +282,21 @@ def _print_messages(one: _Applied) -> None:
         click.secho(f"{one.name}: denied: {denial}", fg="red", err=True)
     for difference in one.shadows:
         click.secho(f"{one.name}: {difference}", fg="yellow", err=True)
+    _print_acts(one)
+
+
+def _print_acts(one: _Applied) -> None:
+    """Print what policies that act by themselves do about an object to stderr."""
+    for policy, generated in one.generated:
+        for obj in generated.objects:
+            by = f"{_name(obj)} generated by {policy.id}"
+            click.secho(f"{one.name}: {by}", dim=True, err=True)
+    for policy, deleted in one.deleted:
+        if deleted.outcome == "matched" and isinstance(policy.action, Deletion):
+            by = f"deleted by {policy.id} on its schedule, `{policy.action.schedule}`"
+            click.secho(f"{one.name}: {by}", fg="yellow", err=True)
+    for failure in one.failures:
+        click.secho(f"{one.name}: {failure}", fg="red", err=True)
 
 
 def _report(output: Output | Format, entries: Sequence[ReportEntry]) -> None:
@@ -223,12 +309,13 @@ def _print(allowed: Sequence[_Applied], output: Output | Format) -> None:
     match output:
         case "yaml":
             if allowed:
-                click.echo("---\n".join(_yaml(one.result) for one in allowed), nl=False)
+                results = (_yaml(result) for one in allowed for result in one.results)
+                click.echo("---\n".join(results), nl=False)
         case "json":
-            click.echo(json.dumps([one.result for one in allowed], indent=2))
+            click.echo(json.dumps([each for one in allowed for each in one.results], indent=2))
         case "diff":
             for one in allowed:
-                _print_difference(one)
+                _print_differences(one)
         case "sarif" | "junit":
             pass
 
@@ -243,13 +330,25 @@ def _entry(one: _Applied) -> ReportEntry:
         replace(document.finding(warning), rule="warning", severity="warning")
         for warning in decision.warnings
     ]
-    return ReportEntry(name=one.name, group=document.source, findings=(*denials, *warnings))
+    failures = [replace(document.finding(failure), rule="background") for failure in one.failures]
+    found = (*denials, *warnings, *failures)
+    return ReportEntry(name=one.name, group=document.source, findings=found)
 
 
-def _print_difference(one: _Applied) -> None:
-    before, after = _yaml(one.document.value), _yaml(one.result)
+def _print_differences(one: _Applied) -> None:
+    _, *generated = one.results
+    _print_difference(one.document.value, one.result, one.document.source)
+    for obj in generated:
+        _print_difference(None, obj, "/dev/null")
+
+
+def _print_difference(before: Json, after: Json, source: str) -> None:
     lines = difflib.unified_diff(
-        before.splitlines(), after.splitlines(), one.document.source, one.name, lineterm=""
+        [] if before is None else _yaml(before).splitlines(),
+        _yaml(after).splitlines(),
+        source,
+        _name(after if before is None else before),
+        lineterm="",
     )
     colours = {"+": "green", "-": "red", "@": "cyan"}
     for line in lines:

@@ -67,10 +67,12 @@ def command(
     )
     warnings = [*_warnings(documents, loaded), *_elsewhere(documents, loaded, kubernetes)]
     loaded = replace(loaded, findings=(*loaded.findings, *warnings))
-    if not loaded.policies and not loaded.findings:
+    if not loaded.all_policies and not loaded.findings:
         raise click.UsageError(f"no policy in {', '.join(paths)}")
     if output == "json":
-        policies = [{"name": p.name, "kind": p.kind, "source": p.place} for p in loaded.policies]
+        policies = [
+            {"name": p.name, "kind": p.kind, "source": p.place} for p in loaded.all_policies
+        ]
         findings = [as_json(finding) for finding in loaded.findings]
         click.echo(json.dumps({"policies": policies, "findings": findings}, indent=2))
     elif output != "text":
@@ -78,7 +80,7 @@ def command(
     else:
         show_all(loaded.findings)
         found = f", {count(len(loaded.findings), 'finding')}" if loaded.findings else ""
-        click.echo(f"{count(len(loaded.policies), 'policy')} valid{found}", err=bool(found))
+        click.echo(f"{count(len(loaded.all_policies), 'policy')} valid{found}", err=bool(found))
     sys.exit(exit_code(loaded.findings))
 
 
@@ -108,6 +110,6 @@ def _entries(loaded: Loaded) -> list[ReportEntry]:
     """Return the policies that are fine, and the files that have findings."""
     fine = [
         ReportEntry(name=policy.id, group=policy.place.rsplit(":", 2)[0])
-        for policy in loaded.policies
+        for policy in loaded.all_policies
     ]
     return [*fine, *entries_of(loaded.findings)]

@@ -114,6 +114,73 @@ class MutatingPolicy(Closed, frozen=True):
     status: Json = None
 
 
+class GeneratingEvaluation(Closed, frozen=True):
+    """When a policy generates, and whether generated objects follow their trigger."""
+
+    admission: Switch = Switch()
+    background: Json = None
+    skip_background_requests: bool = True
+    generate_existing: Switch = Switch(enabled=False)
+    synchronize: Switch = Switch(enabled=False)
+    orphan_downstream_on_policy_delete: Switch = Switch(enabled=False)
+
+
+class GenerationTemplate(Closed, frozen=True):
+    """Objects as YAML, in which `(( … ))` may be CEL."""
+
+    value: str
+    interpolate: Literal["none", "cel"] = "none"
+
+
+class GenerationEntry(Closed, frozen=True):
+    """One entry of `generate`: an expression that calls `generator`, or a template."""
+
+    expression: str = ""
+    template: GenerationTemplate | None = None
+
+
+class GeneratingPolicySpec(Closed, frozen=True):
+    """The spec of a GeneratingPolicy."""
+
+    generate: Annotated[tuple[GenerationEntry, ...], msgspec.Meta(min_length=1)]
+    match_constraints: MatchResources = MatchResources()
+    match_conditions: tuple[NamedExpression, ...] = ()
+    variables: tuple[NamedExpression, ...] = ()
+    evaluation: GeneratingEvaluation = GeneratingEvaluation()
+    use_server_side_apply: bool = False
+    webhook_configuration: Json = None
+
+
+class GeneratingPolicy(Closed, frozen=True):
+    """A policy of Kyverno's that generates objects."""
+
+    api_version: str
+    kind: Literal["GeneratingPolicy", "NamespacedGeneratingPolicy"]
+    metadata: ObjectMeta
+    spec: GeneratingPolicySpec
+    status: Json = None
+
+
+class DeletingPolicySpec(Closed, frozen=True):
+    """The spec of a DeletingPolicy."""
+
+    schedule: str
+    match_constraints: MatchResources = MatchResources()
+    conditions: tuple[NamedExpression, ...] = ()
+    variables: tuple[NamedExpression, ...] = ()
+    deletion_propagation_policy: Literal["Foreground", "Background", "Orphan"] | None = None
+
+
+class DeletingPolicy(Closed, frozen=True):
+    """A policy of Kyverno's that deletes objects on a schedule."""
+
+    api_version: str
+    kind: Literal["DeletingPolicy", "NamespacedDeletingPolicy"]
+    metadata: ObjectMeta
+    spec: DeletingPolicySpec
+    status: Json = None
+
+
 class Subject(Closed, frozen=True):
     """A user, group or service account."""
 

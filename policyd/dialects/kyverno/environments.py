@@ -29,6 +29,11 @@ from policyd.dialects.kyverno.functions.external_data import (
     RESOURCES,
     external_values,
 )
+from policyd.dialects.kyverno.functions.generation import (
+    GENERATION,
+    GENERATOR,
+    OWN_GENERATION,
+)
 from policyd.dialects.kyverno.functions.images import IMAGES
 from policyd.dialects.kyverno.functions.providers import (
     ClusterReads,
@@ -162,6 +167,47 @@ def kyverno_environments(
         request_objects=True,
         values=kyverno_values(),
     )
+
+
+@cache
+def generating_environments(
+    dialect: Dialect,
+    params: bool,  # noqa: FBT001 - one of the forms
+    *,
+    namespaced: bool = False,
+) -> PolicyEnvironments:
+    """Return the environments of policies that generate, whose expressions have `generator`.
+
+    As in Kyverno, lists and maps may have parts of different types there: objects do.
+    """
+    environments = kyverno_environments(dialect, params, namespaced=namespaced)
+    mixed = replace(environments.expressions, same_type_literals=False)
+    generating = mixed.extend(
+        variables={"generator": GENERATOR},
+        functions=OWN_GENERATION if namespaced else GENERATION,
+    )
+    return replace(environments, conditions=mixed, expressions=generating)
+
+
+namespaced_generating_environments = partial(generating_environments, namespaced=True)
+"""Returns the environments of policies of a namespace that generate."""
+
+
+@cache
+def deleting_environments(
+    dialect: Dialect,
+    params: bool,  # noqa: FBT001 - one of the forms
+    *,
+    namespaced: bool = False,
+) -> PolicyEnvironments:
+    """Return the environments of policies that delete: they see an object, and no request."""
+    environments = kyverno_environments(dialect, params, namespaced=namespaced)
+    without = environments.expressions.without("request", "oldObject")
+    return replace(environments, conditions=without, expressions=without)
+
+
+namespaced_deleting_environments = partial(deleting_environments, namespaced=True)
+"""Returns the environments of policies of a namespace that delete."""
 
 
 namespaced_environments = partial(kyverno_environments, namespaced=True)

@@ -1,7 +1,7 @@
 """Load Kyverno's documents, and reject those that policyd does not support.
 
 A policy with errors is represented by its readable parts. Features that policyd lacks, such as
-patterns and the generation of objects, is left to Kyverno, and nothing represents it.
+patterns and the signatures of images, are left to Kyverno, and nothing represents them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ import msgspec
 
 from policyd.api.meta import Json
 from policyd.api.policy import MatchConstraints, PolicySpec
-from policyd.dialects.kyverno import cluster_policies, exceptions, policies
+from policyd.dialects.kyverno import background, cluster_policies, exceptions, policies
 from policyd.dialects.kyverno.api import Filters
 from policyd.dialects.kyverno.environments import cluster_policy_environments, kyverno_environments
 from policyd.dialects.kyverno.filters import rules_of
@@ -28,8 +28,8 @@ from policyd.engine.compile.placeholders import (
 from policyd.engine.compile.policies import Form
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
-from policyd.engine.model.compiled import CompiledException, CompiledPolicy
-from policyd.engine.model.dialects import Dialect, PolicyFormat
+from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.model.dialects import Dialect, FormatContent, PolicyFormat
 from policyd.errors import did_you_mean
 
 VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -39,10 +39,6 @@ VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
 """The versions of Kyverno's groups."""
 
 _REFUSED: Final[Mapping[str, str]] = {
-    "GeneratingPolicy": "generates objects",
-    "NamespacedGeneratingPolicy": "generates objects",
-    "DeletingPolicy": "deletes objects",
-    "NamespacedDeletingPolicy": "deletes objects",
     "ImageValidatingPolicy": "verifies images' signatures",
     "NamespacedImageValidatingPolicy": "verifies images' signatures",
     "ClusterCleanupPolicy": "deletes objects",
@@ -54,7 +50,10 @@ _CLEANING: Final = frozenset({"ClusterCleanupPolicy", "CleanupPolicy"})
 """Those of them that are of the older group."""
 
 KINDS: Final[Mapping[str, frozenset[str]]] = {
-    policies.GROUP: policies.KINDS | {exceptions.KIND} | (_REFUSED.keys() - _CLEANING),
+    policies.GROUP: policies.KINDS
+    | background.KINDS
+    | {exceptions.KIND}
+    | (_REFUSED.keys() - _CLEANING),
     cluster_policies.GROUP: cluster_policies.KINDS | {exceptions.KIND} | _CLEANING,
 }
 """The kinds of policies and exceptions, by Kyverno's groups."""
@@ -71,8 +70,9 @@ def is_kyverno_group(group: str) -> bool:
 
 
 def guards(value: Json) -> bool:
-    """Tell whether a document is a Kyverno policy that policyd evaluates."""
-    return is_kyverno(value) and value["kind"] not in {*_REFUSED, exceptions.KIND}
+    """Tell whether a document is a Kyverno policy that policyd evaluates on requests."""
+    left_out = {*_REFUSED, *background.KINDS, exceptions.KIND}
+    return is_kyverno(value) and value["kind"] not in left_out
 
 
 def _group_of(value: Mapping[str, Json]) -> str:
@@ -94,29 +94,30 @@ def misnamed(document: Document) -> list[Finding]:
     return []
 
 
-def load_kyverno(
-    document: Document, dialect: Dialect
-) -> tuple[list[CompiledPolicy], list[CompiledException], list[Finding]]:
-    """Load one of Kyverno's documents, and return the findings."""
+def load_kyverno(document: Document, dialect: Dialect) -> FormatContent:
+    """Load one of Kyverno's documents."""
     kind, group = document.value["kind"], _group_of(document.value)
     version = document.value["apiVersion"].rpartition("/")[2]
     if version not in VERSIONS[group]:
         hint = f"there are {', '.join(VERSIONS[group])}"
         message = f"version `{version}` of {group} not found"
-        return [], [], [document.finding(message, ("apiVersion",), hint=hint)]
+        return FormatContent([document.finding(message, ("apiVersion",), hint=hint)])
     if kind in _REFUSED:
-        return [], [], [_refused(document, kind)]
+        return FormatContent([_refused(document, kind)])
+    if kind in background.KINDS:
+        acting, findings = background.load_background(document, dialect)
+        return FormatContent(findings, background=() if acting is None else (acting,))
     if kind == exceptions.KIND:
         if group == cluster_policies.GROUP:
             exception, findings = exceptions.load_rule_exception(document)
         else:
             exception, findings = exceptions.load_exception(document, dialect)
-        return [], [] if exception is None else [exception], findings
+        return FormatContent(findings, exceptions=() if exception is None else (exception,))
     if group == cluster_policies.GROUP:
         made, findings = cluster_policies.load_cluster_policy(document, dialect)
     else:
         made, findings = policies.load_policy(document, dialect)
-    return made, [], findings
+    return FormatContent(findings, made)
 
 
 def _refused(document: Document, kind: str) -> Finding:

@@ -9,7 +9,7 @@ import msgspec
 
 from policyd.api.admission import Rule
 from policyd.api.meta import ObjectMeta
-from policyd.api.policy import MatchConstraints, PolicySpec
+from policyd.api.policy import MatchConstraints, MatchResources, PolicySpec
 from policyd.dialects.kyverno.api import Evaluation, MutatingPolicy, ValidatingPolicy
 from policyd.dialects.kyverno.autogen import (
     CONTROLLERS,
@@ -139,14 +139,14 @@ def _spec(spec: Any) -> PolicySpec:  # noqa: ANN401 - of either kind
 def _constraints(spec: Any) -> MatchConstraints:  # noqa: ANN401 - of either kind
     """Return the constraints of a policy, with controllers if it is for pods."""
     constraints = constraints_of(spec.match_constraints)
-    rules = tuple(map(_completed, constraints.resource_rules))
+    rules = tuple(map(completed_rule, constraints.resource_rules))
     if _extended(spec):
         chosen = _controllers(spec)
         rules += controller_rules(chosen, rules[0].operations)
     return msgspec.structs.replace(constraints, resource_rules=rules)
 
 
-def _completed(rule: Rule) -> Rule:
+def completed_rule(rule: Rule) -> Rule:
     """Complete a rule without operations with Kyverno's default."""
     if rule.operations:
         return rule
@@ -180,6 +180,16 @@ def _unsupported(spec: Any, document: Document) -> list[Finding]:  # noqa: ANN40
         hint = "remove `mutateExisting`"
         return [_refused(document, message, ("spec", "evaluation", "mutateExisting"), hint)]
     return []
+
+
+def matches_nothing(constraints: MatchResources, document: Document) -> list[Finding]:
+    """Refuse a policy without rules, as Kyverno does."""
+    if constraints.resource_rules:
+        return []
+    message = "the policy matches nothing: Kyverno refuses it without `resourceRules`"
+    hint = "name resources in `spec.matchConstraints.resourceRules`"
+    given = ("matchConstraints",) if "matchConstraints" in document.value["spec"] else ()
+    return [_refused(document, message, ("spec", *given), hint)]
 
 
 def _refused_there(

@@ -46,6 +46,9 @@ class ExpectedResult(Closed, frozen=True):
     operation: Operation | None = None
     resource_operation: Operation | None = None
     patched_resources: str = ""
+    generated_resource: str = ""
+    is_generating_policy: bool = False
+    is_deleting_policy: bool = False
 
 
 class ResourceValues(Closed, frozen=True):
@@ -127,8 +130,8 @@ _NEEDLESS: Final = frozenset(
     f"unknown field `{name}`"
     for names in (
         "apiVersion kind metadata name attestations targetResources failOnMissingResources",
-        "generatedResource generatedResources cloneSourceResource isValidatingPolicy",
-        "isMutatingPolicy isImageValidatingPolicy isGeneratingPolicy isDeletingPolicy",
+        "generatedResources cloneSourceResource isValidatingPolicy isMutatingPolicy",
+        "isImageValidatingPolicy",
         "isValidatingAdmissionPolicy isMutatingAdmissionPolicy",
     )
     for name in names.split()

@@ -6,11 +6,11 @@ whose resource does not exist fails, and numbers keep their size.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import get_args
+from typing import Final, get_args
 
 import msgspec
 
-from policyd.api.admission import Operation, UserInfo
+from policyd.api.admission import AdmissionRequest, Operation, UserInfo
 from policyd.api.meta import Json
 from policyd.dialects.kyverno.declared import declared_values
 from policyd.dialects.kyverno.filters import like
@@ -21,7 +21,11 @@ from policyd.dialects.kyverno.suite_files import (
     Values,
     Word,
 )
+from policyd.engine.background.acting import ActingPolicies, PolicyActed, with_exceptions
+from policyd.engine.background.evaluation import Outcome, scope_of
 from policyd.engine.compile.load import Loaded
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.background import BackgroundPolicy
 from policyd.engine.model.bindings import NEEDS_BINDING
 from policyd.engine.model.compiled import CompiledBinding, CompiledPolicy
 from policyd.engine.model.decision import Decision
@@ -50,7 +54,7 @@ class SuiteContent:
         old: Objects as they were.
         kinds: The kinds that are not built in.
         params: Objects that may be params.
-        patched: The expected mutated resources, by the file that states them.
+        patched: The expected mutated or generated resources, by the file that states them.
         values: Values, from a file or in the suite: labels of namespaces, and operations.
         user: The user of the requests.
         external: The values of Kyverno's variables of external data.
@@ -107,6 +111,9 @@ def _run(row: ExpectedResult, spec: ResourceSpec, given: SuiteContent) -> CaseOu
     if obj is None:
         return CaseOutcome(case, (f"resource `{spec.name}` not found",))
     policies = [p for p in given.loaded.policies if _named(p, row)]
+    acting = [p for p in given.loaded.background if _named(p.policy, row)]
+    if acting and (not policies or row.is_generating_policy or row.is_deleting_policy):
+        return _run_acting(case, row, acting, spec.subresource, given)
     if not policies:
         return CaseOutcome(case, (f"policy `{row.policy}` not found",))
     try:
@@ -138,6 +145,72 @@ def _named(policy: CompiledPolicy, row: ExpectedResult) -> bool:
     return policy.name == name and (not rule or policy.part in ("", rule))
 
 
+def _run_acting(
+    case: Case,
+    row: ExpectedResult,
+    policies: Sequence[BackgroundPolicy],
+    subresource: str,
+    given: SuiteContent,
+) -> CaseOutcome:
+    """Ask policies that act by themselves about a resource."""
+    try:
+        asked, request = _prepared((), case.object, row, given, subresource)
+    except ObjectError as error:
+        return CaseOutcome(case, (str(error),))
+    acting = ActingPolicies(
+        with_exceptions(policies, given.loaded.exceptions),
+        asked.surroundings,
+        scope_of(given.kinds),
+    )
+    generated = acting.generated(request)
+    unlike = list(_generated_problems(row, generated, given))
+    words: list[Word] = []
+    for _, result in generated:
+        words.append(_GENERATED_WORDS[result.outcome])
+        if words[-1] == "pass" and unlike:
+            words[-1] = "fail"
+    words += [_DELETED_WORDS[result.outcome] for _, result in acting.deleted(request)]
+    problems: list[str] = []
+    if row.result not in words:
+        errors = [each.result.error for each in (*generated, *acting.deleted(request))]
+        why = "; ".join(filter(None, [*errors, *unlike]))
+        problems.append(f"it came to {' and '.join(words)}" + (f": {why}" if why else ""))
+    return CaseOutcome(case, tuple(problems))
+
+
+_GENERATED_WORDS: Final[Mapping[Outcome, Word]] = {
+    "matched": "pass",
+    "excluded": "skip",
+    "unmatched": "skip",
+    "failed": "error",
+}
+_DELETED_WORDS: Final[Mapping[Outcome, Word]] = {**_GENERATED_WORDS, "excluded": "fail"}
+
+
+def _generated_problems(
+    row: ExpectedResult, generated: Sequence[PolicyActed], given: SuiteContent
+) -> Iterator[str]:
+    """Compare generated objects with the expected ones; Kyverno's command drops annotations."""
+    wanted = given.patched.get(row.generated_resource)
+    if wanted is None:
+        return
+    made = [obj for _, result in generated for obj in result.objects]
+    left = [without_empty(each) for each in wanted]
+    for obj in made:
+        plain = {k: v for k, v in obj["metadata"].items() if k != "annotations"}
+        forms = [without_empty(obj), without_empty({**obj, "metadata": plain})]
+        found = next((form for form in forms if form in left), None)
+        if found is None:
+            kind, name = obj["kind"], obj["metadata"]["name"]
+            yield f"{kind} {name} is generated, and not in {row.generated_resource}"
+        else:
+            left.remove(found)
+    for obj in left:
+        name = value_at(obj, ("metadata", "name"))
+        kind = value_at(obj, ("kind",))
+        yield f"{kind} {name} of {row.generated_resource} is not generated"
+
+
 def _ask(
     policies: Sequence[CompiledPolicy],
     obj: Json,
@@ -145,7 +218,18 @@ def _ask(
     given: SuiteContent,
     subresource: str,
 ) -> Decision:
-    """Send the request of a row; by default, an update changes nothing."""
+    asked, request = _prepared(policies, obj, row, given, subresource)
+    return asked.review(request)
+
+
+def _prepared(
+    policies: Sequence[CompiledPolicy],
+    obj: Json,
+    row: ExpectedResult,
+    given: SuiteContent,
+    subresource: str,
+) -> tuple[PolicySet, AdmissionRequest]:
+    """Return the request of a row, and its policies; by default, an update changes nothing."""
     loaded = replace(given.loaded, policies=tuple(policies))
     bound = {(binding.policy_kind, binding.policy) for binding in loaded.bindings}
     implied = tuple(
@@ -163,7 +247,7 @@ def _ask(
     old = None if operation == "CREATE" else as_it_was(obj, operation, old)
     circumstances = RequestCircumstances(operation=operation, user=given.user, kinds=given.kinds)
     request = request_for(obj, circumstances, old_object=old)
-    return asked.review(msgspec.structs.replace(request, sub_resource=subresource))
+    return asked, msgspec.structs.replace(request, sub_resource=subresource)
 
 
 def _key(obj: Json) -> tuple[Json, ...]:

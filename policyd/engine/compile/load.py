@@ -19,6 +19,7 @@ from policyd.engine.compile.templated import with_workload_kinds, without_pod
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.nodes import MAXIMUM_DEPTH, is_deeper
 from policyd.engine.documents.reading import Document, read_documents
+from policyd.engine.model.background import BackgroundPolicy
 from policyd.engine.model.compiled import CompiledBinding, CompiledException, CompiledPolicy
 from policyd.engine.model.deadline import OutOfTime, never
 from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect
@@ -42,6 +43,7 @@ class Loaded:
         exceptions: Exemptions from policies.
         placeholders: Placeholders of policies that cannot be used.
         binding_placeholders: The same of bindings.
+        background: Policies that act by themselves, and on no request.
     """
 
     policies: tuple[CompiledPolicy, ...] = ()
@@ -51,6 +53,12 @@ class Loaded:
     exceptions: tuple[CompiledException, ...] = ()
     placeholders: tuple[CompiledPolicy, ...] = ()
     binding_placeholders: tuple[CompiledBinding, ...] = ()
+    background: tuple[BackgroundPolicy, ...] = ()
+
+    @property
+    def all_policies(self) -> tuple[CompiledPolicy, ...]:
+        """The policies of all kinds, those that act by themselves included."""
+        return (*self.policies, *(each.policy for each in self.background))
 
     @property
     def broken(self) -> bool:
@@ -69,6 +77,7 @@ def gather(parts: Iterable[Loaded]) -> Loaded:
         tuple(exception for part in parts for exception in part.exceptions),
         tuple(policy for part in parts for policy in part.placeholders),
         tuple(binding for part in parts for binding in part.binding_placeholders),
+        tuple(policy for part in parts for policy in part.background),
     )
 
 
@@ -156,8 +165,13 @@ def _load_foreign(document: Document, dialect: Dialect) -> Loaded:
     if written_in is None:
         findings = check_other(document, dialect)
         return Loaded(findings=tuple(findings), objects=(document.value,))
-    policies, exceptions, findings = written_in.load(document, dialect)
-    return Loaded(tuple(policies), tuple(findings), exceptions=tuple(exceptions))
+    content = written_in.load(document, dialect)
+    return Loaded(
+        tuple(content.policies),
+        tuple(content.findings),
+        exceptions=tuple(content.exceptions),
+        background=tuple(content.background),
+    )
 
 
 def _load_own(document: Document, dialect: Dialect) -> Loaded:

@@ -1,9 +1,9 @@
 """Define the context in which policies are loaded: a version of Kubernetes, and formats."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from policyd.api.meta import Json
 from policyd.cel import Environment, admission_environment
@@ -11,6 +11,7 @@ from policyd.cel.environments import DEFAULT_VERSION, conditions_environment, me
 from policyd.cel.functions import Version
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
+from policyd.engine.model.background import BackgroundPolicy
 from policyd.engine.model.compiled import CompiledException, CompiledPolicy
 from policyd.engine.model.environments import PolicyEnvironments
 from policyd.engine.model.functions import expression_environment
@@ -58,6 +59,22 @@ class Dialect:
         return next((each for each in self.formats if each.reads(value)), None)
 
 
+class FormatContent(NamedTuple):
+    """The content of one document of another engine's format.
+
+    Attributes:
+        findings: Errors and doubtful places.
+        policies: Policies for requests.
+        exceptions: Exemptions from policies.
+        background: Policies that act by themselves.
+    """
+
+    findings: Sequence[Finding]
+    policies: Sequence[CompiledPolicy] = ()
+    exceptions: Sequence[CompiledException] = ()
+    background: Sequence[BackgroundPolicy] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyFormat:
     """The policies of another engine, as this one reads them.
@@ -66,7 +83,7 @@ class PolicyFormat:
         name: The name of its environment, as in `policyd cel --env`.
         reads: Returns whether a document is one of its objects.
         guards: Returns whether one of its objects is a policy that policyd evaluates.
-        load: Reads and compiles one of its objects: policies, exceptions, and errors.
+        load: Reads and compiles one of its objects.
         placeholders: Returns placeholders for a policy that has errors, given the reason.
         misnamed: Returns the errors of a document of its API groups that is not one of its objects.
         environments: Returns the environments of its expressions, with params or without.
@@ -75,9 +92,7 @@ class PolicyFormat:
     name: str
     reads: Callable[[Json], bool]
     guards: Callable[[Json], bool]
-    load: Callable[
-        [Document, Dialect], tuple[list[CompiledPolicy], list[CompiledException], list[Finding]]
-    ]
+    load: Callable[[Document, Dialect], FormatContent]
     placeholders: Callable[[Document, str, Dialect], Iterable[CompiledPolicy]]
     misnamed: Callable[[Document], list[Finding]]
     environments: Callable[[Dialect, bool], PolicyEnvironments]

@@ -5,7 +5,7 @@ passes by accident: an expectation about a request that no policy matched fails,
 a changed object must stay the same when it is sent again.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Final
@@ -18,6 +18,12 @@ from policyd.api.makers import Makers
 from policyd.api.meta import Json
 from policyd.cel.lib.authorizer import Authorization as PermissionDecision
 from policyd.cel.lib.authorizer import AuthorizedAction
+from policyd.engine.background.acting import (
+    ActingPolicies,
+    PolicyActed,
+    with_exceptions,
+)
+from policyd.engine.background.evaluation import scope_of
 from policyd.engine.compile.load import Loaded
 from policyd.engine.compile.schema import DocumentShape, schema_of
 from policyd.engine.documents.findings import Finding
@@ -35,6 +41,7 @@ from policyd.engine.offline.requests import (
     alone,
     as_it_was,
     check_readable,
+    custom_kinds,
     namespace_lookup,
     offline_set,
     raw,
@@ -57,6 +64,8 @@ class Expectation(Closed, frozen=True):
 
     `denied` and `warned` name a part of each message, all of them; `mutated` is the part of the
     resulting object that matters (null: a field must not be there), `result` is all of it.
+    `generated` has the parts that matter of all objects that policies generate for this one, in
+    order; `deleted` says whether a policy deletes it on its schedule.
     """
 
     allowed: bool | None = None
@@ -66,6 +75,8 @@ class Expectation(Closed, frozen=True):
     result: dict[str, Any] | None = None
     unchanged: bool = False
     skipped: bool = False
+    generated: tuple[dict[str, Any], ...] | None = None
+    deleted: bool | None = None
 
 
 class Permission(Closed, frozen=True):
@@ -91,7 +102,8 @@ class Case(Closed, frozen=True):
     The object before an update is the same, unless `oldObject` is set. `params` are objects that
     policies may name as their params; `permissions` are all those of the user; `subResource` is the
     requested part of the object, such as `ephemeralcontainers`; `queueSnapshot` is a file with the
-    queues that policies read, beside the cases: empty if nothing is known of them.
+    queues that policies read, beside the cases: empty if nothing is known of them. `objects` are
+    those of the cluster that policies read, such as the source of a clone.
     """
 
     name: str
@@ -105,19 +117,25 @@ class Case(Closed, frozen=True):
     params: tuple[dict[str, Any], ...] = ()
     permissions: tuple[Permission, ...] = ()
     queue_snapshot: str | None = None
+    objects: tuple[dict[str, Any], ...] = ()
 
 
 class Cases(Closed, frozen=True):
     """The cases of the policies in a folder.
 
-    `namespaceLabels` and `queueSnapshot` are those of every case without any, and `params` exist in
-    every case.
+    `namespaceLabels` and `queueSnapshot` are those of every case without any, and `params` and
+    `objects` exist in every case.
     """
 
     cases: Annotated[tuple[Case, ...], msgspec.Meta(min_length=1)]
     namespace_labels: dict[str, str] = {}
     params: tuple[dict[str, Any], ...] = ()
     queue_snapshot: str | None = None
+    objects: tuple[dict[str, Any], ...] = ()
+
+
+def _no_external_data(_objects: Sequence[Json]) -> Mapping[str, object]:
+    return {}
 
 
 def _no_files(_name: str) -> QueueFacts:
@@ -134,6 +152,7 @@ class CaseSurroundings:
         namespaces: The Namespaces of cases that give no labels.
         params: Objects of kinds of which a case gives none.
         as_written: Whether Kyverno's policies see objects without defaults.
+        external: Returns the values of variables of external data, given the cluster's objects.
     """
 
     queues_in: Callable[[str], QueueFacts] = _no_files
@@ -141,6 +160,7 @@ class CaseSurroundings:
     namespaces: tuple[Json, ...] = ()
     params: tuple[Json, ...] = ()
     as_written: bool = False
+    external: Callable[[Sequence[Json]], Mapping[str, object]] = _no_external_data
 
     def queues_of(self, case: Case, cases: Cases) -> QueueFacts:
         """Return the queues that policies read in a case."""
@@ -224,16 +244,17 @@ def run_case(
         return CaseOutcome(case, (str(error),))
     decision = asked.policies.review(asked.request)
     result = apply_json_patch(case.object, decision.operations)
-    problems = [*_problems(case.expect, decision)]
+    acted = _acts(asked, result, decision)
+    problems = [*_problems(case.expect, decision, acted), *_act_problems(case.expect, acted)]
     if decision.operations:
         again = msgspec.structs.replace(asked.request, object=raw(result))
         problems += _not_settled(asked.policies.mutate(again))
         problems += map(str, order_matters(asked.policies, asked.request))
     differing: list[str] = []
-    for expected, actual in _compared(case.expect, result):
+    for what, expected, actual in _compared(case.expect, result, acted):
         lines = difference(expected, actual)
         if lines:
-            problems.append("the resulting object differs")
+            problems.append(f"{what} differs")
             differing += lines
     violated = frozenset((denial.origin, denial.validation) for denial in decision.objections)
     return CaseOutcome(case, tuple(problems), tuple(differing), violated)
@@ -245,6 +266,7 @@ class PreparedCase:
 
     request: AdmissionRequest
     policies: PolicySet
+    acting: ActingPolicies
 
 
 def ask_case(
@@ -256,6 +278,8 @@ def ask_case(
         ObjectError: If the object is none of Kubernetes.
     """
     queues = surroundings.queues_of(case, cases)
+    existing = (*cases.objects, *case.objects)
+    kinds = custom_kinds((*existing, *cases.params, *case.params))
     policies = offline_set(
         alone(loaded),
         surroundings.namespaces_of(case, cases),
@@ -264,16 +288,25 @@ def ask_case(
         makers=Makers(),
         queues=lambda: queues,
         as_written=surroundings.as_written,
+        extra=surroundings.external(existing) if existing or loaded.background else None,
+    )
+    acting = ActingPolicies(
+        with_exceptions(loaded.background, loaded.exceptions),
+        policies.surroundings,
+        scope_of(kinds),
     )
     user = case.user or CaseUser(username="someone")
     circumstances = RequestCircumstances(
-        operation=case.operation, user=UserInfo(username=user.username, groups=user.groups)
+        operation=case.operation,
+        user=UserInfo(username=user.username, groups=user.groups),
+        kinds=kinds,
     )
     old = as_it_was(case.object, case.operation, case.old_object)
     request = request_for(case.object, circumstances, old_object=old)
     for obj in (case.object, old):
         check_readable(obj)
-    return PreparedCase(msgspec.structs.replace(request, sub_resource=case.sub_resource), policies)
+    request = msgspec.structs.replace(request, sub_resource=case.sub_resource)
+    return PreparedCase(request, policies, acting)
 
 
 def run_together(
@@ -311,12 +344,68 @@ def _authorize(case: Case) -> Authorize:
     return decide
 
 
-def _problems(expect: Expectation, decision: Decision) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class _Acts:
+    """What policies that act by themselves do about an object, once it is stored."""
+
+    generated: tuple[PolicyActed, ...] = ()
+    deleted: tuple[PolicyActed, ...] = ()
+
+    @property
+    def objects(self) -> list[Json]:
+        """The generated objects, in order."""
+        return [obj for each in self.generated for obj in each.result.objects]
+
+    @property
+    def concerned(self) -> list[str]:
+        """The policies that generate something or delete the object."""
+        return [
+            policy.id
+            for policy, result in (*self.generated, *self.deleted)
+            if result.outcome == "matched"
+        ]
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether a policy deletes the object."""
+        return any(result.outcome == "matched" for _, result in self.deleted)
+
+    @property
+    def asked(self) -> bool:
+        """Whether there are such policies."""
+        return bool(self.generated or self.deleted)
+
+
+def _acts(asked: PreparedCase, result: Json, decision: Decision) -> _Acts:
+    if not decision.allowed:
+        return _Acts()
+    request = asked.request
+    if request.operation == "DELETE":
+        return _Acts(tuple(asked.acting.generated(request)))
+    stored = msgspec.structs.replace(request, object=raw(result))
+    return _Acts(tuple(asked.acting.generated(stored)), tuple(asked.acting.deleted(stored)))
+
+
+def _act_problems(expect: Expectation, acted: _Acts) -> Iterator[str]:
+    for policy, result in (*acted.generated, *acted.deleted):
+        if result.outcome == "failed":
+            yield f"`{policy.id}` failed: {result.error}"
+    if expect.deleted is not None and expect.deleted != acted.is_deleted:
+        yield "deleted, but should not be" if acted.is_deleted else "no policy deletes the object"
+    if expect.generated is not None and len(expect.generated) != len(acted.objects):
+        names = ", ".join(f"{obj['kind']} {obj['metadata']['name']}" for obj in acted.objects)
+        wanted = len(expect.generated)
+        yield f"generated are {len(acted.objects)} objects, and not {wanted}: {names or 'none'}"
+
+
+def _problems(expect: Expectation, decision: Decision, acted: _Acts) -> Iterator[str]:
+    matched = [*decision.matched, *acted.concerned]
     if expect.skipped:
-        if decision.matched or decision.failures:
-            yield f"matched unexpectedly: {', '.join(decision.matched)}"
+        if matched or decision.failures:
+            yield f"matched unexpectedly: {', '.join(matched)}"
         return
-    if not decision.matched and not decision.failures:
+    excluded = expect.generated == () or expect.deleted is False
+    if not matched and not decision.failures and not (acted.asked and excluded):
         yield "no policy matched this request; expect `skipped: true` if that is intended"
     yield from _unexpected("denial", _texts(expect.denied), [str(d) for d in decision.denials])
     yield from _unexpected("warning", _texts(expect.warned), list(decision.warnings))
@@ -344,11 +433,16 @@ def _not_settled(again: Decision) -> Iterator[str]:
         yield f"not idempotent: sent again, it is changed again ({changes})"
 
 
-def _compared(expect: Expectation, actual: Json) -> Iterator[tuple[Json, Json]]:
+def _compared(expect: Expectation, actual: Json, acted: _Acts) -> Iterator[tuple[str, Json, Json]]:
+    """Yield what is compared, as expected and as it is."""
     if expect.mutated is not None:
-        yield expect.mutated, _part(actual, expect.mutated)
+        yield "the resulting object", expect.mutated, _part(actual, expect.mutated)
     if expect.result is not None:
-        yield expect.result, actual
+        yield "the resulting object", expect.result, actual
+    for index, (wanted, made) in enumerate(
+        zip(expect.generated or (), acted.objects, strict=False)
+    ):
+        yield f"generated object {index + 1}", wanted, _part(made, wanted)
 
 
 def _part(actual: Json, expected: Json) -> Json:

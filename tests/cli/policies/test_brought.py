@@ -481,14 +481,16 @@ def test_a_row_of_kyverno_s_says_how_an_object_comes_out(kyverno_folder, label, 
 
 
 def test_a_policy_that_is_not_read_keeps_the_rows_of_others_from_nothing(kyverno_folder):
-    refused = "apiVersion: policies.kyverno.io/v1\nkind: GeneratingPolicy\nmetadata: {name: g}\n"
+    refused = (
+        "apiVersion: policies.kyverno.io/v1\nkind: ImageValidatingPolicy\nmetadata: {name: g}\n"
+    )
     (kyverno_folder / "refused.yaml").write_text(refused)
     text = (KYVERNO_TEST % "fail").replace("[policy.yaml]", "[policy.yaml, refused.yaml]")
     (kyverno_folder / "kyverno-test.yaml").write_text(text)
     result = run("test", kyverno_folder)
 
     assert result.exit_code == 1
-    assert "`GeneratingPolicy` generates objects" in result.stderr
+    assert "`ImageValidatingPolicy` verifies" in result.stderr
     assert "3 cases passed" in result.stdout
 
 

@@ -658,8 +658,9 @@ def test_a_finding_points_into_the_rule():
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        pytest.param(kyverno("GeneratingPolicy"), "generates objects", id="generate"),
-        pytest.param(kyverno("DeletingPolicy"), "deletes objects", id="delete"),
+        pytest.param(
+            kyverno("ClusterCleanupPolicy", group="kyverno.io/v2"), "deletes objects", id="clean-up"
+        ),
         pytest.param(kyverno("ImageValidatingPolicy"), "verifies images", id="images"),
         pytest.param(
             kyverno("ValidatingPolicy", evaluation={"mode": "JSON"}), "for any JSON", id="json"

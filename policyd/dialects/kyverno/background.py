@@ -1,0 +1,223 @@
+"""Compile Kyverno's policies that act by themselves: GeneratingPolicy and DeletingPolicy.
+
+Their matching, variables and conditions are those of its other policies in CEL.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from policyd.api.admission import Rule
+from policyd.api.policy import MatchConstraints, PolicySpec
+from policyd.cel import Budget, CelCompileError, Issue, Program, compile_expression
+from policyd.dialects.kyverno.api import (
+    DeletingPolicy,
+    DeletingPolicySpec,
+    GeneratingPolicy,
+    GeneratingPolicySpec,
+    GenerationEntry,
+    GenerationTemplate,
+)
+from policyd.dialects.kyverno.confinement import elsewhere, with_own_words
+from policyd.dialects.kyverno.environments import (
+    deleting_environments,
+    generating_environments,
+    namespaced_deleting_environments,
+    namespaced_generating_environments,
+)
+from policyd.dialects.kyverno.interpolation import TemplateError, compile_template
+from policyd.dialects.kyverno.policies import (
+    completed_rule,
+    matches_nothing,
+    namespace_of,
+    not_at_admission,
+    shape_of,
+)
+from policyd.engine.background.schedule import ScheduleError, parse_schedule
+from policyd.engine.compile.native import constraints_of, in_own_words
+from policyd.engine.compile.policies import Form, Layout, compile_policy
+from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.reading import Document
+from policyd.engine.model.background import (
+    BackgroundPolicy,
+    Deletion,
+    Generation,
+    ObjectCollector,
+    Produce,
+)
+from policyd.engine.model.compiled import CompiledPolicy, environments_of
+from policyd.engine.model.dialects import Dialect
+from policyd.patch.operations import Path
+
+_STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "GeneratingPolicy": GeneratingPolicy,
+    "NamespacedGeneratingPolicy": GeneratingPolicy,
+    "DeletingPolicy": DeletingPolicy,
+    "NamespacedDeletingPolicy": DeletingPolicy,
+}
+
+KINDS: Final = frozenset(_STRUCTS)
+"""The kinds that are read here."""
+
+_FORMS: Final = {
+    GeneratingPolicy: (generating_environments, namespaced_generating_environments, Layout()),
+    DeletingPolicy: (
+        deleting_environments,
+        namespaced_deleting_environments,
+        Layout(elsewhere={"matchConditions": ("spec", "conditions")}),
+    ),
+}
+
+
+def load_background(
+    document: Document, dialect: Dialect
+) -> tuple[BackgroundPolicy | None, list[Finding]]:
+    """Compile a policy that acts by itself, and return the findings."""
+    kind = document.value["kind"]
+    struct = _STRUCTS[kind]
+    value, findings = shape_of(struct).read(document)
+    if value is None:
+        return None, findings
+    read: Any = msgspec.convert(value, struct)
+    wrong = matches_nothing(read.spec.match_constraints, document)
+    if wrong:
+        return None, [*findings, *wrong]
+    namespace = namespace_of(read.metadata, namespaced=kind.startswith("Namespaced"))
+    of_cluster, of_namespace, layout = _FORMS[struct]
+    form = Form(kind=kind, environments=of_namespace if namespace else of_cluster, layout=layout)
+    compiled = compile_policy(
+        in_own_words(read.metadata, _spec(read.spec)), document, form, dialect
+    )
+    if not isinstance(compiled, CompiledPolicy):
+        return None, [*findings, *(with_own_words(compiled) if namespace else compiled)]
+    compiled = replace(compiled, namespace=namespace, named_only=False)
+    if isinstance(read.spec, GeneratingPolicySpec):
+        made, wrong = _generating(read.spec, compiled, document)
+    else:
+        made, wrong = _deleting(read.spec, compiled, document)
+    if made is None:
+        return None, [*findings, *(with_own_words(wrong) if namespace else wrong)]
+    withheld = elsewhere(made.policy.uses, document, namespace) if namespace else []
+    if withheld:
+        return None, [*findings, *withheld]
+    return made, [*findings, *wrong]
+
+
+def _spec(spec: GeneratingPolicySpec | DeletingPolicySpec) -> PolicySpec:
+    complete = completed_rule if isinstance(spec, GeneratingPolicySpec) else _any_operation
+    constraints: MatchConstraints = constraints_of(spec.match_constraints)
+    return PolicySpec(
+        match_constraints=msgspec.structs.replace(
+            constraints,
+            resource_rules=tuple(map(complete, constraints.resource_rules)),
+            exclude_resource_rules=tuple(map(complete, constraints.exclude_resource_rules)),
+        ),
+        match_conditions=(
+            spec.match_conditions if isinstance(spec, GeneratingPolicySpec) else spec.conditions
+        ),
+        variables=spec.variables,
+    )
+
+
+def _any_operation(rule: Rule) -> Rule:
+    """Return a rule for objects, whose operations do not matter."""
+    return msgspec.structs.replace(rule, operations=("*",))
+
+
+def _deleting(
+    spec: DeletingPolicySpec, compiled: CompiledPolicy, document: Document
+) -> tuple[BackgroundPolicy | None, list[Finding]]:
+    try:
+        schedule = parse_schedule(spec.schedule)
+    except ScheduleError as error:
+        return None, [document.finding(str(error), ("spec", "schedule"), hint=error.hint)]
+    action = Deletion(
+        schedule=spec.schedule, due=schedule.after, propagation=spec.deletion_propagation_policy
+    )
+    return BackgroundPolicy(policy=compiled, action=action), []
+
+
+def _generating(
+    spec: GeneratingPolicySpec, compiled: CompiledPolicy, document: Document
+) -> tuple[BackgroundPolicy | None, list[Finding]]:
+    compiler = _Entries(compiled, document)
+    entries = tuple(compiler.entry(each, index) for index, each in enumerate(spec.generate))
+    if compiler.findings:
+        return None, compiler.findings
+    evaluation = spec.evaluation
+    if not (evaluation.admission.enabled or evaluation.generate_existing.enabled):
+        return None, [not_at_admission(document, ("spec", "evaluation", "admission"))]
+    action = Generation(
+        entries=tuple(each for each in entries if each is not None),
+        synchronize=evaluation.synchronize.enabled,
+        existing=evaluation.generate_existing.enabled,
+        orphan=evaluation.orphan_downstream_on_policy_delete.enabled,
+        at_requests=evaluation.admission.enabled,
+    )
+    policy = replace(compiled, uses=compiled.uses | compiler.uses)
+    return BackgroundPolicy(policy=policy, action=action), []
+
+
+class _Entries:
+    """Compiles the entries of `generate`, and collects findings."""
+
+    def __init__(self, compiled: CompiledPolicy, document: Document) -> None:
+        self._environment = environments_of(compiled).expressions
+        self._document = document
+        self.findings: list[Finding] = []
+        self.uses: frozenset[str] = frozenset()
+
+    def entry(self, entry: GenerationEntry, index: int) -> Produce | None:
+        """Return the function that generates what an entry says; None if there are findings."""
+        path: Path = ("spec", "generate", index)
+        if bool(entry.expression.strip()) == (entry.template is not None):
+            message = "an entry of `generate` has one of `expression` and `template`"
+            self.findings.append(self._document.finding(message, path))
+            return None
+        if entry.template is not None:
+            return self._template(entry.template, (*path, "template", "value"))
+        program = self._program(entry.expression, (*path, "expression"))
+        return None if program is None else _evaluating(program)
+
+    def _template(self, template: GenerationTemplate, path: Path) -> Produce | None:
+        text = template.value
+
+        def placeholder(expression: str, offset: int) -> Program | None:
+            before = text[:offset]
+            start = before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
+            return self._program(expression, path, start)
+
+        try:
+            return compile_template(
+                text, interpolated=template.interpolate == "cel", compile_=placeholder
+            )
+        except TemplateError as error:
+            self.findings.append(self._document.finding(str(error), path))
+            return None
+
+    def _program(self, source: str, path: Path, start: tuple[int, int] = (1, 1)) -> Program | None:
+        """Compile an expression that begins at a line and column of the text at a path."""
+        try:
+            program = compile_expression(source, self._environment, wants="any")
+        except CelCompileError as error:
+            self.findings += [self._finding(issue, path, start) for issue in error.issues]
+            return None
+        self.uses |= program.variables_used
+        return program
+
+    def _finding(self, issue: Issue, path: Path, start: tuple[int, int]) -> Finding:
+        line, column = start
+        column = issue.column + (column - 1 if issue.line == 1 else 0)
+        at = self._document.position_within(path, line + issue.line - 1, column)
+        return self._document.finding(issue.message, path, hint=issue.hint, at=at)
+
+
+def _evaluating(program: Program) -> Produce:
+    def produce(
+        variables: Mapping[str, object], budget: Budget, _generator: ObjectCollector
+    ) -> None:
+        program.evaluate(variables, budget)
+
+    return produce
