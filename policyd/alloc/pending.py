@@ -5,9 +5,8 @@ success, or backing off, until something changes that could help it.
 
 Next is the workload of the highest priority, then the oldest; but before that, where past usage
 orders LocalQueues, one of the LocalQueue that used least; and then the latest preemptor, so that no
-other takes the room that it made. In an order that is not Kueue's, the latest preemptor is next
-before all: else its victim could be, and would be admitted and preempted again and again.
-If one does not fit, all with its requests become inadmissible.
+other takes the room that it made. In an order that is not Kueue's, that one is before all: its
+victim would be admitted and preempted again. If one does not fit, nor do all with its requests.
 """
 
 from bisect import insort
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 from math import inf
 from operator import attrgetter
-from typing import Protocol
+from typing import Any, Protocol
 
 from policyd.alloc.flavors.assignment import Progress, Requests
 from policyd.alloc.flavors.options import QueueOptions, RequestKey, request_key_of
@@ -25,7 +24,7 @@ from policyd.alloc.workload import ConditionReason, QueuedWorkload
 
 Rank = tuple[int, float, str, str]
 """Priority, highest first; age; uid; key."""
-OrderKey = Rank | tuple[int, float, float, str, str]
+OrderKey = tuple[Any, ...]
 """Priority, highest first; run time, where that orders a queue; age; uid; key."""
 
 _FEW = 4
@@ -209,8 +208,7 @@ class PendingHeap:
         return None
 
     def _list(self, index: PendingIndex) -> None:
-        first = self._first_of(index)
-        if first is not None:
+        if (first := self._first_of(index)) is not None:
             self._enter(index, first.order_key)
 
     def _enter(self, index: PendingIndex, key: OrderKey) -> None:
@@ -224,10 +222,8 @@ def becomes_inadmissible(reason: RequeueReason, progress: Progress | None, *, st
 
     It is not if its search for flavors goes on, or, `strict`, no other may pass the head.
     """
-    if reason == "NamespaceMismatch":
-        return True
     goes_on = progress is not None and progress.goes_on
-    return not (strict or goes_on or reason in _RETRIED)
+    return reason == "NamespaceMismatch" or not (strict or goes_on or reason in _RETRIED)
 
 
 class Follower(Protocol):
@@ -282,9 +278,8 @@ class PendingQueue:
 
     def order_by(self, usage: Mapping[str, float] | None) -> None:
         """Let LocalQueues of the least `usage` go first; None to go by priority and age alone."""
-        regroup = (usage is None) != (self.usage is None)
-        self.usage = usage
-        if regroup:
+        before, self.usage = self.usage, usage
+        if (usage is None) != (before is None):
             self._rebuild()
 
     def order_by_run_time(self, *, shortest: bool) -> None:
@@ -310,8 +305,7 @@ class PendingQueue:
         if old is not None and old.workload == workload:
             return
         ticket = Ticket(workload, self._intern(workload))
-        if self.shortest_first:
-            ticket.set_order_key(shortest=True)
+        ticket.set_order_key(shortest=self.shortest_first)
         if old is not None:
             ticket.progress, old.gone = old.progress if carries else None, True
             if old.preemptor and ticket.request_key == old.request_key:
@@ -361,8 +355,7 @@ class PendingQueue:
     def requeue(self, action: Requeue, *, strict: bool, equivalents: bool) -> None:
         """Let a workload wait after an attempt, with its `equivalents` if they are to wait too.
 
-        With `strict`, no other passes the head, so that no preemptor needs to be put there, unless
-        an order other than Kueue's puts its victim there.
+        With `strict`, no other passes the head: in Kueue's order, no preemptor is to be put there.
         """
         ticket = self._tickets[action.workload.key]
         ticket.progress = action.progress
@@ -370,8 +363,8 @@ class PendingQueue:
             if self._latest is not None:
                 self._latest.preemptor = False
             ticket.preemptor, self._latest = True, ticket
-            passed = not strict or self.preemptor_first
-            self._preemptor = action.workload.key if passed else ""
+            stays = strict and not self.preemptor_first
+            self._preemptor = "" if stays else action.workload.key
         if action.inadmissible or ticket.workload.backing_off:
             if equivalents and action.reason in _SHARED:
                 self.refused[ticket.request_key] = action.refusal.reason
@@ -407,9 +400,8 @@ class PendingQueue:
         """Return the key that orders pending workloads; the lowest is next."""
         usage = 0.0 if self.usage is None else self.usage.get(ticket.workload.local_queue, 0.0)
         preemptor = ticket.workload.key == self._preemptor
-        if preemptor and self.preemptor_first:
-            usage = -1.0
-        return usage, not preemptor, ticket.order_key
+        first = preemptor and self.preemptor_first
+        return -1.0 if first else usage, not preemptor, ticket.order_key
 
     def _is_active(self, ticket: Ticket) -> bool:
         return not (ticket.aside or ticket.request_key in self.refused)

@@ -61,7 +61,7 @@ _STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
 KINDS: Final = frozenset(_STRUCTS)
 """The kinds that are read here."""
 
-_FORMS: Final = {
+_FORMS: Final[Mapping[type[msgspec.Struct], Any]] = {
     GeneratingPolicy: (generating_environments, namespaced_generating_environments, Layout()),
     DeletingPolicy: (
         deleting_environments,
