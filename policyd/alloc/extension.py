@@ -113,7 +113,7 @@ class Extension:
         return False
 
     def protected_until(self, holding: Holding, preemptor: QueuedWorkload) -> float:
-        """Return when a workload may be preempted, in seconds since the epoch; infinity if never."""
+        """Return when a workload may be preempted, in seconds since the epoch; infinity: never."""
         return 0.0
 
     def settle(self) -> None:

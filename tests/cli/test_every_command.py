@@ -91,6 +91,7 @@ OTHERS = {
     "schema": ([], None, ["--odd"]),
     "crds": ([], None, ["a"]),
     "completion": (["bash"], None, ["fishy"]),
+    "background": (None, None, ["--kubeconfig", "none"]),
     "release": (None, None, ["--kubeconfig", "none"]),
     "events": (None, None, ["--kubeconfig", "none"]),
     "doctor": (None, None, ["--kubeconfig", "none"]),

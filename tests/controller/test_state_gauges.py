@@ -59,7 +59,10 @@ async def test_a_gate_is_stuck_a_minute_after_the_admission(world):
     cache, found = world.controller.cache, []
     for seconds in (30, 60):
         mirrors = SimpleNamespace(
-            pods=[gated], placed=[], cluster_queues=[], workloads=cache.mirrors.workloads
+            pods=[gated],
+            placed=[],
+            cluster_queues=SimpleNamespace(in_turns=lambda: ()),
+            workloads=cache.mirrors.workloads,
         )
         seen = SimpleNamespace(
             mirrors=mirrors, index=cache.index, now=cache.now + seconds, state=cache.state

@@ -10,7 +10,7 @@ from policyd.engine.compile.placeholders import compiled_placeholders, draft_of
 from policyd.engine.compile.policies import Form, compile_policy
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import VALIDATING
-from policyd.engine.model.dialects import Dialect, PolicyFormat, native_environments
+from policyd.engine.model.dialects import Dialect, FormatContent, PolicyFormat, native_environments
 from tests.engine.reviews import policy
 
 FOREIGN = """\
@@ -38,7 +38,9 @@ def load_guard(document, dialect):
     native = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": VALIDATING}
     read, findings = read_policy(Document(document.value | native, document.source))
     made = compile_policy(read, document, GUARD, dialect)
-    return ([], [], [*findings, *made]) if isinstance(made, list) else ([made], [], findings)
+    if isinstance(made, list):
+        return FormatContent([*findings, *made])
+    return FormatContent(findings, [made])
 
 
 def guard_placeholders(document, reason, dialect):
