@@ -38,8 +38,7 @@ from tests.generate_cel import functions_page
 from tests.generate_errors import errors_page
 from tests.generate_library import library_page
 from webhooks.__main__ import main as webhooks_main
-from webhooks.metrics import WebhookMetrics
-from webhooks.policy_results import MOST_POLICIES
+from webhooks.metrics import MOST_POLICIES, WebhookMetrics
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 MADE = "<!-- Generated from the code by `python -m tests.generate_docs`. Do not edit. -->\n"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from webhooks.policies.kyverno_statuses import KyvernoStatuses
 
 Start = Callable[[Coroutine[Any, Any, NoReturn]], None]
-"""WouldStart work that runs as long as the server does."""
+"""Starts work that runs as long as the server does."""
 
 log = structlog.get_logger(__name__)
 

@@ -214,12 +214,6 @@ class Budget:
         if over > 0:
             exceed()
 
-    def note_work(self, elements: int) -> None:
-        """Count a few elements that were read, too few to be over the limit by much."""
-        self.work += elements
-        self.done += elements
-        self.settle_at -= WORK_UNITS * elements
-
     def settle(self) -> None:
         """Report to the allowance the cost of expressions since the last report.
 

@@ -57,7 +57,7 @@ class LaterApp:
 def _import() -> None:
     """Import what makes pages: this takes a tenth of a second, and others go on meanwhile."""
     import policyd.dashboard.app  # noqa: PLC0415 - at the first request
-    import policyd.dashboard.registry  # noqa: F401, PLC0415
+    import policyd.dashboard.pages  # noqa: F401, PLC0415
 
 
 @asynccontextmanager
@@ -90,7 +90,7 @@ async def with_sign_in(  # noqa: PLR0913 - all that differs between installation
 
     def make() -> "Dashboard":
         from policyd.dashboard.app import Dashboard, SigningIn  # noqa: PLC0415
-        from policyd.dashboard.registry import VIEWS  # noqa: PLC0415
+        from policyd.dashboard.pages import VIEWS  # noqa: PLC0415
         from policyd.dashboard.signing_in import TokenSignIn  # noqa: PLC0415
 
         tokens = None if connection is None else TokenSignIn(own, connection, SystemClock())
@@ -138,7 +138,7 @@ async def on_loopback(  # noqa: PLR0913 - all that differs between the commands
 
     def make() -> "Dashboard":
         from policyd.dashboard.app import Dashboard, SigningIn  # noqa: PLC0415
-        from policyd.dashboard.registry import VIEWS  # noqa: PLC0415
+        from policyd.dashboard.pages import VIEWS  # noqa: PLC0415
         from policyd.dashboard.signing_in import OneTimeLinks  # noqa: PLC0415
 
         links = OneTimeLinks(own, clock, first=first, age=clock.monotonic() - began)

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from policyd.dashboard.access import SESSION_SECONDS, Identity, Session
 from policyd.dashboard.app import Dashboard, SigningIn
 from policyd.dashboard.guard import Address
-from policyd.dashboard.registry import VIEWS
+from policyd.dashboard.pages import VIEWS
 from policyd.dashboard.signing_in import OneTimeLinks, TokenSignIn
 from policyd.kube.connection import ApiConnection
 from policyd.kube.errors import UnavailableError

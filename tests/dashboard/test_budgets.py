@@ -2,8 +2,7 @@
 
 import pytest
 
-from policyd.dashboard.views.budgets import MOST_BUDGETS
-from policyd.dashboard.views.overview import OverviewRead, Recent, overview
+from policyd.dashboard.views.overview import MOST_BUDGETS, OverviewRead, Recent, overview
 from policyd.snapshot.values import BudgetState
 from tests.dashboard.looking import Looking
 from tests.dashboard.made import NOW, made_queue, made_snapshot

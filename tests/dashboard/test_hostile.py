@@ -9,7 +9,7 @@ import pytest
 
 from policyd.dashboard import rendering
 from policyd.dashboard.live import MOST_CHANNELS_OF_ONE, Channel, Viewer
-from policyd.dashboard.registry import VIEWS
+from policyd.dashboard.pages import VIEWS
 from policyd.kube.resources import EVENTS, NODES, PODS
 from policyd.snapshot.values import LocalQueueName, Origin, PendingRow, SnapshotReason
 from tests.dashboard.looking import Looking

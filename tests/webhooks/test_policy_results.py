@@ -3,9 +3,7 @@
 from prometheus_client import CollectorRegistry
 
 from policyd.engine.model.decision import Decision
-from webhooks import policy_results
-from webhooks.metrics import WebhookMetrics
-from webhooks.policy_results import MOST_POLICIES, OTHER
+from webhooks.metrics import MOST_POLICIES, OTHER, WebhookMetrics
 
 
 def counted(metrics):
@@ -30,7 +28,7 @@ def test_policies_beyond_the_bound_share_one_series():
 
 
 def test_groups_that_all_differ_take_bounded_memory(monkeypatch):
-    monkeypatch.setattr(policy_results, "_MOST_GATHERED", 8)
+    monkeypatch.setattr("webhooks.metrics._MOST_GATHERED", 8)
     metrics = WebhookMetrics(CollectorRegistry())
     for number in range(100):
         names = tuple(f"p-{place}" for place in range(7) if number >> place & 1) or ("none",)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from policyd.cel.check.checked import CheckedExpression
 from policyd.cel.compile.lines import Block, Generated, Probe, SourceLine
+from policyd.cel.cost import WORK_UNITS
 from policyd.cel.environment import Environment
 from policyd.cel.syntax import ast
 from policyd.cel.types import DYN, Type
@@ -27,6 +28,8 @@ _INDENTS_INLINE = 40
 _LINES = 8
 # Work that is charged together: a call for each step would take longer than most steps.
 _CHARGE_WORK = "if w > 500: y = w; w = 0; B.charge_work(y)"
+# The rest of it, in the end: too little to be over the limit by much.
+_NOTE_WORK = f"if w: B.work += w; B.done += w; B.settle_at -= {WORK_UNITS} * w"
 
 
 class Atom(NamedTuple):
@@ -298,7 +301,7 @@ class Generator:
         works = any("w += " in line.text for line in (*self._functions, *self.lines))
         tail = [SourceLine(1, "finally:"), SourceLine(2, "B.spent += c")]
         if works:
-            tail.append(SourceLine(2, "if w: B.note_work(w)"))
+            tail.append(SourceLine(2, _NOTE_WORK))
         lines = [line for line in (*head, *self.lines, *tail) if line.text]
         text = "\n".join(" " * line.indent + line.text for line in lines)
         return Generated(text, self.constants, lines, frozenset(self.roots))

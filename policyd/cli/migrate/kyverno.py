@@ -12,8 +12,7 @@ from policyd.cli.migrate.writing import PATHS, TARGET, Target, end, exported, le
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.errors import PolicydError
-from policyd.migrate.kyverno.comments import comments_of
-from policyd.migrate.kyverno.policies import Conversion, convert, is_legacy
+from policyd.migrate.kyverno.policies import Conversion, comments_of, convert, is_legacy
 
 
 @click.command("kyverno")

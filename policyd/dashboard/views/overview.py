@@ -7,17 +7,14 @@ from itertools import islice
 from typing import Final, Literal
 
 from policyd.alloc.amount import UNLIMITED
-from policyd.dashboard.views.budgets import (
-    MOST_BUDGETS,
-    BudgetRow,
-    budget_rows,
-    budgets_near_their_end,
-)
+from policyd.api.meta import rfc3339
 from policyd.dashboard.views.wording import coarse, devices_first
 from policyd.snapshot.answers import called, pending_requests, tree_of
+from policyd.snapshot.budgets import budgets_of
 from policyd.snapshot.reading import FoundPending
 from policyd.snapshot.values import (
     NONE,
+    BudgetState,
     ClusterQueueUse,
     CohortUse,
     QueueSnapshot,
@@ -36,7 +33,37 @@ STARVES_SECONDS: Final = 3_600.0
 LOOKED_AT: Final = 50
 """Pending workloads of a queue, its first ones, that may starve."""
 
+MOST_BUDGETS: Final = 100
+"""Rows of the table: those that are used up furthest."""
+NEARLY_USED_UP: Final = 0.8
+"""The part of a budget from which on it needs attention."""
+
+BUDGET_HINT: Final = "`policyd usage hours` shows who used it"
+
 ChangeKind = Literal["admitted", "preempted", "evicted", "finished"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetRow:
+    """A budget.
+
+    Attributes:
+        queue: The ClusterQueue, or the LocalQueue as `namespace/name`.
+        used: GPU-hours of this month, like `hours` and `left`.
+        unknown: What may have been used besides, at most; "" for nothing.
+        renews: When the next month begins, and in which time zone.
+        state: That it is used up or holds new jobs; "" for neither.
+        part: How much of it is used, in thousandths; at most all of it.
+    """
+
+    queue: str
+    used: str
+    hours: str
+    left: str
+    unknown: str
+    renews: str
+    state: str
+    part: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +250,7 @@ def overview(read: OverviewRead, query: Mapping[str, str], now: float) -> Overvi
         rows=tuple(rows[:MOST_ROWS]),
         rows_left_out=max(0, len(rows) - MOST_ROWS),
         several_flavors=len({row.flavor for row in rows}) > 1,
-        budgets=tuple(islice(budget_rows(snapshot), MOST_BUDGETS)),
+        budgets=tuple(islice(_budget_rows(snapshot), MOST_BUDGETS)),
         attention=tuple(attention[:MOST_ATTENTION]),
         attention_left_out=max(0, len(attention) - MOST_ATTENTION),
         counts=tuple((kind, sum(each.kind == kind for each in changes)) for kind in kinds),
@@ -316,7 +343,7 @@ def _attention(snapshot: QueueSnapshot, now: float) -> Iterator[Attention]:
     yield from _first(_inactive(queue) for queue in queues if not queue.active)
     yield from _first(each for queue in queues for each in _overdrawn(queue))
     yield from _first(each for queue in queues for each in _never(queue))
-    yield from _first(Attention("Budget", *each) for each in budgets_near_their_end(snapshot))
+    yield from _first(Attention("Budget", *each) for each in _budgets_near_their_end(snapshot))
     starving = [each for queue in queues if (each := _starving(queue, now)) is not None]
     longest = sorted(starving, key=lambda pair: pair[0])
     yield from _first(attention for _, attention in longest)
@@ -406,3 +433,46 @@ def changes_of(events: Iterable[Change]) -> tuple[Change, ...]:
     for each in events:
         seen.setdefault((each.namespace, each.job, each.kind, int(each.at // 5)), each)
     return tuple(seen.values())
+
+
+# Budgets of GPU-hours.
+
+
+def _budget_rows(snapshot: QueueSnapshot) -> Iterator[BudgetRow]:
+    """Yield the budgets that are shown, those that are used up furthest first."""
+    for each in sorted(budgets_of(snapshot), key=lambda each: (-_part_used(each), each.queue)):
+        yield BudgetRow(
+            queue=each.queue,
+            used=_hours_text(each.used),
+            hours=_hours_text(each.hours),
+            left=_hours_text(max(0.0, each.hours - each.used)),
+            unknown=_hours_text(each.unknown) if each.unknown else "",
+            renews=f"{rfc3339(each.renews_at)} ({each.time_zone})",
+            state="holds new jobs" if each.held else "used up" if each.used_up else "",
+            part=round(1_000 * min(1.0, _part_used(each))),
+        )
+
+
+def _budgets_near_their_end(snapshot: QueueSnapshot) -> Iterator[tuple[str, str, str]]:
+    """Yield a sentence, a hint and the ClusterQueue of each budget that needs attention."""
+    for queue in snapshot.cluster_queues:
+        for each in queue.budgets:
+            size = f"{_hours_text(each.used)} of {_hours_text(each.hours)} GPU-hours"
+            of = f"the budget of {each.queue} for {each.month}"
+            if each.held:
+                yield f"{of} holds new jobs: {size} are used", BUDGET_HINT, queue.name
+            elif each.used_up:
+                yield f"{of} is used up: {size}", BUDGET_HINT, queue.name
+            elif _part_used(each) >= NEARLY_USED_UP:
+                yield f"{of} is nearly used up: {size}", BUDGET_HINT, queue.name
+
+
+def _hours_text(hours: float) -> str:
+    """Write a number of hours with two digits behind the point."""
+    return f"{hours:,.2f}"
+
+
+def _part_used(budget: BudgetState) -> float:
+    if budget.used_up:
+        return max(1.0, budget.used / budget.hours if budget.hours else 1.0)
+    return budget.used / budget.hours if budget.hours else 0.0

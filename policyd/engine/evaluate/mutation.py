@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from policyd.api.meta import Json
 from policyd.cel import CelError, CelTimeError
-from policyd.cel.cost import WORK_LIMIT, WORK_UNITS, approximate_size
+from policyd.cel.cost import WORK_LIMIT, WORK_UNITS, approximate_size, deep_size
 from policyd.cel.values import Optional
 from policyd.engine.evaluate.conditions import (
     BindingError,
@@ -378,7 +378,8 @@ class _Mutation:
             PolicydError: If it is more than expressions may look at.
         """
         short = type(value) is str and len(value) < _SHORT
-        self._written += 1 if short else approximate_size(value)
+        size = approximate_size if type(value) is list else deep_size
+        self._written += 1 if short else size(value)
         if self._written > WORK_LIMIT:
             raise EvaluationError(
                 f"mutations write more than {WORK_LIMIT:,} values into one object",

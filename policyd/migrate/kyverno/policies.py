@@ -5,7 +5,7 @@ no counterpart is refused with its place, a reason and a remedy; the policy is t
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,6 +32,8 @@ _TITLE: Final = "policies.kyverno.io/title"
 _LONGEST_NAME: Final = 253
 _MOST_RULES: Final = 500
 _ALL_CONTROLLERS: Final = 7
+_WHOLE: Final = re.compile(r"\s*#\s?(?P<text>.*)")
+_TRAILING: Final = re.compile(r"[^'\"#]*[^'\"#\s][^'\"#]*\s#\s?(?P<text>.*)")
 _MISSHAPEN: Final = (
     ArithmeticError,
     AttributeError,
@@ -329,3 +331,33 @@ def _enforcement(rule: ConvertedRule, spec: Mapping[str, Any]) -> dict[str, Any]
 
 def _action(action: str) -> str:
     return "Deny" if action.lower() == "enforce" else "Audit"
+
+
+# Comments, so that what is made of rules keeps them.
+
+
+def comments_of(text: str, starts: Sequence[int]) -> tuple[list[str], list[list[str]]]:
+    """Return the comments before the rules of a policy, and those of each rule.
+
+    Args:
+        text: The text of the document.
+        starts: The lines on which its rules begin, from 1.
+    """
+    before: list[str] = []
+    of_rules: list[list[str]] = [[] for _ in starts]
+    lines = text.splitlines()
+    firsts = [_first_line(lines, start) for start in starts]
+    for number, line in enumerate(lines, start=1):
+        found = _WHOLE.fullmatch(line) or _TRAILING.fullmatch(line)
+        if found is None:
+            continue
+        rule = sum(first <= number for first in firsts) - 1
+        (of_rules[rule] if rule >= 0 else before).append(found["text"].rstrip())
+    return before, of_rules
+
+
+def _first_line(lines: Sequence[str], start: int) -> int:
+    """Return the first line of the comments directly above a line; they belong to it."""
+    while start > 1 and start - 2 < len(lines) and _WHOLE.fullmatch(lines[start - 2]):
+        start -= 1
+    return start

@@ -3,8 +3,7 @@
 import pytest
 
 from policyd.errors import PolicydError
-from policyd.migrate.kyverno.comments import comments_of
-from policyd.migrate.kyverno.policies import convert, is_legacy
+from policyd.migrate.kyverno.policies import comments_of, convert, is_legacy
 from tests.migrate.kyverno.deciding import PODS, answer, legacy, pod, rule
 
 LABELED = {"pattern": {"metadata": {"labels": {"a": "?*"}}}}
