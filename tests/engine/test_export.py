@@ -219,6 +219,17 @@ def test_kinds_with_pods_in_different_places_get_a_policy_each():
     assert names == ["try-pods", "try-templates", "try-jobsets"]
 
 
+@pytest.mark.parametrize("folder", [pytest.param(each, id=each.name) for each in FOLDERS])
+def test_no_two_objects_of_one_kind_have_one_name(folder):
+    documents, _ = read_documents((folder / "policy.yaml").read_text(), "policy.yaml")
+    loaded = gather(map(load_document, documents))
+    parts = [export_policy(each, documents[0], loaded.bindings) for each in loaded.policies]
+    objects = [obj for part in parts for obj in part.objects]
+
+    names = [(obj["kind"], obj["metadata"]["name"]) for obj in objects]
+    assert len(names) == len(set(names))
+
+
 def test_a_policy_that_asks_about_no_pod_stays_one():
     _, objects, _ = exported(
         policy(

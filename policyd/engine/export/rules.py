@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain, count
 
 import msgspec
 
@@ -82,12 +83,12 @@ def targets_of(rules: Iterable[Rule], needs: Needs) -> list[ExportTarget]:
         key = _likeness(kind, rule, needs)
         kinds.setdefault(key, []).append(kind)
         grouped.setdefault(key, []).append(rule)
-    single = len(kinds) == 1
+    single, taken = len(kinds) == 1, set[str]()
     return [
         ExportTarget(
             alike[0],
             _joined(grouped[key]),
-            "" if single else _suffix(alike),
+            "" if single else _unique(_suffix(alike), grouped[key][0], taken),
             guarded=_is_guarded(alike[0], grouped[key][0]),
         )
         for key, alike in kinds.items()
@@ -146,6 +147,15 @@ def _suffix(kinds: list[WorkloadKind | None]) -> str:
     alike = {kind.plural for kind in kinds if kind}
     by_template = any(place.path == _TEMPLATE for place in first.places[:1]) and len(alike) > 1
     return "templates" if by_template else first.plural
+
+
+def _unique(suffix: str, rule: Rule, taken: set[str]) -> str:
+    """Return a suffix that no other target has: the kinds of one may be split by operations."""
+    operations = "-".join(operation.lower() for operation in rule.operations)
+    names = chain([suffix, f"{suffix}-{operations}"], (f"{suffix}-{n}" for n in count(2)))
+    found = next(name for name in names if name not in taken)
+    taken.add(found)
+    return found
 
 
 def _joined(rules: list[Rule]) -> tuple[Rule, ...]:
