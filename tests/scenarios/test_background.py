@@ -89,6 +89,9 @@ def policies(api):
         api.call("DELETE", f"{DEFINITIONS}/{plural}.{GROUP}")
     for each in maps(api):
         api.call("DELETE", f"{MAPS}/{each}")
+    for plural in plurals.values():
+        # The server ends the objects of a definition before the definition.
+        until(lambda plural=plural: not served(api, f"{DEFINITIONS}/{plural}.{GROUP}"))
 
 
 def until(holds):
