@@ -113,7 +113,7 @@ class ParentKind(Generic[P]):
         bare: Whether the workload has the templates without their labels and annotations.
         fixed: Whether pods of another shape would not fit the existing workload.
         comes: How the pods of a group are made, if not all at once.
-        relabels: Whether ungated pods are relabelled, too, when it gets another priority class.
+        relabels: Whether ungated pods are relabelled, too, when it gets another queue or class.
     """
 
     group: str
@@ -240,7 +240,7 @@ def take_parent(draft: Draft, pod: QueuedPod, seat: PodParent[P]) -> None:
     seated = bool(group_name(pod.metadata))
     for name in SUBMISSION:
         value = seat.parent.metadata.labels.get(name)
-        if value and (is_gated(pod) or not seated or _may_change(name, pod, seat)):
+        if value and (seat.kind.relabels or is_gated(pod) or not seated):
             draft.set(("metadata", "labels", name), value)
     if seated:
         return
@@ -255,8 +255,3 @@ def take_parent(draft: Draft, pod: QueuedPod, seat: PodParent[P]) -> None:
         **seat.kind.notes,
     }
     annotate(draft, (), notes)
-
-
-def _may_change(name: str, pod: QueuedPod, seat: PodParent[P]) -> bool:
-    """Tell whether a label of a pod that was let go may change: only from class to class."""
-    return seat.kind.relabels and name == PRIORITY_CLASS and name in pod.metadata.labels

@@ -470,17 +470,19 @@ async def test_a_running_set_gets_another_class_with_one_write(world, kind):
 
 @pytest.mark.parametrize("label", [{PRIORITY: "high"}, {QUEUE: "lq-other"}], ids=["class", "queue"])
 @pytest.mark.parametrize("kind", [STATEFUL_SET, LEADER_WORKER_SET], ids=lambda kind: kind.kind)
-async def test_nothing_is_written_into_running_pods_that_the_webhooks_refuse(world, kind, label):
+async def test_running_pods_of_a_set_get_its_labels_and_the_webhooks_allow_it(world, kind, label):
     world.queue("other")
     running_set(world, kind)
     await world.pass_time(2)
     world.run_pods("Running")
-    before = world.all(r.PODS)
+    (before,) = world.all(r.PODS)
 
     relabel(world, kind, **label)
 
     assert await is_at_rest(world)
-    assert world.all(r.PODS) == before
+    (pod,) = world.all(r.PODS)
+    passed_on = label if kind.relabels else {}
+    assert pod["metadata"]["labels"] == before["metadata"]["labels"] | passed_on
     assert world.workload_of("serve")["spec"].get("priority", 0) == 0
     assert world.workload_of("serve")["spec"]["queueName"] == "lq-cq"
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from policyd.jobs.pods import SUSPENDING_PARENT
+from policyd.jobs.rules.surroundings import JobContext
 from policyd.jobs.rules.validation import validate_job
 
 P = "kueue.x-k8s.io/"
@@ -95,3 +97,20 @@ WAITING = {"gates": [f"{P}admission"]}
 )
 def test_pods(new, old, field):
     assert [found for found, _ in wrong(new, old)] == ([field] if field else [])
+
+
+@pytest.mark.parametrize(
+    ("requester", "parent", "allowed"),
+    [("queue", "statefulset", True), ("queue", "", False), ("user", "statefulset", False)],
+)
+@pytest.mark.parametrize("label", [QUEUE, WPC])
+def test_only_the_controller_relabels_pods_that_started_and_only_those_of_a_parent(
+    requester, parent, allowed, label
+):
+    notes = {SUSPENDING_PARENT: parent} if parent else {}
+    old, new = pod({MANAGED: "true"}, notes), pod({MANAGED: "true", label: "other"}, notes)
+
+    context = JobContext(requester=requester)
+    errors = validate_job(new, old, group="", kind="Pod", surroundings=context)
+
+    assert ([error.path for error in errors] == []) is allowed

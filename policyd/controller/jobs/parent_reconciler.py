@@ -41,6 +41,7 @@ from policyd.kube.changes import Change
 from policyd.kube.errors import ApiError
 from policyd.patch.draft import Draft
 from policyd.patch.merge_patch import merge_difference
+from policyd.workload.transitions import is_admitted
 
 log = structlog.get_logger()
 
@@ -209,7 +210,7 @@ class ParentReconciler:
         )
         held, wanted = _submission(workload), _submission(new)
         kept = set(held) - {"queueName"} if not may_take(workload, priority) else set[str]()
-        if has_quota(workload):
+        if is_admitted(workload) or (has_quota(workload) and workload.status.admission_checks):
             kept.add("queueName")  # Kueue's definition does not let it change
         wanted |= {name: held[name] for name in kept}
         spec = merge_difference(held, wanted)

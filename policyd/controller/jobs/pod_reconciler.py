@@ -251,7 +251,7 @@ class PodReconciler:
             pod_sets=pod_sets,
             reclaimable=() if keeps or not self._gates.reclaimable_pods else succeeded,
             priority=priority,
-            follows=self._has_parent(group),
+            follows=group.serving or self._has_parent(group),
             gated=self._gates.admission_gated_by,
             leaves=any(pod.metadata.deletion_timestamp is None for pod in group.pods),
         )

@@ -29,6 +29,7 @@ from policyd.api.names import SUBDOMAIN_RULE, is_subdomain
 from policyd.jobs.base import J, JobKind
 from policyd.jobs.kinds.registry import find_kind, find_parent
 from policyd.jobs.parents import ParentKind
+from policyd.jobs.pods import SUSPENDING_PARENT
 from policyd.jobs.rules.defaults import ELASTIC_GATE
 from policyd.jobs.rules.leaving import departures
 from policyd.jobs.rules.ownership import lost_owners, owner_errors
@@ -138,8 +139,11 @@ def _pod(new: Json, old: Json | None, surroundings: JobContext) -> Iterator[Fiel
         gated = is_gated_object(old), is_gated_object(new)
         if not gated[1]:
             yield from lost_owners(new, old, surroundings)
+        # The queue's controller passes on what the parent's labels say, also to pods that started.
+        follows = surroundings.requester == "queue" and SUSPENDING_PARENT in annotations_of(old)
+        suspended = (True, True) if follows else gated
         yield from _changes(
-            new, old, suspended=gated, surroundings=surroundings, instead=_POD_INSTEAD
+            new, old, suspended=suspended, surroundings=surroundings, instead=_POD_INSTEAD
         )
 
 
