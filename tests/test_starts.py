@@ -13,7 +13,7 @@ RARE = (
 )
 FORECASTS = ("policyd.forecast", "policyd.simulate")
 ANSWERS = ("policyd.admission.verdicts", "policyd.snapshot.dry_run", "policyd.snapshot.facts")
-BIG = ("kubernetes", "matplotlib", "numpy", "ortools", "pandas", "ray")
+BIG = ("kubernetes", "matplotlib", "numpy", "ortools", "pandas", "pygments", "ray")
 LATER = (*RARE, *FORECASTS, *ANSWERS, *BIG)
 
 
@@ -24,6 +24,7 @@ LATER = (*RARE, *FORECASTS, *ANSWERS, *BIG)
             "webhooks.__main__",
             (
                 *LATER,
+                "rich",
                 "policyd.alloc.state",
                 "policyd.controller",
                 "policyd.local",
@@ -33,7 +34,7 @@ LATER = (*RARE, *FORECASTS, *ANSWERS, *BIG)
         ),
         pytest.param(
             "policyd.cli.controller",
-            (*LATER, "policyd.cel", "policyd.engine.compile", "policyd.local", "webhooks"),
+            (*LATER, "rich", "policyd.cel", "policyd.engine.compile", "policyd.local", "webhooks"),
             id="controller",
         ),
         pytest.param("policyd.cli.up", LATER, id="up"),
