@@ -122,7 +122,7 @@ what-ifs: $(STAMP) ## compare what-if's answers with what 500 random clusters th
 replayed-week: $(STAMP) controlplane ## replay an audit log of a real API server, then enforce the policies, and compare each request: N=5000, SEED=0
 	@$(BIN)/python -m tests.live.replayed_week $(if $(N),-n $(N)) $(if $(SEED),--seed $(SEED))
 
-prove: $(STAMP) ## decide published policies, and let the engine judge proofs about N=2000 mutants of them: OBJECTS=200, SEED=0
+prove: $(STAMP) ## decide published policies, and let the engine judge proofs about N=2000 mutants of them: OBJECTS=5000, SEED=0
 	@$(BIN)/python -m tests.prove $(if $(N),-n $(N)) $(if $(OBJECTS),--objects $(OBJECTS)) $(if $(SEED),--seed $(SEED))
 
 generate: $(STAMP) controlplane ## regenerate the tables of Kubernetes, the CRDs and the reference pages

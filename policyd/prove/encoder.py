@@ -45,7 +45,7 @@ from policyd.prove.world import (
     unwrapped,
 )
 
-_LARGEST: Final = 4_000
+_LARGEST: Final = 40_000
 """Nodes that are visited for one expression, with loops unrolled."""
 
 
@@ -221,6 +221,9 @@ class Encoder:
     def _has(self, node: ast.Has) -> Outcome:
         reference = self._references.get(node)
         if isinstance(reference, VariableReference):
+            names = reference.name, *reference.fields
+            if names[:-1] == ("variables",):  # it is there, if it has a value
+                return only_if(succeeds(self._variable(reference)), sure(v.Bool(TRUE)))
             operand = self._variable(reference._replace(fields=reference.fields[:-1]))
         else:
             operand = self.encode(node.operand)

@@ -109,7 +109,9 @@ def _equal_optionals(one: v.OptionalValue, other: v.OptionalValue) -> Any:  # no
 
 
 def _equal_terms(one: Any, other: Any) -> Any:  # noqa: ANN401 - values, a term of z3
-    return one.term == other.term
+    same = one.term == other.term
+    known = z3.is_string_value(one.term) and z3.is_string_value(other.term)
+    return z3.simplify(same) if known else same
 
 
 def equal_outcomes(one: Outcome, other: Outcome) -> Any:  # noqa: ANN401 - a term of z3
@@ -522,6 +524,27 @@ def _join(_world: World, of: Any, separator: Any = None) -> Outcome:  # noqa: AN
     return only_if(all_of(fine), sure(v.Text(text)))
 
 
+def _split(world: World, of: Any, separator: Any, *limit: Any) -> Outcome:  # noqa: ANN401
+    """Return the parts of a text, at most as many as a list has elements at the bound."""
+    if not (isinstance(of, v.Text) and isinstance(separator, v.Text)):
+        return ()
+    known = z3.is_string_value(separator.term) and not limit
+    between = text_of_term(separator.term) if known else ""
+    if not between or any(between.endswith(between[:n]) for n in range(1, len(between))):
+        raise UnencodableError("split() with a limit, or by a separator that may overlap itself")
+    name = f"split({of.term.sexpr()},{between})"
+    parts = [z3.String(f"{name}#{index}") for index in range(world.bound)]
+    count, text = z3.Int(f"{name}#count"), parts[0]
+    cases = []
+    for index, part in enumerate(parts):
+        text = text if index == 0 else z3.Concat(text, separator.term, part)
+        whole = [negation(z3.Contains(each, separator.term)) for each in parts[: index + 1]]
+        cases.append(all_of([count == index + 1, of.term == text, *whole]))
+    world.facts.append(any_of(cases))
+    elements = ((count > index, sure(v.Text(part))) for index, part in enumerate(parts))
+    return sure(v.Listing(tuple(elements)))
+
+
 def _measure(kind: str) -> Callable[..., Outcome]:
     """Return a function that reads a string as a quantity, duration or timestamp."""
 
@@ -652,6 +675,7 @@ _FUNCTIONS: Final[dict[str, Callable[..., Outcome]]] = {
     "sets.equivalent": _sets("equivalent"),
     "sets.intersects": _sets("intersects"),
     "size": _size,
+    "split": _split,
     "startsWith": _texts(lambda text, start: z3.PrefixOf(start, text)),
     "string": _string,
     "sum": _sum,

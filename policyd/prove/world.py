@@ -131,15 +131,26 @@ def present(schema: ValueSchema) -> ValueSchema:
     return replace(schema, kinds=schema.kinds - {"absent"})
 
 
-def struct_schema(struct: str) -> ValueSchema:
-    """Return the schema of objects of a built-in kind; their metadata are always there."""
+def struct_schema(
+    struct: str, *, api_version: str | None = None, kind: str | None = None
+) -> ValueSchema:
+    """Return the schema of objects of a built-in kind; their metadata are always there.
+
+    Args:
+        struct: The name of its struct.
+        api_version: The only version that the objects name; None for any text.
+        kind: The only kind that the objects name; None for any text.
+    """
     of_fields = dict(_Fields(struct))
     if "metadata" in of_fields:
         of_fields["metadata"] = present(of_fields["metadata"])
-    text = ValueSchema(kinds=frozenset({"string"}))
-    return ValueSchema(
-        kinds=frozenset({"map"}), fields={**of_fields, "apiVersion": text, "kind": text}
-    )
+    named = {"apiVersion": one_text(api_version), "kind": one_text(kind)}
+    return ValueSchema(kinds=frozenset({"map"}), fields={**of_fields, **named})
+
+
+def one_text(text: str | None) -> ValueSchema:
+    """Return the schema of a string that is known; of any string for None."""
+    return ValueSchema(kinds=frozenset({"string"}), values=() if text is None else (text,))
 
 
 @dataclass(eq=False)
@@ -180,6 +191,8 @@ class UnknownValue:
 
     def of(self, sort: str) -> Any:  # noqa: ANN401 - a constant of z3
         """Return the constant of a kind: bool, int, double, string or length."""
+        if sort == "string" and len(self.schema.values) == 1:
+            return text_term(self.schema.values[0])
         make = {"bool": z3.Bool, "int": z3.Int, "double": z3.Real, "string": z3.String}
         return make.get(sort, z3.Int)(f"{self.path}#{sort}")
 
@@ -259,7 +272,7 @@ class UnknownValue:
         if "int" in self.schema.kinds:
             least, greatest = self.schema.bounds
             yield z3.And(self.of("int") >= least, self.of("int") <= greatest)
-        if self.schema.values:
+        if len(self.schema.values) > 1:
             yield z3.Or(*(self.of("string") == value for value in self.schema.values))
         if self.world.typed and not self.schema.empty:
             yield from self._filled()
@@ -298,8 +311,10 @@ class UnknownValue:
             case "null":
                 return None
             case "list":
-                length = _number(model, self.of("length")) if self._items else 0
-                return [item.json(model) for item in (self._items or [])[:length]]
+                if self._items is None:
+                    return [] if self.schema.empty or not self.world.typed else [_any(self.schema)]
+                length = _number(model, self.of("length"))
+                return [item.json(model) for item in self._items[:length]]
             case "map":
                 return self._map(model)
             case _:
@@ -315,6 +330,13 @@ class UnknownValue:
             for key, node in self._extras[: _number(model, self.of("size"))]:
                 made[text_of(model, key)] = node.json(model)
         return made
+
+
+def _any(schema: ValueSchema) -> Json:
+    """Return an element of a list of which nothing is asked but that it is not empty."""
+    kinds = ANY.kinds if schema.element is None else schema.element.kinds
+    found: dict[str, Json] = {"string": "a", "int": 1, "bool": True, "list": [], "map": {}}
+    return next((value for kind, value in found.items() if kind in kinds), None)
 
 
 def is_present(model: z3.ModelRef, node: UnknownValue) -> bool:

@@ -8,11 +8,12 @@ import z3
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from policyd.api.selectors import LabelSelector
 from policyd.engine.compile.load import load_policies
 from policyd.engine.model.compiled import CompiledException
 from policyd.patch.builtin_views import typed_view
 from policyd.prove import questions
-from policyd.prove.questions import Answer, answer, decider
+from policyd.prove.questions import Answer, above_standard, decider
 from policyd.prove.world import World
 from tests.prove.pinning import pinned
 
@@ -42,6 +43,11 @@ def policy(expression, name="one", group='""', plural="pods", failure="Fail"):
     return loaded.policies[0]
 
 
+def answer(question, policies):
+    """Ask about policies that are each in force alone."""
+    return questions.answer(question, tuple((each,) for each in policies))
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -65,6 +71,10 @@ def policy(expression, name="one", group='""', plural="pods", failure="Fail"):
             "quantity(object.metadata.name).compareTo(quantity('1024Mi')) < 0",
         ),
         ("[1, 2].exists(x, object.spec.priority == x)", "object.spec.priority in [1, 2]"),
+        (
+            "object.metadata.name.split('/')[0] == 'a'",
+            "object.metadata.name == 'a' || object.metadata.name.startsWith('a/')",
+        ),
         (
             "object.spec.containers.filter(c, has(c.image)).size() == 0",
             "object.spec.containers.all(c, !has(c.image))",
@@ -103,6 +113,7 @@ def test_expressions_that_mean_the_same_are_proved_equal(one, other):
             "object.spec.containers.exists(c, has(c.image))",
         ),
         ("object.spec.priority > 0 || object.spec.priority <= 0", "true"),  # it may be absent
+        ("object.metadata.name.split('/').size() == 2", "object.metadata.name.contains('/')"),
         ("object.metadata.name.size() == 3", "object.metadata.name.matches('^...$')"),  # line ends
         (
             "quantity(object.metadata.name).isLessThan(quantity('1Gi'))",
@@ -145,6 +156,9 @@ def test_what_differs_is_refuted_with_an_object_on_which_the_engine_agrees(one, 
         ),
         ("disjoint", ["object.metadata.name == 'a'", "object.metadata.name == 'b'"], "refuted"),
         ("never-denies", ["object.kind == 'Service'"], "refuted"),
+        ("never-denies", ["object.kind == 'Pod' && request.kind.kind == 'Pod'"], "proved"),
+        ("never-denies", ["object.spec.nodeName.split('/').size() > 0"], "refuted"),
+        ("never-denies", ["object.?spec.?nodeName.orValue('').split('/').size() > 0"], "proved"),
         ("never-denies", ["!has(object.spec) || has(object.spec)"], "proved"),
         ("always-denies", ["has(object.spec) && !has(object.spec)"], "proved"),
         ("always-denies", ["has(object.spec)"], "refuted"),
@@ -164,7 +178,8 @@ def test_other_questions(question, expressions, wanted):
             "authorizer.group('').resource('pods').check('create').allowed()",
             "the variable authorizer",
         ),
-        ("object.metadata.name.split('-').size() > 1", "the function split()"),
+        ("object.metadata.name.split('-', 2).size() > 1", "split() with a limit"),
+        ("object.metadata.name.split('--').size() > 1", "split() with a limit, or by a separator"),
         ("object == oldObject", "the equality of two objects"),
         ("object.metadata.name.matches(object.metadata.namespace)", "a regular expression that"),
         ("object.metadata.name.matches('\\\\bword')", "the regular expression"),
@@ -179,9 +194,125 @@ def test_what_has_no_formula_is_named_and_not_guessed(expression, named):
     assert f"policyd prove does not know {named}" in found.why
 
 
-def test_policies_for_different_requests_are_not_compared():
-    pair = policy("true"), policy("true", plural="services")
+def selecting(namespaces):
+    """Return a policy that selects namespaces by their labels."""
+    whole = policy("object.metadata.name == 'a'")
+    selector = LabelSelector(match_labels=namespaces)
+    constraints = msgspec.structs.replace(whole.constraints, namespace_selector=selector)
+    return replace(whole, constraints=constraints)
+
+
+def test_policies_that_select_other_namespaces_are_not_compared():
+    pair = selecting({"a": "b"}), selecting({"a": "c"})
     assert "do not match the same requests" in answer("equal", pair).why
+
+
+def test_an_example_is_in_a_namespace_that_the_policies_select():
+    found = answer("never-denies", (selecting({"a": "b"}),))
+    assert found.verdict == "refuted"
+    assert found.namespace["metadata"]["labels"] == {"a": "b"}
+
+
+PODS_RULE = "object.metadata.name != 'a'"
+
+
+@pytest.mark.parametrize(
+    ("question", "one", "other", "wanted"),
+    [
+        pytest.param("equal", ["pods"], ["services"], "refuted", id="other-kinds"),
+        pytest.param("equal", ["pods", "services"], ["services", "pods"], "proved", id="order"),
+        pytest.param("implies", ["pods", "services"], ["pods"], "proved", id="more-kinds"),
+        pytest.param("implies", ["pods"], ["pods", "services"], "refuted", id="fewer-kinds"),
+        pytest.param("disjoint", ["pods"], ["services"], "proved", id="nothing-in-common"),
+        pytest.param("always-denies", ["pods"], ["pods"], "refuted", id="always"),
+    ],
+)
+def test_sets_of_policies_are_compared_kind_by_kind(question, one, other, wanted):
+    sides = [
+        tuple(policy(PODS_RULE, name=f"p-{plural}", plural=plural) for plural in plurals)
+        for plurals in (one, other)
+    ]
+    asked = tuple(sides) if question != "always-denies" else (sides[0],)
+    assert questions.answer(question, asked).verdict == wanted
+
+
+def test_rules_of_one_policy_are_in_force_together():
+    one = policy("object.spec.containers.size() < 3"), policy("object.spec.containers.size() > 0")
+    other = policy("object.spec.containers.size() in [1, 2]")
+    assert questions.answer("equal", (one, (other,))).verdict == "proved"
+    assert questions.answer("equal", (one[:1], (other,))).verdict == "refuted"
+
+
+def test_a_policy_for_another_version_of_a_kind_is_refused():
+    one = policy("true", group="autoscaling", plural="horizontalpodautoscalers")
+    rule = msgspec.structs.replace(one.constraints.resource_rules[0], api_versions=("v2",))
+    constraints = msgspec.structs.replace(one.constraints, resource_rules=(rule,))
+    found = answer("equal", (one, replace(one, constraints=constraints)))
+    assert "another version of horizontalpodautoscalers" in found.why
+
+
+PARAMS = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: limited}
+spec:
+  paramKind: {apiVersion: v1, kind: ConfigMap}
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}
+  validations:
+  - expression: "object.metadata.name != params.data.name"
+"""
+
+
+def test_an_example_has_the_params_that_it_needs():
+    (limited,) = load_policies(PARAMS, "p").policies
+
+    found = answer("never-denies", (limited,))
+
+    assert (found.verdict, found.why) == ("refuted", "")
+    assert decider(limited)(found).denies
+
+
+def test_params_of_two_kinds_are_refused():
+    pair = [
+        load_policies(PARAMS.replace("ConfigMap", kind), "p").policies[0]
+        for kind in ("ConfigMap", "Secret")
+    ]
+    assert "params of different kinds" in answer("equal", pair).why
+
+
+STANDARD = """
+apiVersion: policyd.io/v1alpha1
+kind: Policy
+metadata: {name: standard}
+spec:
+  matchConstraints:
+    namespaceSelector: {matchLabels: {level: high}}
+    resourceRules:
+    - apiGroups: ["", apps]
+      apiVersions: ["*"]
+      operations: [CREATE, UPDATE]
+      resources: [pods, deployments]
+  validations:
+  - expression: "!pod.?spec.?hostNetwork.orValue(false)"
+"""
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("!has(object.spec.hostNetwork) || !object.spec.hostNetwork", "proved"),
+        ("!has(object.spec.hostPID) || !object.spec.hostPID", "refuted"),
+        ("!has(object.spec.hostNetwork) || !object.spec.hostNetwork || 'a' == 'b'", "proved"),
+    ],
+)
+def test_a_policy_denies_at_least_what_a_standard_forbids(expression, wanted):
+    (standard,) = load_policies(STANDARD, "p").policies
+
+    sides = above_standard((policy(expression),), (standard,))
+
+    assert questions.answer("implies", sides).verdict == wanted
 
 
 @pytest.mark.parametrize(
@@ -323,8 +454,8 @@ def test_the_formulas_say_of_known_objects_what_the_engine_says(expression, pods
     checked = policy(expression)
     world = World(bound=4, typed=True)
     kind = next(iter(questions.kinds_of(checked)))
-    request = questions.unknown_request(world, checked, kind)
-    (meaning,) = questions.meanings(world, request, (checked,))
+    request = questions.unknown_request(world, (checked,), kind)
+    (meaning,) = questions.meanings(world, request, (checked,), kind)
     decide = decider(checked)
     solver = z3.Solver()
     operation = request.request.field("operation").of("string")

@@ -9,6 +9,7 @@ import msgspec
 import yaml
 
 from policyd.api.meta import Json
+from policyd.cli.bootstrap import shipped
 from policyd.cli.formats.files import load
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import show_all
@@ -20,17 +21,24 @@ from policyd.program import FINDINGS
 from policyd.standard_input import PATH
 
 if TYPE_CHECKING:
-    from policyd.prove.questions import Answer, Question
+    from policyd.prove.questions import Answer, Question, Side
 
 _QUESTIONS: Final = {
     "equal": "both deny the same requests",
     "implies": "the first denies all that the second denies",
     "disjoint": "no request is denied by both",
+    "subsumes": "each pod that the standard forbids is denied",
     "never-denies": "no request is denied",
     "always-denies": "each request that matches is denied",
     "never-errors": "no expression fails",
 }
-_OF_TWO: Final = ("equal", "implies", "disjoint")
+_OF_TWO: Final = ("equal", "implies", "disjoint", "subsumes")
+_STANDARDS: Final = {
+    "baseline": ("pod-security-baseline",),
+    "restricted": ("pod-security-baseline", "pod-security-restricted"),
+}
+"""The policies of the library that are a Pod Security Standard."""
+_ARGUMENTS: Final = {"subsumes": "`baseline` or `restricted` and a file"}
 _CHANGES: Final = {
     (True, True): "the same",
     (True, False): "stricter",
@@ -40,13 +48,25 @@ _CHANGES: Final = {
 """By whether the new policy denies all that the old one denies, and the reverse."""
 
 
+class _PathOrLevel(click.ParamType[str]):
+    """A file, or the name of a Pod Security Standard."""
+
+    name = "path"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return a name as it is, and the path of a file that exists."""
+        return value if value in _STANDARDS else str(PATH.convert(value, param, ctx))
+
+
 @click.command("prove")
 @click.argument("question", type=click.Choice([*_QUESTIONS, "check"]))
-@click.argument("paths", nargs=-1, required=True, type=PATH)
+@click.argument("paths", nargs=-1, required=True, type=_PathOrLevel())
 @click.option(
-    "--against", type=PATH, metavar="OLD", help="The policy before a change, for `check`."
+    "--against", type=PATH, metavar="OLD", help="The policies before a change, for `check`."
 )
-@click.option("--policy", "name", default="", help="The policy of the files, if they have several.")
+@click.option(
+    "--policy", "name", default="", help="One policy of the files; all of them if left out."
+)
 @click.option(
     "--bound",
     type=click.IntRange(1, 16),
@@ -81,6 +101,7 @@ def command(  # noqa: PLR0913, PLR0917 - one for each option
     never-denies A   no request is denied
     always-denies A  each request that A matches is denied
     never-errors A   no expression of A fails
+    subsumes LEVEL A A denies all pods that a Pod Security Standard forbids: baseline or restricted
     check A --against OLD  whether A is stricter than OLD, looser, or both
 
     A solver looks for an object with lists and maps of at most --bound elements. The engine then
@@ -97,6 +118,7 @@ def command(  # noqa: PLR0913, PLR0917 - one for each option
       policyd prove equal old.yaml new.yaml
       policyd prove check new.yaml --against old.yaml
       policyd prove never-errors policies/gpu/policy.yaml
+      policyd prove subsumes baseline security.yaml
     """
     questions: Any = extra("policyd.prove.questions", "prove", "proofs")
     if (question == "check") != (against is not None):
@@ -105,47 +127,60 @@ def command(  # noqa: PLR0913, PLR0917 - one for each option
         )
     wanted = 2 if question in _OF_TWO else 1
     if len(paths) != wanted:
-        files = "two files" if wanted == 2 else "one file"
+        files = _ARGUMENTS.get(question) or ("two files" if wanted == 2 else "one file")
         raise click.UsageError(f"`prove {question}` takes {files}, not {len(paths)}")
-    policies = tuple(_policy(path, name) for path in paths)
+    if question == "subsumes":
+        standard = _standard(paths[0])
+        sides = questions.above_standard(_policies(paths[1], name), standard)
+    else:
+        sides = tuple(_policies(path, name) for path in paths)
 
-    def ask(asked: str, *of: CompiledPolicy) -> "Answer":
-        return cast(
-            "Answer", questions.answer(cast("Question", asked), of, bound=bound, seconds=seconds)
-        )
+    def ask(asked: str, *of: "Side") -> "Answer":
+        of_engine = "implies" if asked == "subsumes" else asked
+        found = questions.answer(cast("Question", of_engine), of, bound=bound, seconds=seconds)
+        return cast("Answer", found)
 
     if against is not None:
-        old, new = _policy(against, name), policies[0]
+        old, new = _policies(against, name), sides[0]
         pairs = (("looser", new, old), ("stricter", old, new))
         found = {what: ask("implies", *of) for what, *of in progress(pairs, "proving")}
         code = _show_change(found, output)
     else:
-        (answered,) = [ask(asked, *policies) for asked in progress((question,), "proving")]
+        (answered,) = [ask(asked, *sides) for asked in progress((question,), "proving")]
         code = _show(question, answered, output)
     sys.exit(code)
 
 
-def _policy(path: str, name: str) -> CompiledPolicy:
-    """Return the only policy of a file, or that of a name.
+def _standard(level: str) -> tuple[CompiledPolicy, ...]:
+    """Return the policies of a Pod Security Standard.
 
     Raises:
-        ConfigurationError: If there is none, or more than one.
+        click.UsageError: If there is no such level.
+    """
+    if level not in _STANDARDS:
+        raise click.UsageError(f"{level!r} is no Pod Security Standard: baseline or restricted")
+    folder = shipped("policies") / "security"
+    files = [str(folder / name / "policy.yaml") for name in _STANDARDS[level]]
+    return tuple(load(files).policies)
+
+
+def _policies(path: str, name: str) -> tuple[CompiledPolicy, ...]:
+    """Return the policies of a file, or those of a name: the rules of a policy are several.
+
+    Raises:
+        ConfigurationError: If there are none, or a policy cannot be used.
     """
     loaded = load([path])
     show_all(finding for finding in loaded.findings if finding.severity == "error")
-    found = [policy for policy in loaded.policies if not name or policy.name == name]
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(policy.id for policy in loaded.policies)
+    found = tuple(p for p in loaded.policies if not name or name in (p.name, p.id))
+    unusable = [policy for policy in found if policy.unusable]
+    if unusable:
+        raise ConfigurationError(f"{unusable[0].place}: {unusable[0].unusable}")
     if not found:
+        names = ", ".join(policy.id for policy in loaded.policies)
         there = f"it has {names}" if names else "it has none that can be used"
         raise ConfigurationError(f"{path}: no policy {name}".rstrip() + f"; {there}")
-    hint = (
-        "its rules are policies of their own" if len({p.name for p in found}) == 1 else "--policy"
-    )
-    raise ConfigurationError(
-        f"{path}: {len(found)} policies ({names}), proofs are about one: {hint}"
-    )
+    return found
 
 
 def _show(question: str, found: "Answer", output: str) -> int:
@@ -189,7 +224,8 @@ def _show_change(found: "dict[str, Answer]", output: str) -> int:
 def _show_example(found: "Answer") -> None:
     if found.verdict != "refuted":
         return
-    documents = [obj for obj in (found.old_object, found.object) if obj is not None]
+    parts = (found.old_object, found.object, found.params, found.namespace)
+    documents = [obj for obj in parts if obj is not None]
     click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
 
 
@@ -203,5 +239,7 @@ def _as_json(found: "Answer") -> dict[str, Json]:
             "object": found.object,
             "oldObject": found.old_object,
             "user": msgspec.to_builtins(found.user),
+            "params": found.params,
+            "namespaceObject": found.namespace,
         }
     return made

@@ -88,3 +88,20 @@ def test_without_the_solver_it_names_the_extra(prove, monkeypatch):
     result = prove("equal", "all.yaml", "none.yaml")
     assert result.exit_code == 2
     assert "proofs need the extra `prove`: pip install 'policyd[prove]'" in result.stderr
+
+
+def test_a_standard_is_asked_for_by_its_level(prove):
+    result = prove("subsumes", "baseline", "all.yaml")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("refuted: it is not so that each pod that the standard forbids")
+
+
+def test_a_file_with_two_policies_is_a_set(prove, tmp_path):
+    one, other = ((tmp_path / f"{name}.yaml").read_text() for name in ("all", "more"))
+    both = f"{one}\n---\n{other.replace('name: registry', 'name: other')}"
+    (tmp_path / "both.yaml").write_text(both)
+
+    result = prove("equal", "both.yaml", "more.yaml")
+
+    assert (result.exit_code, result.stdout[:6]) == (0, "proved")
+    assert prove("equal", "both.yaml", "more.yaml", "--policy", "registry").exit_code == 1
