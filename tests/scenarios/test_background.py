@@ -248,9 +248,9 @@ def test_changes_are_acted_on_within_seconds(api, cluster, policies):
             until(lambda: maps(api) == {})
         finally:
             process.terminate()
-            said = process.communicate(timeout=20)[1]
-    assert process.returncode == 0, said
-    events = [json.loads(line) for line in said.splitlines()]
+            text = process.communicate(timeout=20)[1]
+    assert process.returncode == 0, text
+    events = [json.loads(line) for line in text.splitlines()]
     done = [e["done"] for e in events if e.get("object") == "ConfigMap team-a/copy-of-a"]
     assert "deleted: its trigger is gone, or generates it no more" in done
 

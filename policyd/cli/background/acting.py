@@ -27,9 +27,9 @@ from policyd.cli.background.policies import (
     request_of,
 )
 from policyd.cli.background.reads import ReadsOnDemand, created_at
-from policyd.cli.background.statuses import PolicyStatuses, Rights
+from policyd.cli.background.statuses import AccountRights, BackgroundStatuses
 from policyd.cli.background.storing import StoredRecord
-from policyd.cli.background.writes import NotLeadingError, PassLine, PassWrites
+from policyd.cli.background.writes import LeadershipLostError, PassLine, PassWrites
 from policyd.dialects.kyverno.environments import kyverno_values
 from policyd.engine.background.evaluation import Acted, generate
 from policyd.engine.background.plan import (
@@ -72,7 +72,7 @@ class BackgroundPass:
     client: Client
     options: PassOptions
     reader: PolicyReader
-    rights: Rights
+    rights: AccountRights
     note: Callable[[PassLine], None]
     now: float
     _failed: bool = False
@@ -125,7 +125,7 @@ class BackgroundPass:
                 await deletions.carry_out(each, each.policy, each.policy.action)
         watched = await self._watched(usable, matched)
         if self.options.act:
-            statuses = PolicyStatuses(self.client, self.rights, matched, self.options)
+            statuses = BackgroundStatuses(self.client, self.rights, matched, self.options)
             await statuses.write(policies, deletions.executed, now=self.now)
         return Passed(watched, len(record.entries), self._failed)
 
@@ -337,7 +337,7 @@ class BackgroundPass:
     async def _take(self, step: GenerationStep, record: StoredRecord, writes: PassWrites) -> None:
         try:
             await self._write(step, record, writes)
-        except NotLeadingError:
+        except LeadershipLostError:
             raise
         except (ConflictError, NotFoundError, UnreachableError) as error:
             self._note(step, f"left to the next pass: {error}")

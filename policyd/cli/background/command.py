@@ -15,7 +15,7 @@ from policyd.cli.background.acting import BackgroundPass, Passed
 from policyd.cli.background.bounds import PassOptions
 from policyd.cli.background.policies import PolicyReader
 from policyd.cli.background.reads import resource_named
-from policyd.cli.background.statuses import Rights
+from policyd.cli.background.statuses import AccountRights
 from policyd.cli.background.watching import LEASE, Watching
 from policyd.cli.background.writes import PassLine
 from policyd.cli.clusters import connection_for
@@ -181,7 +181,7 @@ class _Program:
         self._reader = PolicyReader(
             client, executor, self._clock.now, namespaced=given["namespaced"]
         )
-        self._rights = Rights(client)
+        self._rights = AccountRights(client)
         self._namespace = given["namespace"] or connection.namespace
         self._leading: Callable[[], bool] = lambda: True
 

@@ -13,7 +13,7 @@ from policyd.cli.background.policies import (
     request_of,
 )
 from policyd.cli.background.reads import ReadsOnDemand, created_at, moment
-from policyd.cli.background.writes import NotLeadingError, PassLine, PassWrites
+from policyd.cli.background.writes import LeadershipLostError, PassLine, PassWrites
 from policyd.engine.background.evaluation import decide_deletion
 from policyd.engine.background.record import name_of
 from policyd.engine.model.background import BackgroundPolicy, Deletion
@@ -74,7 +74,7 @@ class ScheduledDeletions:
         request = request_of(obj, resource, policy)
         result = await self.reads.settled(lambda: decide_deletion(policy, request, self.context))
         if result.outcome == "failed":
-            self._say(read, obj, f"kept: {result.error}", failed=True)
+            self._report(read, obj, f"kept: {result.error}", failed=True)
         if result.outcome != "matched":
             return True
         if resource not in self.options.deletes:
@@ -82,7 +82,7 @@ class ScheduledDeletions:
             raise LeftOutError(f"deletes {where}, which --deletes does not list")
         why = f"due by `{action.schedule}`"
         if not self.options.act or not read.acts_on(name):
-            self._say(read, obj, f"would delete: {why}")
+            self._report(read, obj, f"would delete: {why}")
             return True
         return await self._delete(read, action, resource, obj, why)
 
@@ -99,19 +99,19 @@ class ScheduledDeletions:
         self._of_namespace[namespace] += 1
         try:
             await self.writes.delete(resource, obj, read.id, why, action.propagation)
-        except NotLeadingError:
+        except LeadershipLostError:
             raise
         except (ConflictError, NotFoundError):
-            self._say(read, obj, "it has changed meanwhile: left to the next pass")
+            self._report(read, obj, "it has changed meanwhile: left to the next pass")
             return False
         except ApiError as error:
             # It is tried again when the schedule is due again.
-            self._say(read, obj, f"delete failed: {error}", failed=True)
+            self._report(read, obj, f"delete failed: {error}", failed=True)
             return True
-        self._say(read, obj, f"deleted: {why}", written="delete")
+        self._report(read, obj, f"deleted: {why}", written="delete")
         return True
 
-    def _say(
+    def _report(
         self, read: ReadPolicy, obj: Json, done: str, *, failed: bool = False, written: str = ""
     ) -> None:
         self.note(PassLine(str(name_of(obj)), read.id, done, failed=failed, written=written))

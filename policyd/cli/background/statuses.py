@@ -59,7 +59,7 @@ class Right(NamedTuple):
 
 
 @dataclass(slots=True)
-class Rights:
+class AccountRights:
     """Asks what the account may do."""
 
     client: Client
@@ -97,11 +97,11 @@ class Rights:
 
 
 @dataclass(slots=True)
-class PolicyStatuses:
+class BackgroundStatuses:
     """Writes the statuses that have changed."""
 
     client: Client
-    rights: Rights
+    rights: AccountRights
     matched: MatchedObjects
     options: PassOptions
 

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from policyd.api.meta import Wire
 from policyd.cli.background.acting import Passed
-from policyd.cli.background.writes import NotLeadingError, PassLine
+from policyd.cli.background.writes import LeadershipLostError, PassLine
 from policyd.engine.background.record import RecordDamagedError, RecordFullError
 from policyd.kube.client import Client
 from policyd.kube.errors import ApiError
@@ -107,7 +107,7 @@ class Watching:
     metrics: BackgroundMetrics = field(default_factory=BackgroundMetrics)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
     _watches: dict[Resource, asyncio.Task[NoReturn]] = field(default_factory=dict)
-    _said: frozenset[PassLine] = frozenset()
+    _reported: frozenset[PassLine] = frozenset()
 
     async def run(self) -> NoReturn:
         """Carry out passes until cancelled."""
@@ -133,13 +133,13 @@ class Watching:
             lines.append(line)
             if line.written:
                 self.metrics.writes.labels(line.written).inc()
-            if line.written or line not in self._said:
-                say = log.warning if line.failed else log.info
-                say("background", object=line.what, policy=line.policy, done=line.done)
+            if line.written or line not in self._reported:
+                write = log.warning if line.failed else log.info
+                write("background", object=line.what, policy=line.policy, done=line.done)
 
         try:
             passed = await self.carry(note)
-        except NotLeadingError:
+        except LeadershipLostError:
             return None
         except (ApiError, RecordDamagedError, RecordFullError) as error:
             log.warning("background_pass_failed", reason=str(error), hint=error.hint)
@@ -148,7 +148,7 @@ class Watching:
         self.metrics.passes.labels("failed" if passed.failed else "done").inc()
         self.metrics.problems.set(sum(line.failed for line in lines))
         self.metrics.recorded.set(passed.recorded)
-        self._said = frozenset(lines)
+        self._reported = frozenset(lines)
         return passed
 
     def _watch(self, passed: Passed | None, group: asyncio.TaskGroup) -> None:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 
-class NotLeadingError(ApiError):
+class LeadershipLostError(ApiError):
     """Another process may write by now."""
 
 
@@ -122,7 +122,7 @@ class PassWrites:
 
     def _begin(self) -> None:
         if not self._leading():
-            raise NotLeadingError("another process leads by now")
+            raise LeadershipLostError("another process leads by now")
         self.number += 1
 
 

@@ -2,7 +2,7 @@
 
 A record says which objects were generated, by their uids. Only those are changed or deleted, since
 labels, annotations and field managers of an object are what its writer says they are. The names in
-the record are the policy's: an object that somebody puts there instead is brought to the generated
+the record are the policy's: an object that a user puts there instead is brought to the generated
 state, but it is not deleted. What could not be evaluated stays as it is.
 """
 
