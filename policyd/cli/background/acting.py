@@ -6,13 +6,17 @@ objects are created, with their names, and afterwards, with their uids.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from policyd.api.meta import Json
 from policyd.cli.background.bounds import (
     FEW,
+    MOST_BYTES,
+    MOST_BYTES_OF_NAMESPACE,
     MOST_OF_NAMESPACE,
     MOST_WANTED,
     MOST_WRITES,
@@ -24,6 +28,7 @@ from policyd.cli.background.policies import (
     MatchedObjects,
     PolicyReader,
     ReadPolicy,
+    objects_of,
     request_of,
 )
 from policyd.cli.background.reads import ReadsOnDemand, created_at
@@ -52,7 +57,6 @@ from policyd.kube.errors import (
     NotFoundError,
     UnreachableError,
 )
-from policyd.kube.pages import pages
 from policyd.kube.resources import NAMESPACES, Resource
 from policyd.questions.queue_objects import listed, whole
 
@@ -187,7 +191,7 @@ class BackgroundPass:
         action = policy.action
         assert isinstance(action, Generation), "the caller chooses by the action"
         found: list[Wanted] = []
-        number: Counter[str] = Counter()
+        room = _Room()
         failures = 0
         async for resource, obj in matched.of(policy):
             if value_at(obj, ("metadata", "deletionTimestamp")) is not None:
@@ -197,9 +201,7 @@ class BackgroundPass:
             made = await self._generated(policy, resource, obj, context, reads)
             name, uid = name_of(obj), str(value_at(obj, ("metadata", "uid")))
             fault = made.error if made.outcome == "failed" else self._fault(made.objects)
-            number[name.namespace] += len(made.objects)
-            if not fault and name.namespace and number[name.namespace] > MOST_OF_NAMESPACE:
-                fault = f"more than {MOST_OF_NAMESPACE:,} objects for one namespace"
+            fault = fault or room.fault(name.namespace, made.objects)
             if fault:
                 self._undecided_triggers.add((read.id, uid))
                 failures += 1
@@ -207,12 +209,8 @@ class BackgroundPass:
                     what = f"failed for {name}: {fault}"
                     self._noted(PassLine("policy", read.id, what, failed=True))
                 continue
-            found += (
-                labelled(each, read.id, obj, synchronize=action.synchronize, orphan=action.orphan)
-                for each in made.objects
-            )
-            if len(found) > MOST_WANTED:
-                raise LeftOutError(f"generates more than {MOST_WANTED:,} objects in all")
+            flags = {"synchronize": action.synchronize, "orphan": action.orphan}
+            found += (labelled(each, read.id, obj, **flags) for each in made.objects)
         return found
 
     def _fault(self, objects: Iterable[Json]) -> str:
@@ -256,20 +254,31 @@ class BackgroundPass:
                 by_resource.setdefault(resource, set()).add(each)
         found: dict[ObjectName, Json] = {}
         for resource, few in by_resource.items():
-            if len(few) > FEW:
-                async for page in pages(self.client, resource, into=dict):
-                    objects = [whole(resource, item) for item in page.items]
-                    found |= {name_of(each): each for each in objects if name_of(each) in few}
-                continue
-            for name in few:
-                try:
-                    read = await self.client.get(
-                        resource, name.name, namespace=name.namespace, into=dict
-                    )
-                except NotFoundError:
-                    continue
-                found[name] = whole(resource, read)
+            read = (
+                self._one_by_one(resource, few)
+                if len(few) <= FEW
+                else objects_of(self.client, resource)
+            )
+            async for obj in read:
+                if name_of(obj) in few:
+                    found[name_of(obj)] = obj
         return found
+
+    def _all(self, resource: Resource, _few: Iterable[ObjectName]) -> AsyncIterator[Json]:
+        return objects_of(self.client, resource)
+
+    async def _one_by_one(
+        self, resource: Resource, names: Iterable[ObjectName]
+    ) -> AsyncIterator[Json]:
+        """Yield those of some objects that exist."""
+        for name in names:
+            try:
+                read = await self.client.get(
+                    resource, name.name, namespace=name.namespace, into=dict
+                )
+            except NotFoundError:
+                continue
+            yield whole(resource, read)
 
     def _resource_of(self, name: ObjectName) -> Resource | None:
         return self.options.generated(name.api_version, name.kind)
@@ -376,6 +385,43 @@ class BackgroundPass:
                 except LeftOutError:
                     continue
         return frozenset(found)
+
+
+class _Room:
+    """Counts what one policy generates, in all and for each namespace of its triggers."""
+
+    def __init__(self) -> None:
+        self._number: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
+
+    def fault(self, namespace: str, objects: Sequence[Json]) -> str:
+        """Count the objects of one trigger; return why there is no room for them, if so.
+
+        Raises:
+            LeftOutError: If the policy generates too much in all.
+        """
+        size = sum(len(msgspec.json.encode(each)) for each in objects)
+        places = (namespace, "") if namespace else ("",)
+        for place in places:
+            self._number[place] += len(objects)
+            self._bytes[place] += size
+        if self._number[""] > MOST_WANTED or self._bytes[""] > MOST_BYTES:
+            raise LeftOutError(
+                f"generates more than {MOST_WANTED:,} objects, or {MOST_BYTES:,} bytes, in all"
+            )
+        full = (
+            self._number[namespace] > MOST_OF_NAMESPACE
+            or self._bytes[namespace] > MOST_BYTES_OF_NAMESPACE
+        )
+        if not namespace or not full:
+            return ""
+        for place in places:  # the rest of the namespace takes no room from others
+            self._number[place] -= len(objects)
+            self._bytes[place] -= size
+        return (
+            f"more than {MOST_OF_NAMESPACE:,} objects, or {MOST_BYTES_OF_NAMESPACE:,} bytes,"
+            " for one namespace"
+        )
 
 
 def _in_turn(steps: Sequence[GenerationStep]) -> list[GenerationStep]:

@@ -16,6 +16,12 @@ MOST_WANTED: Final = 10_000
 MOST_OF_NAMESPACE: Final = 1_000
 """Objects that one policy may have generated for triggers of one namespace."""
 
+MOST_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of the objects that one policy may have generated in all, as JSON."""
+
+MOST_BYTES_OF_NAMESPACE: Final = 4 * 1024 * 1024
+"""Bytes of those for triggers of one namespace."""
+
 SHARE: Final = 5
 """One namespace has at most this part of the deletions of a pass."""
 

@@ -31,13 +31,16 @@ from policyd.kube.client import Client
 from policyd.kube.errors import NotFoundError
 from policyd.kube.pages import pages
 from policyd.kube.resources import Resource
-from policyd.questions.queue_objects import listed, whole
+from policyd.questions.queue_objects import whole
 
 ROLLOUT: Final = "policyd.io/rollout"
 """Annotation of a policy: for how many of a hundred triggers or objects it acts."""
 
 MOST_POLICIES: Final = 1000
 """Policies that are loaded: of all, and a tenth of these of one namespace."""
+
+PAGE: Final = 50
+"""Objects that are listed at a time: each may have more than a megabyte."""
 
 _OF_REQUESTS: Final = frozenset({"request", "oldObject"})
 """Variables of requests: an object that exists has none."""
@@ -95,20 +98,23 @@ class PolicyReader:
     async def read(self) -> list[ReadPolicy]:
         """Return all policies, those that are not acted on included.
 
+        Those of namespaces are left out, unless they count.
+
         Raises:
             ApiError: If they cannot be read, or their kinds are not served.
         """
-        self.kinds = await served_kinds(self.client, GROUP, VERSIONS[GROUP], KINDS)
-        if not self.kinds:
+        served = await served_kinds(self.client, GROUP, VERSIONS[GROUP], KINDS)
+        if not served:
             raise NotFoundError(
                 f"the cluster serves no {', '.join(sorted(KINDS))}",
                 hint="install Kyverno's CustomResourceDefinitions",
             )
+        self.kinds = [each for each in served if self.namespaced or not each.namespaced]
         found: list[ReadPolicy] = []
         used: dict[tuple[str, str], Loaded] = {}
         number: Counter[str] = Counter()
         for resource in self.kinds:
-            for value in await listed(self.client, resource):
+            async for value in objects_of(self.client, resource):
                 namespace = name_of(value).namespace
                 number[""] += 1
                 number[namespace] += bool(namespace)
@@ -131,9 +137,9 @@ class PolicyReader:
         where = f"{name.namespace}/{name.name}" if name.namespace else name.name
         identity = f"{resource.kind}/{where}"
         left_out = ReadPolicy(identity, resource, value, None)
-        if resource.namespaced and not self.namespaced:
-            return left_out
         if beyond:
+            named = {key: value[key] for key in ("apiVersion", "kind", "metadata")}
+            left_out = left_out._replace(value=named)
             return left_out._replace(fault="left out: there are too many policies", valid=False)
         version = (
             str(value_at(value, ("metadata", "uid"))),
@@ -173,6 +179,19 @@ def _percent(value: Json) -> int | None:
     return None
 
 
+async def objects_of(
+    client: Client, resource: Resource, namespace: str = ""
+) -> AsyncIterator[Json]:
+    """Yield the objects of a resource, as documents have them; few are in memory at a time.
+
+    Raises:
+        ApiError: If they cannot be listed.
+    """
+    async for page in pages(client, resource, into=dict, namespace=namespace, limit=PAGE):
+        for item in page.items:
+            yield whole(resource, item)
+
+
 @dataclass(slots=True)
 class MatchedObjects:
     """Finds the objects that the rules of policies name."""
@@ -188,12 +207,9 @@ class MatchedObjects:
             ApiError: If they cannot be read.
         """
         for resource in await self.resources(policy):
-            async for page in pages(
-                self.client, resource, into=dict, namespace=policy.policy.namespace
-            ):
-                for item in page.items:
-                    yield resource, whole(resource, item)
-                    await asyncio.sleep(0)  # the evaluation of each takes its time
+            async for obj in objects_of(self.client, resource, policy.policy.namespace):
+                yield resource, obj
+                await asyncio.sleep(0)  # the evaluation of each takes its time
 
     async def resources(self, policy: BackgroundPolicy) -> list[Resource]:
         """Return the resources that a policy's rules name.

@@ -116,8 +116,6 @@ class BackgroundStatuses:
             now: Seconds since the epoch.
         """
         for each in policies:
-            if each.policy is None and not each.fault:
-                continue  # of a namespace, and these do not count
             try:
                 await self._write(each, executed=each.id in executed, now=now)
             except ApiError as error:
