@@ -26,6 +26,7 @@ from policyd.api.meta import ObjectMeta
 from policyd.api.policy import Policy
 from policyd.cel.types import Type
 from policyd.cli import COMMANDS, main
+from policyd.cli.background.watching import BackgroundMetrics
 from policyd.config import PREFIX, Settings
 from policyd.controller.metrics.metric_families import COUNTED, MEASURED
 from policyd.controller.metrics.series_bounds import SeriesBounds
@@ -334,6 +335,7 @@ BOUNDS = SeriesBounds()
 def metrics_page() -> str:
     reviews = WebhookMetrics(CollectorRegistry())
     scans = ScanMetrics(CollectorRegistry())
+    background = BackgroundMetrics()
     return f"""\
 # Metrics
 
@@ -385,6 +387,12 @@ With the gate `CustomMetricLabels`, the labels of `metrics.customLabels` are add
 `custom_NAME`, to the metrics of ClusterQueues, LocalQueues, Cohorts and workloads.
 
 {table("Metric | Type | Labels | Meaning", [*family_rows(), *metric_rows(scans)])}
+
+## policyd background
+
+The metrics are served with `--watch` and `--health-port`.
+
+{table("Metric | Type | Labels | Meaning", metric_rows(background))}
 """
 
 

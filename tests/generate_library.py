@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import yaml
+
 from policyd.api.policy import Policy
 from policyd.cli.bootstrap import default_policies
 from policyd.engine.compile.load import load_policies
@@ -20,7 +22,9 @@ def library_page(table: Table) -> str:
         f"## {folder.name}\n\n"
         + table("Policy | Purpose | Effect | Installed by default", _rows(folder, default))
         for folder in folders
+        if [*folder.glob("*/policy.yaml")]
     )
+    acting = [path for folder in folders for path in sorted(folder.glob("*/kyverno.yaml"))]
     return f"""\
 # The policy library
 
@@ -29,6 +33,13 @@ policy and what to adapt. [Choose and install policies](../../policies/README.md
 them.
 
 {sections}
+
+## Policies that act by themselves
+
+These are of Kyverno's kinds, in a file `kyverno.yaml`. `policyd background` acts on them, as far as
+their annotation `policyd.io/rollout` says: [Generate and delete](../guides/generate-and-delete.md).
+
+{table("Policy | Purpose | Effect", map(_acting_row, acting))}
 """
 
 
@@ -43,6 +54,15 @@ def _rows(folder: Path, default: set[str]) -> Iterator[tuple[str, ...]]:
             _how(policy),
             "yes" if policy.metadata.name in default else "",
         )
+
+
+def _acting_row(path: Path) -> tuple[str, ...]:
+    policy = yaml.safe_load(path.read_text())
+    metadata = policy["metadata"]
+    link = f"../../policies/{path.parent.relative_to(LIBRARY).as_posix()}/README.md"
+    purpose = metadata["annotations"]["policies.kyverno.io/description"]
+    effect = "generates" if policy["kind"] == "GeneratingPolicy" else "deletes"
+    return f"[`{metadata['name']}`]({link})", purpose, effect
 
 
 def _how(policy: Policy) -> str:

@@ -27,6 +27,12 @@ RULES = definition("monitoring.coreos.com", ["v1"], "PrometheusRule", "prometheu
 EVERYTHING = {
     "commonLabels": {"team": "platform"},
     "controller.affinity": {"nodeAffinity": {}},
+    "background.enabled": True,
+    "background.act": True,
+    "background.generates": [{"apiGroup": "", "version": "v1", "resources": ["resourcequotas"]}],
+    "background.deletes": [{"apiGroup": "batch", "version": "v1", "resources": ["jobs"]}],
+    "background.reads": [{"apiGroup": "", "version": "v1", "resources": ["configmaps"]}],
+    "background.triggers": [{"apiGroup": "apps", "resources": ["deployments"]}],
     "controller.configuration": {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",

@@ -42,7 +42,7 @@ def test_the_schema_is_one_and_takes_the_defaults():
 
 
 def test_every_value_has_a_default_and_a_place_in_the_schema():
-    components = ("webhooks", "controller", "dashboard", "idleNotebooks")
+    components = ("webhooks", "controller", "dashboard", "background", "idleNotebooks")
     without_default = {"/global", *(f"/{name}/resources/claims" for name in components)}
 
     assert set(leaves(yaml.safe_load(VALUES))) == set(known(SCHEMA)) - without_default

@@ -1,6 +1,7 @@
 """The library: every policy has its cases, every case passes, and together they get along."""
 
 import re
+import time
 from pathlib import Path
 
 import msgspec
@@ -9,8 +10,10 @@ import yaml
 
 from policyd.api.admission import UserInfo
 from policyd.cli.bootstrap import default_policies
+from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.dialects import Volatile
 from policyd.engine.model.params import StoredParams
 from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.cases import CaseUser, load_cases, run_case, uncovered
@@ -95,6 +98,37 @@ class TestFolder:
         assert re.search(
             r"\*\*When to use it\*\*.*\*\*What it does\*\*.*\*\*How to adapt", text, re.DOTALL
         )
+
+
+OF_KYVERNO = sorted(path.parent for path in LIBRARY.rglob("kyverno.yaml"))
+
+
+@pytest.mark.parametrize("folder", [pytest.param(f, id=f.name) for f in OF_KYVERNO])
+class TestFolderOfKyverno:
+    def load(self, folder):
+        dialect = dialect_of(volatile=Volatile(now=time.time_ns))
+        return load_policies((folder / "kyverno.yaml").read_bytes(), folder.name, dialect)
+
+    def test_has_a_policy_that_is_a_dry_run_until_it_is_rolled_out(self, folder):
+        (value,) = yaml.safe_load_all((folder / "kyverno.yaml").read_text())
+        loaded = self.load(folder)
+
+        assert loaded.findings == ()
+        assert [each.policy.name for each in loaded.background] == [folder.name]
+        assert value["metadata"]["annotations"]["policyd.io/rollout"] == "0"
+        assert value["metadata"]["annotations"]["policies.kyverno.io/description"].endswith(".")
+
+    def test_has_cases_that_it_acts_on_and_cases_that_it_leaves_alone(self, folder):
+        cases = cases_of(folder)
+        outcomes = [run_case(case, cases, self.load(folder)) for case in cases.cases]
+        acted = {bool(case.expect.generated or case.expect.deleted) for case in cases.cases}
+
+        assert [outcome.problems for outcome in outcomes if not outcome.passed] == []
+        assert acted == {True, False}
+
+    test_has_a_readme_that_says_when_what_and_how = (
+        TestFolder.test_has_a_readme_that_says_when_what_and_how
+    )
 
 
 def library(labels, names):

@@ -1,5 +1,6 @@
 """`policyd background` generates, keeps in step and deletes what Kyverno's policies say."""
 
+import json
 import subprocess
 import time
 
@@ -58,7 +59,7 @@ def policy(kind, name, label, **spec):
     return {
         "apiVersion": f"{GROUP}/v1",
         "kind": kind,
-        "metadata": {"name": name},
+        "metadata": {"name": name, "annotations": {"policyd.io/rollout": "100"}},
         "spec": {"matchConstraints": constraints, **spec},
     }
 
@@ -166,6 +167,92 @@ def test_generated_objects_follow_their_trigger_and_end_with_it(api, policies, r
     assert maps(api) == {}
     reasons = [e["message"] for e in api.call("GET", EVENTS)["items"]]
     assert any("deleted by GeneratingPolicy/copies: its trigger is gone" in m for m in reasons)
+
+
+def test_what_others_add_to_a_generated_object_is_removed(api, policies, run):
+    api.call("POST", policies["GeneratingPolicy"], generating())
+    api.call("POST", MAPS, config_map("a", size="1"))
+    run("--act")
+    api.call("PATCH", f"{MAPS}/copy-of-a", {"data": {"more": "x"}}, **MERGE)
+    # Its labels and field managers are the tenant's to change, and say nothing.
+    own = {"metadata": {"labels": None, "annotations": None, "managedFields": [{}]}}
+    api.call("PATCH", f"{MAPS}/copy-of-a", own, **MERGE)
+
+    assert "copy-of-a: updated: it differs" in run("--act")
+    assert maps(api)["copy-of-a"] == {"size": "1"}
+    assert "policyd.io/generating-trigger" in labels(api, "copy-of-a")
+
+
+def test_forged_labels_have_nothing_changed_or_deleted(api, policies, run):
+    api.call("POST", policies["GeneratingPolicy"], generating())
+    api.call("POST", MAPS, config_map("a", size="1"))
+    run("--act")
+    forged = labels(api, "copy-of-a")
+    notes = api.call("GET", f"{MAPS}/copy-of-a")["metadata"]["annotations"]
+    for name in ("copy-of-b", "other"):
+        made = config_map(name, "own", size="7")
+        made["metadata"] |= {"labels": forged, "annotations": notes}
+        api.call("POST", MAPS, made, fieldManager="policyd-background")
+    api.call("POST", MAPS, config_map("b", size="2"))
+
+    assert "copy-of-b: not generated: it exists" in run("--act", code=1)
+    for name in ("a", "b"):
+        api.call("DELETE", f"{MAPS}/{name}")
+    run("--act")
+    assert maps(api) == {"copy-of-b": {"size": "7"}, "other": {"size": "7"}}
+
+
+def test_a_policy_acts_only_when_it_is_rolled_out(api, policies, run):
+    made = generating()
+    made["metadata"]["annotations"]["policyd.io/rollout"] = "0"
+    api.call("POST", policies["GeneratingPolicy"], made)
+    api.call("POST", MAPS, config_map("a", size="1"))
+
+    assert "copy-of-a: would create" in run("--act")
+    assert set(maps(api)) == {"a"}
+    path = f"{policies['GeneratingPolicy']}/copies"
+    status = api.call("GET", path)["status"]["conditionStatus"]
+    assert status["ready"]
+    assert status["message"].startswith("Dry run")
+    wrong = {"metadata": {"annotations": {"policyd.io/rollout": "all"}}}
+    api.call("PATCH", path, wrong, **MERGE)
+    assert "is not a number from 0 to 100" in run("--act", code=1)
+    assert not api.call("GET", path)["status"]["conditionStatus"]["ready"]
+
+
+def test_without_synchronize_an_object_is_generated_once(api, policies, run):
+    api.call("POST", policies["GeneratingPolicy"], generating(synchronize=False))
+    api.call("POST", MAPS, config_map("a", size="1"))
+
+    assert "copy-of-a: created" in run("--act")
+    api.call("DELETE", f"{MAPS}/copy-of-a")
+    assert run("--act") == ""
+    assert set(maps(api)) == {"a"}
+
+
+def test_changes_are_acted_on_within_seconds(api, cluster, policies):
+    command = [
+        COMMANDS / "policyd", "background", "--kubeconfig", cluster.kubeconfig,
+        "--generates", "v1/configmaps", "--reads", "v1/configmaps", "--act", "--watch",
+    ]  # fmt: skip
+    api.call("POST", policies["GeneratingPolicy"], generating())
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            api.call("POST", MAPS, config_map("a", size="1"))
+            until(lambda: "copy-of-a" in maps(api))
+            api.call("DELETE", f"{MAPS}/copy-of-a")
+            until(lambda: "copy-of-a" in maps(api))
+            api.call("PATCH", f"{MAPS}/copy-of-a", {"data": {"more": "x"}}, **MERGE)
+            until(lambda: maps(api)["copy-of-a"] == {"size": "1"})
+            api.call("DELETE", f"{MAPS}/a")
+            until(lambda: maps(api) == {})
+        finally:
+            process.terminate()
+            text = process.communicate(timeout=20)[1]
+    assert process.returncode == 0, text
+    events = [json.loads(line) for line in text.splitlines()]
+    done = [e["done"] for e in events if e.get("object") == "ConfigMap team-a/copy-of-a"]
+    assert "deleted: its trigger is gone, or generates it no more" in done
 
 
 def test_objects_of_others_are_left_alone(api, policies, run):

@@ -28,6 +28,10 @@ door.policyd.io
 {{ include "policyd.fullname" . }}-dashboard
 {{- end -}}
 
+{{- define "policyd.background" -}}
+{{ include "policyd.fullname" . }}-background
+{{- end -}}
+
 {{- define "policyd.idleNotebooks" -}}
 {{ include "policyd.fullname" . }}-idle-notebooks
 {{- end }}

@@ -1,98 +1,72 @@
 """One pass of `policyd background`: reads policies and objects, and writes what they say.
 
-Objects are read anew in each pass, and nothing is remembered between passes: whatever changed in
-the meantime is seen, and what a pass did not finish is done by the next.
+Objects are read anew in each pass: whatever changed in the meantime is seen, and what a pass did
+not finish is done by the next. Only the record of generated objects lasts. It is stored before
+objects are created, with their names, and afterwards, with their uids.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from policyd.api.admission import AdmissionRequest, Rule
-from policyd.api.meta import Json, rfc3339
-from policyd.cli.background.reads import DeclaredReads, created_at, moment, served_kinds
-from policyd.dialects.kyverno.background import KINDS
-from policyd.dialects.kyverno.environments import kyverno_values
-from policyd.dialects.kyverno.load import VERSIONS
-from policyd.dialects.kyverno.policies import GROUP
-from policyd.dialects.registry import dialect_of
-from policyd.engine.background.evaluation import Acted, decide_deletion, generate
-from policyd.engine.background.plan import (
-    POLICY_LABEL,
-    GenerationStep,
-    ObjectName,
-    Wanted,
-    marked,
-    name_of,
-    plan,
+import msgspec
+
+from policyd.api.meta import Json
+from policyd.cli.background.bounds import (
+    FEW,
+    MOST_BYTES,
+    MOST_BYTES_OF_NAMESPACE,
+    MOST_OF_NAMESPACE,
+    MOST_WANTED,
+    MOST_WRITES,
+    PassOptions,
 )
-from policyd.engine.compile.load import load_document
-from policyd.engine.documents.reading import Document
+from policyd.cli.background.deleting import ScheduledDeletions
+from policyd.cli.background.policies import (
+    LeftOutError,
+    MatchedObjects,
+    PolicyReader,
+    ReadPolicy,
+    objects_of,
+    request_of,
+)
+from policyd.cli.background.reads import ReadsOnDemand, created_at
+from policyd.cli.background.statuses import AccountRights, BackgroundStatuses
+from policyd.cli.background.storing import StoredRecord
+from policyd.cli.background.writes import LeadershipLostError, PassLine, PassWrites
+from policyd.dialects.kyverno.environments import kyverno_values
+from policyd.engine.background.evaluation import Acted, generate
+from policyd.engine.background.plan import (
+    GenerationStep,
+    KnownPolicies,
+    Wanted,
+    labelled,
+    plan,
+    state_of,
+)
+from policyd.engine.background.record import ObjectName, RecordFullError, name_of
 from policyd.engine.model.background import BackgroundPolicy, Deletion, Generation
-from policyd.engine.model.dialects import Volatile
 from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.objects.workloads import value_at
-from policyd.engine.offline.requests import (
-    RequestCircumstances,
-    as_it_was,
-    namespace_lookup,
-    request_for,
+from policyd.engine.offline.requests import namespace_lookup
+from policyd.kube.client import Client
+from policyd.kube.errors import (
+    ApiError,
+    ConflictError,
+    NotFoundError,
+    UnreachableError,
 )
-from policyd.kube.client import Client, PartialObject
-from policyd.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
-from policyd.kube.pages import pages
-from policyd.kube.resources import EVENTS, NAMESPACES, Resource
+from policyd.kube.resources import NAMESPACES, Resource
 from policyd.questions.queue_objects import listed, whole
 
-COMPONENT: Final = "policyd-background"
-"""The field manager of generated objects, and the source of events."""
 
-MOST_WRITES: Final = 200
-"""Objects that one pass writes or deletes: the rest is left to the next."""
+class Passed(NamedTuple):
+    """What a pass leaves: what it watched out for, and whether something failed."""
 
-MOST_WANTED: Final = 10_000
-"""Objects that one policy may have generated in all."""
-
-_OF_REQUESTS: Final = frozenset({"request", "oldObject"})
-"""Variables of requests: an object that exists has none."""
-
-
-class PassLine(NamedTuple):
-    """What was done to an object, or what is wrong with a policy."""
-
-    what: str
-    policy: str
-    done: str
-    failed: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassOptions:
-    """What a pass may do.
-
-    Attributes:
-        generates: The resources whose objects it may create, update and delete for policies.
-        deletes: The resources whose objects it may delete on a schedule.
-        reads: The resources that expressions may read.
-        namespaced: Whether namespaced policies count, too.
-        act: Whether it writes anything.
-        now: Seconds since the epoch.
-    """
-
-    generates: tuple[Resource, ...] = ()
-    deletes: tuple[Resource, ...] = ()
-    reads: tuple[Resource, ...] = ()
-    namespaced: bool = False
-    act: bool = False
-    now: float
-
-
-class _Read(NamedTuple):
-    """A policy of the cluster, with its object and where that is."""
-
-    policy: BackgroundPolicy
-    resource: Resource
-    value: Json
+    watched: frozenset[Resource]
+    recorded: int
+    failed: bool
 
 
 @dataclass(slots=True)
@@ -101,385 +75,360 @@ class BackgroundPass:
 
     client: Client
     options: PassOptions
-    lines: list[PassLine] = field(default_factory=list)
-    _known: set[str] = field(default_factory=set)
-    _kinds: set[str] = field(default_factory=set)
+    reader: PolicyReader
+    rights: AccountRights
+    note: Callable[[PassLine], None]
+    now: float
+    _failed: bool = False
     _undecided: set[str] = field(default_factory=set)
-    _writes: int = 0
+    _undecided_triggers: set[tuple[str, str]] = field(default_factory=set)
+    _terminating: frozenset[str] = frozenset()
 
-    async def run(self) -> list[PassLine]:
-        """Generate, synchronise and delete, and return what was done.
+    async def run(self) -> Passed:
+        """Generate, synchronise and delete.
 
         Raises:
             ApiError: If something cannot be read: nothing is written then.
+            RecordDamagedError: If the record cannot be understood: likewise.
         """
-        policies = await self._policies()
-        context = await self._context()
-        wanted = await self._wanted(policies, context)
-        existing = await self._existing(wanted)
+        policies = await self.reader.read()
+        record = StoredRecord(self.client, self.options.place)
+        await record.read()
+        reads = ReadsOnDemand(self.client, self.options.reads)
+        context = await self._context(reads)
+        matched = MatchedObjects(self.client)
+        usable = [each for each in policies if self._is_usable(each)]
+        wanted = await self._wanted(usable, context, reads, matched)
         steps = plan(
             wanted,
-            existing,
-            undecided=self._undecided,
-            known=self._known,
-            kinds=self._kinds,
+            await self._existing({each.name for each in wanted} | record.entries.keys()),
+            record.entries,
+            KnownPolicies(
+                ids={each.id for each in policies},
+                kinds={each.kind for each in self.reader.kinds},
+                undecided=self._undecided,
+                triggers=self._undecided_triggers,
+            ),
         )
-        for step in list(steps):
-            await self._take(step)
-        for read in policies:
-            if isinstance(read.policy.action, Deletion):
-                await self._delete_due(read, read.policy.action, context)
-        return self.lines
+        writes = PassWrites(self.client, leading=self.options.leading, now=self.now)
+        await self._carry_out(list(steps), record, writes, {each.id: each for each in policies})
+        deletions = ScheduledDeletions(
+            self.options,
+            writes,
+            matched,
+            context,
+            reads,
+            self._noted,
+            self._terminating,
+            self.now,
+        )
+        for each in usable:
+            if isinstance(each.policy, BackgroundPolicy) and isinstance(
+                each.policy.action, Deletion
+            ):
+                await deletions.carry_out(each, each.policy, each.policy.action)
+        watched = await self._watched(usable, matched)
+        if self.options.act:
+            statuses = BackgroundStatuses(self.client, self.rights, matched, self.options)
+            await statuses.write(policies, deletions.executed, now=self.now)
+        return Passed(watched, len(record.entries), self._failed)
 
-    async def _policies(self) -> list[_Read]:
-        found: list[_Read] = []
-        served = await served_kinds(self.client, GROUP, VERSIONS[GROUP], KINDS)
-        if not served:
-            raise NotFoundError(
-                f"the cluster serves no {', '.join(sorted(KINDS))}",
-                hint="install Kyverno's CustomResourceDefinitions",
-            )
-        for resource in served:
-            for value in await listed(self.client, resource):
-                found += self._loaded(resource, value)
-            self._kinds.add(resource.kind)
-        return found
+    def _noted(self, line: PassLine) -> None:
+        self._failed = self._failed or line.failed
+        self.note(line)
 
-    def _loaded(self, resource: Resource, value: Json) -> Iterable[_Read]:
-        """Yield the policy that an object is; one that cannot be used is noted."""
-        name = name_of(value)
-        where = f"{name.namespace}/{name.name}" if name.namespace else name.name
-        identity = f"{resource.kind}/{where}"
-        self._known.add(identity)
-        if resource.namespaced and not self.options.namespaced:
-            self._undecided.add(identity)
-            return
-        now = int(self.options.now * 1e9)
-        dialect = dialect_of(volatile=Volatile(now=lambda: now))
-        loaded = load_document(Document(value, identity), dialect)
-        for policy in loaded.background:
-            action = policy.action
-            if isinstance(action, Generation):
-                read = sorted(policy.policy.uses & _OF_REQUESTS)
-                if read or not action.synchronize:
-                    why = f"it reads `{read[0]}`" if read else "it does not synchronize"
-                    self._leave_out(identity, f"left out: {why}", failed=False)
-                    continue
-            yield _Read(policy, resource, value)
-        if not loaded.background:
-            why = loaded.findings[0].message if loaded.findings else "it is not used"
-            self._leave_out(identity, f"cannot be used: {why}", failed=True)
+    def _is_usable(self, read: ReadPolicy) -> bool:
+        if read.policy is None:
+            self._undecided.add(read.id)
+            if read.fault:
+                self._noted(PassLine("policy", read.id, read.fault, failed=not read.valid))
+        return read.policy is not None
 
-    def _leave_out(self, policy: str, done: str, *, failed: bool) -> None:
+    def _leave_out(self, policy: str, done: str) -> None:
         self._undecided.add(policy)
-        self.lines.append(PassLine("policy", policy, done, failed))
+        self._noted(PassLine("policy", policy, done, failed=True))
 
-    async def _context(self) -> PolicyContext:
+    async def _context(self, reads: ReadsOnDemand) -> PolicyContext:
         namespaces = await listed(self.client, NAMESPACES)
         known = {name_of(each).name for each in namespaces}
-        find = namespace_lookup(namespaces, {})
-        reads = DeclaredReads(
-            {each: await listed(self.client, each) for each in self.options.reads}
+        self._terminating = frozenset(
+            name_of(each).name
+            for each in namespaces
+            if value_at(each, ("metadata", "deletionTimestamp")) is not None
         )
+        find = namespace_lookup(namespaces, {})
         return PolicyContext(
             namespaces=lambda name: find(name) if name in known else None,
-            now=lambda: self.options.now,
+            now=lambda: self.now,
             extra=kyverno_values(resources=reads),
         )
 
-    async def _wanted(self, policies: Sequence[_Read], context: PolicyContext) -> list[Wanted]:
+    async def _wanted(
+        self,
+        policies: Sequence[ReadPolicy],
+        context: PolicyContext,
+        reads: ReadsOnDemand,
+        matched: MatchedObjects,
+    ) -> list[Wanted]:
         wanted: list[Wanted] = []
         for read in policies:
-            action = read.policy.action
-            if isinstance(action, Generation):
+            policy = read.policy
+            if policy is not None and isinstance(policy.action, Generation):
                 try:
-                    wanted += await self._wanted_by(read, action, context)
-                except _LeftOutError as error:
-                    self._leave_out(read.policy.id, str(error), failed=True)
+                    wanted += await self._wanted_by(read, policy, context, reads, matched)
+                except LeftOutError as error:
+                    self._leave_out(read.id, str(error))
         return wanted
 
     async def _wanted_by(
-        self, read: _Read, action: Generation, context: PolicyContext
+        self,
+        read: ReadPolicy,
+        policy: BackgroundPolicy,
+        context: PolicyContext,
+        reads: ReadsOnDemand,
+        matched: MatchedObjects,
     ) -> list[Wanted]:
+        action = policy.action
+        assert isinstance(action, Generation), "the caller chooses by the action"
         found: list[Wanted] = []
-        identity, since = read.policy.id, created_at(read.value)
-        async for resource, obj in self._matched(read.policy):
+        room = _Room()
+        failures = 0
+        async for resource, obj in matched.of(policy):
             if value_at(obj, ("metadata", "deletionTimestamp")) is not None:
                 continue
-            if not action.existing and created_at(obj) < since:
+            if not action.existing and created_at(obj) < created_at(read.value):
                 continue
-            made = self._generated(read.policy, resource, obj, context)
-            if made.outcome == "failed":
-                name = name_of(obj)
-                if identity not in self._undecided:  # the first error stands for all
-                    self._leave_out(identity, f"failed for {name}: {made.error}", failed=True)
+            made = await self._generated(policy, resource, obj, context, reads)
+            name, uid = name_of(obj), str(value_at(obj, ("metadata", "uid")))
+            fault = made.error if made.outcome == "failed" else self._fault(made.objects)
+            fault = fault or room.fault(name.namespace, made.objects)
+            if fault:
+                self._undecided_triggers.add((read.id, uid))
+                failures += 1
+                if failures <= 3:  # the first ones stand for all
+                    what = f"failed for {name}: {fault}"
+                    self._noted(PassLine("policy", read.id, what, failed=True))
                 continue
-            found += (marked(each, identity, obj, orphan=action.orphan) for each in made.objects)
-            if len(found) > MOST_WANTED:
-                raise _LeftOutError(f"generates more than {MOST_WANTED:,} objects in all")
-        self._check_listed(found)
+            flags = {"synchronize": action.synchronize, "orphan": action.orphan}
+            found += (labelled(each, read.id, obj, **flags) for each in made.objects)
         return found
 
-    def _check_listed(self, wanted: Iterable[Wanted]) -> None:
-        """Check that a policy generates objects of listed resources only.
+    def _fault(self, objects: Iterable[Json]) -> str:
+        """Return why generated objects cannot be written; empty if they can."""
+        for each in objects:
+            name = name_of(each)
+            resource = self._resource_of(name)
+            if resource is None:
+                what = f"{name.kind} of {name.api_version}"
+                return f"generates {what}, which --generates does not list"
+            if resource.namespaced and not name.namespace:
+                return f"generates {name} without a namespace"
+            for part in ("labels", "annotations"):
+                if not isinstance(each["metadata"].get(part) or {}, dict):
+                    return f"generates {name} with {part} that are no map"
+            if {name.name, name.namespace} & {".", ".."}:
+                return f"generates {name}, which no object may be called"
+        return ""
 
-        Raises:
-            _LeftOutError: If it does not.
-        """
-        listed_kinds = {(each.api_version, each.kind) for each in self.options.generates}
-        for each in wanted:
-            if (each.name.api_version, each.name.kind) not in listed_kinds:
-                what = f"{each.name.kind} of {each.name.api_version}"
-                raise _LeftOutError(f"generates {what}, which --generates does not list")
-
-    def _generated(
-        self, policy: BackgroundPolicy, resource: Resource, obj: Json, context: PolicyContext
+    async def _generated(
+        self,
+        policy: BackgroundPolicy,
+        resource: Resource,
+        obj: Json,
+        context: PolicyContext,
+        reads: ReadsOnDemand,
     ) -> Acted:
-        scopes = {(e.api_version, e.kind): e.namespaced for e in self.options.generates}
-        return generate(
-            policy,
-            _request(obj, resource, policy),
-            context,
-            lambda api_version, kind: scopes.get((api_version, kind)),
-        )
+        def is_namespaced(api_version: str, kind: str) -> bool | None:
+            found = self.options.generated(api_version, kind)
+            return None if found is None else found.namespaced
 
-    async def _matched(self, policy: BackgroundPolicy) -> AsyncIterator[tuple[Resource, Json]]:
-        """Yield the objects of the resources that a policy's rules name.
+        request = request_of(obj, resource, policy)
+        return await reads.settled(lambda: generate(policy, request, context, is_namespaced))
 
-        Raises:
-            _LeftOutError: If a rule names none.
-        """
-        for resource in await self._named(policy):
-            async for page in pages(
-                self.client, resource, into=dict, namespace=policy.policy.namespace
-            ):
-                for item in page.items:
-                    yield resource, whole(resource, item)
-
-    async def _named(self, policy: BackgroundPolicy) -> list[Resource]:
-        found: dict[tuple[str, str], Resource] = {}
-        for rule in policy.policy.constraints.resource_rules:
-            for api_version, plural in _names(rule):
-                for each in await self._served(api_version):
-                    in_scope = each.namespaced or not policy.policy.namespace
-                    if each.plural == plural and in_scope:
-                        found.setdefault((each.group, each.plural), each)
-        return list(found.values())
-
-    async def _served(self, api_version: str) -> Sequence[Resource]:
-        try:
-            return await self.client.served(api_version)
-        except NotFoundError:
-            return ()
-
-    async def _existing(self, wanted: Sequence[Wanted]) -> dict[ObjectName, Json]:
-        """Return all generated objects, and those that exist under the names of wanted ones."""
+    async def _existing(self, names: Iterable[ObjectName]) -> dict[ObjectName, Json]:
+        """Return the objects that exist under some names."""
+        by_resource: dict[Resource, set[ObjectName]] = {}
+        for each in names:
+            resource = self._resource_of(each)
+            if resource is not None:
+                by_resource.setdefault(resource, set()).add(each)
         found: dict[ObjectName, Json] = {}
-        for resource in self.options.generates:
-            async for page in pages(self.client, resource, into=dict, label_selector=POLICY_LABEL):
-                for item in page.items:
-                    obj = whole(resource, item)
+        for resource, few in by_resource.items():
+            read = (
+                self._one_by_one(resource, few)
+                if len(few) <= FEW
+                else objects_of(self.client, resource)
+            )
+            async for obj in read:
+                if name_of(obj) in few:
                     found[name_of(obj)] = obj
-        for each in wanted:
-            if each.name not in found:
-                resource = self._resource_of(each.name)
-                try:
-                    read = await self.client.get(
-                        resource, each.name.name, namespace=each.name.namespace, into=dict
-                    )
-                except NotFoundError:
-                    continue
-                found[each.name] = whole(resource, read)
         return found
 
-    def _resource_of(self, name: ObjectName) -> Resource:
-        return next(
-            each
-            for each in self.options.generates
-            if (each.api_version, each.kind) == (name.api_version, name.kind)
-        )
+    def _all(self, resource: Resource, _few: Iterable[ObjectName]) -> AsyncIterator[Json]:
+        return objects_of(self.client, resource)
 
-    async def _take(self, step: GenerationStep) -> None:
+    async def _one_by_one(
+        self, resource: Resource, names: Iterable[ObjectName]
+    ) -> AsyncIterator[Json]:
+        """Yield those of some objects that exist."""
+        for name in names:
+            try:
+                read = await self.client.get(
+                    resource, name.name, namespace=name.namespace, into=dict
+                )
+            except NotFoundError:
+                continue
+            yield whole(resource, read)
+
+    def _resource_of(self, name: ObjectName) -> Resource | None:
+        return self.options.generated(name.api_version, name.kind)
+
+    async def _carry_out(
+        self,
+        steps: Sequence[GenerationStep],
+        record: StoredRecord,
+        writes: PassWrites,
+        policies: Mapping[str, ReadPolicy],
+    ) -> None:
+        chosen = [each for each in _in_turn(steps) if self._is_due(each, policies)]
+        if not self.options.act:
+            return
+        written = [each for each in chosen if each.kind in {"create", "update", "delete"}]
+        for each in written[MOST_WRITES:]:
+            self._note(each, "left to the next pass")
+        written = await self._intended(chosen, written[:MOST_WRITES], record)
+        try:
+            for each in written:
+                await self._take(each, record, writes)
+        finally:
+            if self.options.leading():
+                await record.save()
+
+    async def _intended(
+        self,
+        chosen: Sequence[GenerationStep],
+        written: list[GenerationStep],
+        record: StoredRecord,
+    ) -> list[GenerationStep]:
+        """Record the names of what is created; return what is written, as far as there is room."""
+        for each in chosen:
+            if each.kind == "forget":
+                record.entries.pop(each.name, None)
+            elif each.kind == "record" and each.entry is not None:
+                record.entries[each.name] = each.entry
+        created = [each for each in written if each.kind == "create" and each.entry is not None]
+        record.entries.update((each.name, each.entry) for each in created if each.entry)
+        try:
+            await record.save()
+        except RecordFullError as error:
+            for each in created:
+                record.entries.pop(each.name, None)
+                self._note(each, f"not generated: {error}", failed=True)
+            await record.save()
+            return [each for each in written if each.kind != "create"]
+        return written
+
+    def _is_due(self, step: GenerationStep, policies: Mapping[str, ReadPolicy]) -> bool:
+        """Tell whether a step is taken now; if not, say why."""
         if step.kind == "conflict":
             self._note(step, f"not generated: {step.why}", failed=True)
-            return
-        if not self._may_write():
-            self._note(step, "left to the next pass")
-            return
-        if not self.options.act:
+            return False
+        if step.kind in {"record", "forget"}:
+            return True
+        if step.name.namespace in self._terminating or self._resource_of(step.name) is None:
+            return False
+        policy = policies.get(step.policy)
+        if not self.options.act or (policy is not None and not policy.acts_on(step.trigger)):
             self._note(step, f"would {step.kind}: {step.why}")
-            return
-        resource = self._resource_of(step.name)
-        try:
-            if step.kind == "delete":
-                await self._delete(resource, step.object, step.policy, step.why)
-            else:
-                await self.client.patch(
-                    resource,
-                    step.name.name,
-                    step.object,
-                    namespace=step.name.namespace,
-                    kind="apply",
-                    force=step.kind == "update",
-                    field_manager=COMPONENT,
-                    into=PartialObject,
-                )
-        except (ConflictError, NotFoundError, AlreadyExistsError):
-            self._note(step, "it has changed meanwhile: left to the next pass")
-        except ApiError as error:
-            self._note(step, f"{step.kind} failed: {error}", failed=True)
-        else:
-            self._note(step, f"{step.kind}d: {step.why}")
-
-    def _may_write(self) -> bool:
-        self._writes += 1
-        return self._writes <= MOST_WRITES
-
-    def _note(self, step: GenerationStep, done: str, *, failed: bool = False) -> None:
-        self.lines.append(PassLine(str(step.name), step.policy, done, failed))
-
-    async def _delete_due(self, read: _Read, action: Deletion, context: PolicyContext) -> None:
-        """Delete what a policy says, if it is due; its status says when it was."""
-        last = value_at(read.value, ("status", "lastExecutionTime"))
-        due = action.due(moment(last) or created_at(read.value))
-        if due is None or due > self.options.now:
-            return
-        finished = True
-        try:
-            async for resource, obj in self._matched(read.policy):
-                finished = await self._decide(read, action, resource, obj, context) and finished
-        except _LeftOutError as error:
-            self._leave_out(read.policy.id, str(error), failed=True)
-            return
-        if self.options.act and finished:
-            await self._executed(read)
-
-    async def _decide(
-        self, read: _Read, action: Deletion, resource: Resource, obj: Json, context: PolicyContext
-    ) -> bool:
-        """Delete an object if the policy says so; return whether that is done."""
-        policy = read.policy
-        if value_at(obj, ("metadata", "deletionTimestamp")) is not None:
-            return True
-        result = decide_deletion(policy, _request(obj, resource, policy), context)
-        step = GenerationStep("delete", name_of(obj), policy.id, f"due by `{action.schedule}`", obj)
-        if result.outcome == "failed":
-            self._note(step, f"kept: {result.error}", failed=True)
-        if result.outcome != "matched":
-            return True
-        if resource not in self.options.deletes:
-            where = f"{resource.api_version}/{resource.plural}"
-            raise _LeftOutError(f"deletes {where}, which --deletes does not list")
-        return self._may_write() and await self._delete_one(step, resource, action)
-
-    async def _delete_one(self, step: GenerationStep, resource: Resource, action: Deletion) -> bool:
-        """Delete an object that is due; return whether that is done."""
-        if not self.options.act:
-            self._note(step, f"would delete: {step.why}")
-            return True
-        try:
-            await self._delete(resource, step.object, step.policy, step.why, action)
-        except (ConflictError, NotFoundError):
-            self._note(step, "it has changed meanwhile: left to the next pass")
             return False
-        except ApiError as error:
-            self._note(step, f"delete failed: {error}", failed=True)
-            return False
-        self._note(step, f"deleted: {step.why}")
         return True
 
-    async def _delete(
-        self, resource: Resource, obj: Json, policy: str, why: str, action: Deletion | None = None
-    ) -> None:
-        """Delete an object as it was read, after an event that explains it."""
-        metadata = obj["metadata"]
-        namespace = metadata.get("namespace") or ""
-        event = _event(obj, f"deleted by {policy}: {why}", self.options.now)
-        await self.client.create(
-            EVENTS, event, namespace=namespace or "default", into=PartialObject
-        )
-        await self.client.delete(
-            resource,
-            metadata["name"],
-            namespace=namespace,
-            uid=metadata["uid"],
-            resource_version=metadata["resourceVersion"],
-            propagation=(action and action.propagation) or "Background",
-        )
-
-    async def _executed(self, read: _Read) -> None:
-        name = name_of(read.value)
-        status = {"status": {"lastExecutionTime": rfc3339(self.options.now)}}
+    async def _take(self, step: GenerationStep, record: StoredRecord, writes: PassWrites) -> None:
         try:
-            await self.client.patch(
-                read.resource,
-                name.name,
-                status,
-                namespace=name.namespace,
-                subresource="status",
-                into=PartialObject,
-            )
+            await self._write(step, record, writes)
+        except LeadershipLostError:
+            raise
+        except (ConflictError, NotFoundError, UnreachableError) as error:
+            self._note(step, f"left to the next pass: {error}")
         except ApiError as error:
-            self._leave_out(read.policy.id, f"its status cannot be written: {error}", failed=True)
+            if step.kind == "create":
+                record.entries.pop(step.name, None)
+            self._note(step, f"{step.kind} failed: {error}", failed=True)
+        else:
+            self._note(step, f"{step.kind}d: {step.why}", written=step.kind)
+
+    async def _write(self, step: GenerationStep, record: StoredRecord, writes: PassWrites) -> None:
+        resource = self._resource_of(step.name)
+        assert resource is not None, "steps of other resources are left out"
+        if step.kind == "delete":
+            await writes.delete(resource, step.object, step.policy, step.why, "Background")
+            record.entries.pop(step.name, None)
+        elif step.entry is not None:
+            stored = await writes.put(resource, step.object, step.existing)
+            uid, state = stored["metadata"]["uid"], state_of(stored, step.object)
+            record.entries[step.name] = step.entry._replace(uid=uid, state=state)
+
+    def _note(
+        self, step: GenerationStep, done: str, *, failed: bool = False, written: str = ""
+    ) -> None:
+        self._noted(PassLine(str(step.name), step.policy, done, failed=failed, written=written))
+
+    async def _watched(
+        self, policies: Iterable[ReadPolicy], matched: MatchedObjects
+    ) -> frozenset[Resource]:
+        """Return the resources whose changes ask for another pass."""
+        found = {NAMESPACES, *self.reader.kinds, *self.options.reads, *self.options.generates}
+        for each in policies:
+            if each.policy is not None and isinstance(each.policy.action, Generation):
+                try:
+                    found.update(await matched.resources(each.policy))
+                except LeftOutError:
+                    continue
+        return frozenset(found)
 
 
-class _LeftOutError(Exception):
-    """A policy is not acted on."""
+class _Room:
+    """Counts what one policy generates, in all and for each namespace of its triggers."""
+
+    def __init__(self) -> None:
+        self._number: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
+
+    def fault(self, namespace: str, objects: Sequence[Json]) -> str:
+        """Count the objects of one trigger; return why there is no room for them, if so.
+
+        Raises:
+            LeftOutError: If the policy generates too much in all.
+        """
+        size = sum(len(msgspec.json.encode(each)) for each in objects)
+        places = (namespace, "") if namespace else ("",)
+        for place in places:
+            self._number[place] += len(objects)
+            self._bytes[place] += size
+        if self._number[""] > MOST_WANTED or self._bytes[""] > MOST_BYTES:
+            raise LeftOutError(
+                f"generates more than {MOST_WANTED:,} objects, or {MOST_BYTES:,} bytes, in all"
+            )
+        full = (
+            self._number[namespace] > MOST_OF_NAMESPACE
+            or self._bytes[namespace] > MOST_BYTES_OF_NAMESPACE
+        )
+        if not namespace or not full:
+            return ""
+        for place in places:  # the rest of the namespace takes no room from others
+            self._number[place] -= len(objects)
+            self._bytes[place] -= size
+        return (
+            f"more than {MOST_OF_NAMESPACE:,} objects, or {MOST_BYTES_OF_NAMESPACE:,} bytes,"
+            " for one namespace"
+        )
 
 
-def _names(rule: Rule) -> Iterable[tuple[str, str]]:
-    """Yield the apiVersions and plurals of a rule.
-
-    Raises:
-        _LeftOutError: If it names any of them by `*`, or a subresource.
-    """
-    for group in rule.api_groups:
-        for version in rule.api_versions:
-            for plural in rule.resources:
-                if "*" in (group, version) or "*" in plural or "/" in plural:
-                    raise _LeftOutError("left out: its rules name no resources, but `*` or a part")
-                yield f"{group}/{version}" if group else version, plural
-
-
-def _circumstances(resource: Resource, policy: BackgroundPolicy) -> RequestCircumstances:
-    kinds: Mapping[tuple[Json, Json], tuple[str, bool]] = {
-        (resource.group, resource.kind): (resource.plural, resource.namespaced)
-    }
-    operations = {
-        name for rule in policy.policy.constraints.resource_rules for name in rule.operations
-    }
-    created = not operations.isdisjoint({"CREATE", "*"})
-    return RequestCircumstances(operation="CREATE" if created else "UPDATE", kinds=kinds)
-
-
-def _request(obj: Json, resource: Resource, policy: BackgroundPolicy) -> AdmissionRequest:
-    """Return the request that would send an existing object."""
-    circumstances = _circumstances(resource, policy)
-    old = as_it_was(obj, circumstances.operation)
-    return request_for(obj, circumstances, old_object=old)
-
-
-def _event(obj: Json, message: str, now: float) -> Json:
-    name, at = name_of(obj), rfc3339(now)
-    uid = value_at(obj, ("metadata", "uid"))
-    return {
-        "metadata": {
-            "name": f"{name.name[:200]}.{int(now * 1e6):x}",
-            "namespace": name.namespace or "default",
-        },
-        "involvedObject": {
-            "apiVersion": name.api_version,
-            "kind": name.kind,
-            "namespace": name.namespace,
-            "name": name.name,
-            "uid": uid,
-        },
-        "type": "Normal",
-        "reason": "PolicyDeleted",
-        "message": message[:1000],
-        "source": {"component": COMPONENT},
-        "reportingComponent": COMPONENT,
-        "firstTimestamp": at,
-        "lastTimestamp": at,
-        "count": 1,
-    }
+def _in_turn(steps: Sequence[GenerationStep]) -> list[GenerationStep]:
+    """Order steps so that namespaces take turns: none uses up the writes of a pass."""
+    number: Counter[str] = Counter()
+    placed: list[tuple[int, int, GenerationStep]] = []
+    for index, each in enumerate(steps):
+        number[each.name.namespace] += 1
+        placed.append((number[each.name.namespace], index, each))
+    return [each for *_, each in sorted(placed, key=lambda item: item[:2])]

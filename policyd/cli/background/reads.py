@@ -1,42 +1,142 @@
 """What a pass of `policyd background` reads of the cluster, besides the objects of its policies."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+import msgspec
 
 from policyd.api.meta import Json
-from policyd.engine.objects.match import labels_of
+from policyd.api.names import is_label_key, is_label_value
+from policyd.engine.background.evaluation import Acted
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import ConfigurationError, PolicydError
 from policyd.kube.client import Reader
-from policyd.kube.errors import NotFoundError
+from policyd.kube.errors import ApiError, NotFoundError
+from policyd.kube.pages import pages
 from policyd.kube.resources import Resource
+from policyd.questions.queue_objects import whole
+
+MOST_READ: Final = 5_000
+"""Objects that expressions of one pass may read, each with 1.5 MiB at most; lists included."""
+
+MOST_ROUNDS: Final = 10
+"""How often an expression may read something that depends on what it has read."""
+
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of these, as JSON."""
 
 
 class UnlistedError(PolicydError):
-    """An expression reads a resource that the command may not read for it."""
+    """An expression reads what the command may not read for it, or too much of it."""
 
 
-class DeclaredReads:
-    """The objects of the resources that `--reads` lists, as they were when the pass began."""
+class _Question(NamedTuple):
+    """What an expression reads; a list if there is no name."""
 
-    def __init__(self, objects: Mapping[Resource, Sequence[Json]]) -> None:
-        """Answer from objects by their resource."""
-        self._objects = {(each.api_version, each.plural): o for each, o in objects.items()}
-        self._scopes = {(each.api_version, each.plural): each.namespaced for each in objects}
+    resource: Resource
+    namespace: str
+    name: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+class ReadsOnDemand:
+    """The objects that expressions read in one pass, each read once when it is first asked for.
+
+    An expression cannot wait: it fails at what is not read yet, and is evaluated again.
+    """
+
+    def __init__(self, client: Reader, resources: Iterable[Resource]) -> None:
+        """Answer for some resources only."""
+        self._client = client
+        self._resources = {(each.api_version, each.plural): each for each in resources}
+        self._answers: dict[_Question, Json] = {}
+        self._missing: dict[_Question, None] = {}
+        self._read = self._bytes = 0
+
+    async def settled(self, evaluate: Callable[[], Acted]) -> Acted:
+        """Evaluate until all is read that the expressions ask for."""
+        for _ in range(MOST_ROUNDS):
+            self._missing = {}
+            result = evaluate()
+            if not self._missing:
+                return result
+            await self._fetch()
+        return Acted("failed", error=f"it reads more than {MOST_ROUNDS} times in turn")
+
+    async def _fetch(self) -> None:
+        missing, self._missing = self._missing, {}
+        for each in missing:
+            if self._read > MOST_READ or self._bytes > MOST_BYTES:
+                self._answers[each] = UnlistedError("policies read too much of the cluster")
+                continue
+            try:
+                self._answers[each] = await self._ask(each)
+            except (ApiError, UnlistedError) as error:
+                self._answers[each] = error
+            except ValueError:  # a name that leads elsewhere
+                self._answers[each] = None
+
+    async def _ask(self, question: _Question) -> Json:
+        resource, namespace, name, labels = question
+        if name:
+            try:
+                read = await self._client.get(resource, name, namespace=namespace, into=dict)
+            except NotFoundError:
+                return None
+            self._count(read)
+            return whole(resource, read)
+        selector = ",".join(f"{key}={value}" for key, value in labels)
+        items: list[Json] = []
+        async for page in pages(
+            self._client, resource, into=dict, namespace=namespace, label_selector=selector
+        ):
+            for item in page.items:
+                self._count(item)
+                items.append(whole(resource, item))
+            if self._read > MOST_READ or self._bytes > MOST_BYTES:
+                raise UnlistedError("policies read too much of the cluster")
+        return {"items": items}
+
+    def _count(self, obj: Json) -> None:
+        self._read += 1
+        self._bytes += len(msgspec.json.encode(obj))
 
     def get(self, api_version: str, resource: str, namespace: str, name: str) -> Json | None:
-        """Return an object; None if it is not there."""
-        for obj in self._of(api_version, resource, namespace):
-            if value_at(obj, ("metadata", "name")) == name:
-                return obj
-        return None
+        """Return an object; None if it is not there.
+
+        Raises:
+            PolicydError: If it cannot be read, or is not read yet.
+        """
+        found = self._of(api_version, resource)
+        if found.namespaced and not namespace:
+            raise UnlistedError(f"`{api_version}/{resource}` needs a namespace")
+        if not name:
+            return None
+        return self._answer(_Question(found, namespace if found.namespaced else "", name))
 
     def list(
         self, api_version: str, resource: str, namespace: str, labels: Mapping[str, str]
     ) -> Json:
-        """Return a list of objects."""
-        found = self._of(api_version, resource, namespace)
-        return {"items": [obj for obj in found if labels.items() <= dict(labels_of(obj)).items()]}
+        """Return a list of objects.
+
+        Raises:
+            PolicydError: If they cannot be read, or are not read yet.
+        """
+        found = self._of(api_version, resource)
+        if not all(is_label_key(key) and is_label_value(value) for key, value in labels.items()):
+            return {"items": []}
+        given = tuple(sorted(labels.items()))
+        return self._answer(_Question(found, namespace if found.namespaced else "", "", given))
+
+    def _answer(self, question: _Question) -> Json:
+        if question not in self._answers:
+            self._missing[question] = None
+            raise UnlistedError("the object is not read yet")
+        answer = self._answers[question]
+        if isinstance(answer, PolicydError):
+            raise answer
+        return answer
 
     def post(self, api_version: str, resource: str, _namespace: str, _body: Json) -> Json:
         """Refuse a question: the pass has no user to ask about.
@@ -48,17 +148,14 @@ class DeclaredReads:
 
     def namespaced(self, api_version: str, resource: str) -> bool:
         """Tell whether the objects of a resource live in namespaces."""
-        self._of(api_version, resource, "")
-        return self._scopes[api_version, resource]
+        return self._of(api_version, resource).namespaced
 
-    def _of(self, api_version: str, resource: str, namespace: str) -> Sequence[Json]:
-        found = self._objects.get((api_version, resource))
+    def _of(self, api_version: str, resource: str) -> Resource:
+        found = self._resources.get((api_version, resource))
         if found is None:
             text = f"{api_version}/{resource}"
             raise UnlistedError(f"policies may not read `{text}` without `--reads {text}`")
-        if not namespace:
-            return found
-        return [obj for obj in found if value_at(obj, ("metadata", "namespace")) == namespace]
+        return found
 
 
 def created_at(obj: Json) -> float:

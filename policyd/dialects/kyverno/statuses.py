@@ -8,7 +8,7 @@ is for readers.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -26,6 +26,8 @@ PERMISSIONS_GRANTED: Final = "RBACPermissionsGranted"
 
 _CONFIGURED: Final = "Webhook configured."
 _NOT_CONFIGURED: Final = "Policy is not configured in the webhook."
+_WATCHED: Final = "Triggers are watched; no webhook is needed."
+_PERMITTED: Final = "The account may do what the policy says."
 _REPORTING: Final = "Policy is ready for reporting."
 
 LONGEST_SPEC: Final = 128 * 1024
@@ -76,19 +78,7 @@ def policy_status(
         fault: Why the policy is not in force; empty if it is.
         at_admission: Whether the policy concerns requests at all.
     """
-    since = {(each["type"], each["status"]): each["lastTransitionTime"] for each in before}
-
-    def condition(kind: str, message: str, *, holds: bool = True) -> dict[str, str]:
-        status = "True" if holds else "False"
-        made = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return {
-            "type": kind,
-            "status": status,
-            "reason": "Succeeded" if holds else "Failed",
-            "message": message,
-            "lastTransitionTime": since.get((kind, status), made),
-        }
-
+    condition = _conditions(before, now)
     if policy["kind"] in cluster_policies.KINDS:
         ready = condition("Ready", fault or "Ready", holds=not fault)
         return {"ready": not fault, "conditions": [ready], "autogen": {}}
@@ -102,6 +92,58 @@ def policy_status(
         "autogen": {"configs": configs} if configs else {},
         "generated": False,
     }
+
+
+def background_status(  # noqa: PLR0913 - what the status says
+    policy: Json,
+    before: Sequence[Mapping[str, str]],
+    *,
+    now: float,
+    fault: str = "",
+    missing: Sequence[str] = (),
+    note: str = "",
+) -> Json:
+    """Return the status of a policy that generates or deletes, without when it was carried out.
+
+    Args:
+        policy: The policy.
+        before: The conditions that it has, as `conditions_in` returns them.
+        now: Seconds since the epoch, for a condition that changes.
+        fault: Why the policy is not acted on; empty if it is.
+        missing: The rights that the account lacks for it.
+        note: The message of a policy that is ready.
+    """
+    condition = _conditions(before, now)
+    lacking = f"Missing permissions: {', '.join(missing)}." if missing else _PERMITTED
+    conditions = [condition(PERMISSIONS_GRANTED, lacking, holds=not missing)]
+    if policy["kind"].endswith("GeneratingPolicy"):
+        message = _NOT_CONFIGURED if fault else _WATCHED
+        conditions.insert(0, condition(WEBHOOK_CONFIGURED, message, holds=not fault))
+    message = fault or (lacking if missing else note)
+    ready = not fault and not missing
+    return {"conditionStatus": {"ready": ready, "message": message, "conditions": conditions}}
+
+
+class _Condition(Protocol):
+    def __call__(self, kind: str, message: str, *, holds: bool = True) -> dict[str, str]: ...
+
+
+def _conditions(before: Sequence[Mapping[str, str]], now: float) -> _Condition:
+    """Return a function that makes conditions, with their times if they were so before."""
+    since = {(each["type"], each["status"]): each["lastTransitionTime"] for each in before}
+
+    def condition(kind: str, message: str, *, holds: bool = True) -> dict[str, str]:
+        status = "True" if holds else "False"
+        made = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {
+            "type": kind,
+            "status": status,
+            "reason": "Succeeded" if holds else "Failed",
+            "message": message,
+            "lastTransitionTime": since.get((kind, status), made),
+        }
+
+    return condition
 
 
 def _configs(policy: Json) -> dict[str, Json]:

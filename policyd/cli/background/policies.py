@@ -1,0 +1,265 @@
+"""The policies of a cluster that act by themselves, as a pass of `policyd background` reads them.
+
+A policy acts on a part of its triggers and objects: the percentage in its annotation
+`policyd.io/rollout`. Without the annotation it is a dry run.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from policyd.api.admission import AdmissionRequest, Rule
+from policyd.api.meta import Json
+from policyd.cli.background.reads import served_kinds
+from policyd.clock import cpu_limit
+from policyd.dialects.kyverno.background import KINDS
+from policyd.dialects.kyverno.load import VERSIONS
+from policyd.dialects.kyverno.policies import GROUP
+from policyd.dialects.registry import dialect_of
+from policyd.engine.background.record import name_of
+from policyd.engine.compile.load import Loaded, load_document
+from policyd.engine.documents.reading import Document
+from policyd.engine.evaluate.rollout import place_of
+from policyd.engine.model.background import BackgroundPolicy, Generation
+from policyd.engine.model.dialects import Volatile
+from policyd.engine.objects.workloads import value_at
+from policyd.engine.offline.requests import RequestCircumstances, as_it_was, request_for
+from policyd.kube.client import Client
+from policyd.kube.errors import NotFoundError
+from policyd.kube.pages import pages
+from policyd.kube.resources import Resource
+from policyd.questions.queue_objects import whole
+
+ROLLOUT: Final = "policyd.io/rollout"
+"""Annotation of a policy: for how many of a hundred triggers or objects it acts."""
+
+MOST_POLICIES: Final = 1000
+"""Policies that are loaded: of all, and a tenth of these of one namespace."""
+
+PAGE: Final = 50
+"""Objects that are listed at a time: each may have more than a megabyte."""
+
+_OF_REQUESTS: Final = frozenset({"request", "oldObject"})
+"""Variables of requests: an object that exists has none."""
+
+
+class LeftOutError(Exception):
+    """A policy is not acted on."""
+
+
+class ReadPolicy(NamedTuple):
+    """A policy of the cluster.
+
+    Attributes:
+        id: Its kind and names.
+        resource: Where it is.
+        value: The object.
+        policy: The policy; None if it is not acted on.
+        fault: Why it is not.
+        valid: Whether it could be acted on, as far as it goes.
+        percent: For how many of a hundred triggers or objects it acts.
+    """
+
+    id: str
+    resource: Resource
+    value: Json
+    policy: BackgroundPolicy | None
+    fault: str = ""
+    valid: bool = True
+    percent: int = 0
+
+    def acts_on(self, name: object) -> bool:
+        """Tell whether it acts on an object, by its kind and names."""
+        return place_of(self.id, str(name)) < self.percent
+
+
+@dataclass(slots=True)
+class PolicyReader:
+    """Reads policies, and loads each version once.
+
+    Attributes:
+        client: The API server.
+        executor: Loads policies, in a thread.
+        now: Seconds since the epoch, as expressions see it.
+        namespaced: Whether policies of namespaces count, too.
+    """
+
+    client: Client
+    executor: Executor
+    now: Callable[[], float]
+    namespaced: bool = False
+    kinds: Sequence[Resource] = ()
+    """The kinds that the cluster serves, as of the last `read`."""
+    _loaded: dict[tuple[str, str], Loaded] = field(default_factory=dict)
+
+    async def read(self) -> list[ReadPolicy]:
+        """Return all policies, those that are not acted on included.
+
+        Those of namespaces are left out, unless they count.
+
+        Raises:
+            ApiError: If they cannot be read, or their kinds are not served.
+        """
+        served = await served_kinds(self.client, GROUP, VERSIONS[GROUP], KINDS)
+        if not served:
+            raise NotFoundError(
+                f"the cluster serves no {', '.join(sorted(KINDS))}",
+                hint="install Kyverno's CustomResourceDefinitions",
+            )
+        self.kinds = [each for each in served if self.namespaced or not each.namespaced]
+        found: list[ReadPolicy] = []
+        used: dict[tuple[str, str], Loaded] = {}
+        number: Counter[str] = Counter()
+        for resource in self.kinds:
+            async for value in objects_of(self.client, resource):
+                namespace = name_of(value).namespace
+                number[""] += 1
+                number[namespace] += bool(namespace)
+                beyond = number[""] > MOST_POLICIES or number[namespace] > (
+                    MOST_POLICIES // 10 if namespace else MOST_POLICIES
+                )
+                found.append(await self._read(resource, value, used, beyond=beyond))
+        self._loaded = used
+        return found
+
+    async def _read(
+        self,
+        resource: Resource,
+        value: Json,
+        used: dict[tuple[str, str], Loaded],
+        *,
+        beyond: bool,
+    ) -> ReadPolicy:
+        name = name_of(value)
+        where = f"{name.namespace}/{name.name}" if name.namespace else name.name
+        identity = f"{resource.kind}/{where}"
+        left_out = ReadPolicy(identity, resource, value, None)
+        if beyond:
+            named = {key: value[key] for key in ("apiVersion", "kind", "metadata")}
+            left_out = left_out._replace(value=named)
+            return left_out._replace(fault="left out: there are too many policies", valid=False)
+        version = (
+            str(value_at(value, ("metadata", "uid"))),
+            str(value_at(value, ("metadata", "generation"))),
+        )
+        loaded = self._loaded.get(version)
+        if loaded is None:
+            loop = asyncio.get_running_loop()
+            loaded = await loop.run_in_executor(self.executor, self._load, value, identity)
+        used[version] = loaded
+        if not loaded.background:
+            why = loaded.findings[0].message if loaded.findings else "it is not used"
+            return left_out._replace(fault=f"cannot be used: {why}", valid=False)
+        policy = loaded.background[0]
+        read = sorted(policy.policy.uses & _OF_REQUESTS)
+        if isinstance(policy.action, Generation) and read:
+            return left_out._replace(fault=f"left out: it reads `{read[0]}`")
+        percent = _percent(value)
+        if percent is None:
+            why = f"left out: its annotation {ROLLOUT} is not a number from 0 to 100"
+            return left_out._replace(fault=why, valid=False)
+        return left_out._replace(policy=policy, percent=percent)
+
+    def _load(self, value: Json, identity: str) -> Loaded:
+        dialect = dialect_of(volatile=Volatile(now=lambda: int(self.now() * 1e9)))
+        return load_document(Document(value, identity), dialect, out_of_time=cpu_limit())
+
+
+def _percent(value: Json) -> int | None:
+    """Return what the annotation of a policy says; None if that is no percentage."""
+    text = value_at(value, ("metadata", "annotations", ROLLOUT))
+    if text is None:
+        return 0
+    if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 3:
+        percent = int(text)
+        return percent if percent <= 100 else None
+    return None
+
+
+async def objects_of(
+    client: Client, resource: Resource, namespace: str = ""
+) -> AsyncIterator[Json]:
+    """Yield the objects of a resource, as documents have them; few are in memory at a time.
+
+    Raises:
+        ApiError: If they cannot be listed.
+    """
+    async for page in pages(client, resource, into=dict, namespace=namespace, limit=PAGE):
+        for item in page.items:
+            yield whole(resource, item)
+
+
+@dataclass(slots=True)
+class MatchedObjects:
+    """Finds the objects that the rules of policies name."""
+
+    client: Client
+    _served: dict[str, Sequence[Resource]] = field(default_factory=dict)
+
+    async def of(self, policy: BackgroundPolicy) -> AsyncIterator[tuple[Resource, Json]]:
+        """Yield the objects of the resources that a policy's rules name.
+
+        Raises:
+            LeftOutError: If a rule names none.
+            ApiError: If they cannot be read.
+        """
+        for resource in await self.resources(policy):
+            async for obj in objects_of(self.client, resource, policy.policy.namespace):
+                yield resource, obj
+                await asyncio.sleep(0)  # the evaluation of each takes its time
+
+    async def resources(self, policy: BackgroundPolicy) -> list[Resource]:
+        """Return the resources that a policy's rules name.
+
+        Raises:
+            LeftOutError: If a rule names none.
+            ApiError: If the cluster cannot be asked.
+        """
+        found: dict[tuple[str, str], Resource] = {}
+        for rule in policy.policy.constraints.resource_rules:
+            for api_version, plural in _names(rule):
+                for each in await self.served(api_version):
+                    in_scope = each.namespaced or not policy.policy.namespace
+                    if each.plural == plural and in_scope:
+                        found.setdefault((each.group, each.plural), each)
+        return list(found.values())
+
+    async def served(self, api_version: str) -> Sequence[Resource]:
+        """Return the resources of an apiVersion; none if it is not served."""
+        if api_version not in self._served:
+            try:
+                self._served[api_version] = await self.client.served(api_version)
+            except NotFoundError:
+                self._served[api_version] = ()
+        return self._served[api_version]
+
+
+def _names(rule: Rule) -> Iterable[tuple[str, str]]:
+    """Yield the apiVersions and plurals of a rule.
+
+    Raises:
+        LeftOutError: If it names any of them by `*`, or a subresource.
+    """
+    for group in rule.api_groups:
+        for version in rule.api_versions:
+            for plural in rule.resources:
+                if "*" in (group, version) or "*" in plural or "/" in plural:
+                    raise LeftOutError("left out: its rules name no resources, but `*` or a part")
+                yield f"{group}/{version}" if group else version, plural
+
+
+def request_of(obj: Json, resource: Resource, policy: BackgroundPolicy) -> AdmissionRequest:
+    """Return the request that would send an existing object."""
+    kinds: Mapping[tuple[Json, Json], tuple[str, bool]] = {
+        (resource.group, resource.kind): (resource.plural, resource.namespaced)
+    }
+    operations = {
+        name for rule in policy.policy.constraints.resource_rules for name in rule.operations
+    }
+    created = not operations.isdisjoint({"CREATE", "*"})
+    circumstances = RequestCircumstances(operation="CREATE" if created else "UPDATE", kinds=kinds)
+    old = as_it_was(obj, circumstances.operation)
+    return request_for(obj, circumstances, old_object=old)

@@ -1,0 +1,164 @@
+"""The writes of `policyd background`, each only while this process leads."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NamedTuple, TypeVar
+
+import structlog
+
+from policyd.api.meta import Json, rfc3339
+from policyd.engine.background.plan import replacement
+from policyd.engine.background.record import name_of
+from policyd.engine.objects.workloads import value_at
+from policyd.kube.client import Client, PartialObject, Propagation
+from policyd.kube.errors import ApiError, UnreachableError
+from policyd.kube.resources import EVENTS, Resource
+from policyd.questions.queue_objects import whole
+
+COMPONENT: Final = "policyd-background"
+"""The field manager of generated objects, and the source of events."""
+
+WRITE_SECONDS: Final = 4.0
+"""For one write: it ends before another process may lead."""
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+class LeadershipLostError(ApiError):
+    """Another process may write by now."""
+
+
+class PassLine(NamedTuple):
+    """What was done to an object, or what is wrong with a policy.
+
+    Attributes:
+        what: The kind and names of the object.
+        policy: The policy it was done for.
+        done: What was done.
+        failed: Whether it failed.
+        written: `create`, `update` or `delete` if the object was written.
+    """
+
+    what: str
+    policy: str
+    done: str
+    failed: bool = False
+    written: str = ""
+
+
+class PassWrites:
+    """Writes objects, and counts them."""
+
+    def __init__(self, client: Client, *, leading: Callable[[], bool], now: float) -> None:
+        """Write as of a time, in seconds since the epoch."""
+        self._client = client
+        self._leading = leading
+        self._now = now
+        self.number = 0
+        """How many writes there were."""
+
+    async def put(self, resource: Resource, obj: Json, existing: Json) -> Json:
+        """Create a generated object, or replace the one that exists; return it as stored.
+
+        Args:
+            resource: Where it is.
+            obj: The object as it is wanted.
+            existing: The object as it was read; None to create one.
+
+        Raises:
+            ApiError: If it cannot be written: an AlreadyExistsError or a ConflictError if it is not
+                as it was read.
+        """
+        self._begin()
+        namespace = name_of(obj).namespace
+        if existing is None:
+            write = self._client.create(
+                resource, obj, into=dict, field_manager=COMPONENT, namespace=namespace
+            )
+        else:
+            write = self._client.replace(
+                resource,
+                replacement(obj, existing),
+                into=dict,
+                field_manager=COMPONENT,
+                namespace=namespace,
+            )
+        return whole(resource, await _in_time(write))
+
+    async def delete(
+        self,
+        resource: Resource,
+        obj: Json,
+        policy: str,
+        why: str,
+        propagation: Propagation | None,
+    ) -> None:
+        """Delete an object as it was read, and say so in an Event and in the log.
+
+        Raises:
+            ApiError: If it cannot be deleted, such as a ConflictError if it has changed.
+        """
+        self._begin()
+        name, metadata = name_of(obj), obj["metadata"]
+        await _in_time(
+            self._client.delete(
+                resource,
+                name.name,
+                namespace=name.namespace,
+                uid=metadata["uid"],
+                resource_version=metadata["resourceVersion"],
+                propagation=propagation or "Background",
+            )
+        )
+        event = _event(obj, f"deleted by {policy}: {why}", self._now)
+        try:
+            await self._client.create(
+                EVENTS, event, namespace=name.namespace or "default", into=PartialObject
+            )
+        except ApiError as error:  # such as in a namespace that is being deleted
+            log.info("event_left_out", object=str(name), reason=str(error))
+
+    def _begin(self) -> None:
+        if not self._leading():
+            raise LeadershipLostError("another process leads by now")
+        self.number += 1
+
+
+async def _in_time(write: Coroutine[Any, Any, T]) -> T:
+    """Await a write, while no other process can lead.
+
+    Raises:
+        ApiError: If it does not succeed; an UnreachableError if it takes too long.
+    """
+    try:
+        return await asyncio.wait_for(write, WRITE_SECONDS)
+    except TimeoutError:
+        raise UnreachableError(f"no answer in {WRITE_SECONDS:.0f} seconds") from None
+
+
+def _event(obj: Json, message: str, now: float) -> Json:
+    name, at = name_of(obj), rfc3339(now)
+    uid = str(value_at(obj, ("metadata", "uid")))
+    return {
+        "metadata": {
+            "name": f"{name.name[:200]}.{uid[:8]}.{int(now * 1e6):x}",
+            "namespace": name.namespace or "default",
+        },
+        "involvedObject": {
+            "apiVersion": name.api_version,
+            "kind": name.kind,
+            "namespace": name.namespace,
+            "name": name.name,
+            "uid": uid,
+        },
+        "type": "Normal",
+        "reason": "PolicyDeleted",
+        "message": message[:1000],
+        "source": {"component": COMPONENT},
+        "reportingComponent": COMPONENT,
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }
