@@ -8,7 +8,7 @@ from policyd.cli.migrate.kyverno import kyverno
 
 @click.group("migrate")
 def command() -> None:
-    """Write policies of other tools in CEL."""
+    """Bring policies and queues over from other tools."""
 
 
 command.add_command(kyverno)
