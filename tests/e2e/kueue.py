@@ -59,7 +59,7 @@ class Kueue:
         self.process = Process(command, self.folder / "kueue.log")
 
     def _adapt(self, item):
-        """Have an object of the chart mean the ports of this machine, and pods that no node runs."""
+        """Have an object of the chart mean the ports of this machine."""
         kind, spec = item["kind"], item.get("spec", {})
         for webhook in item.get("webhooks", ()):
             webhook["clientConfig"]["service"]["port"] = self.ports["webhook"]

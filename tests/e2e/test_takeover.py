@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from policyd.cli import demo
+from policyd.kube.kueue_lease import HOLDER
 from tests.charts import release
 from tests.controlplane.programs import API_SERVER, free_ports
 from tests.controlplane.server import ControlPlane
@@ -34,6 +35,7 @@ from tests.scenarios.objects import job, pod
 pytestmark = pytest.mark.e2e
 
 QUEUE = "kueue.x-k8s.io/queue-name"
+PENDING = "apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/team-a/pendingworkloads"
 GROUP = "kueue.x-k8s.io/pod-group-name"
 STARTER = f"system:serviceaccount:{NAMESPACE}:kueue-controller-manager"
 
@@ -213,7 +215,28 @@ class World:
 
 
 def test_there_and_back_under_load_and_stopped_midway(world):
-    api, kueue = world.api, world.kueue
+    before = prepared(world)
+    with Load(world.api) as load:
+        world.install_policyd()
+        eventually(lambda: "standing_by" in world.controller.tail(), what="policyd stands by")
+        stopped_midway(world, before)
+        there(world, before)
+        back_again(world, before)
+        made = len(load.names)
+
+    def complete():
+        jobs = world.api.find("Job", "team-b")
+        return all(condition(each, "Complete").get("status") == "True" for each in jobs)
+
+    eventually(complete, within=60, what="all short jobs are complete")
+    assert not load.refused
+    assert len(world.api.find("Job", "team-b")) >= made
+    assert not find_failures(world.webhooks, world.controller)
+
+
+def prepared(world):
+    """Have Kueue start a job and a group, and hold a job; return what must not change."""
+    api = world.api
     api.create(queued(job("long", gpus=4, pods=2, run_for="10m")))
     for index in range(2):
         api.create(member("group", index))
@@ -221,52 +244,46 @@ def test_there_and_back_under_load_and_stopped_midway(world):
     eventually(lambda: len(world.state()[0]) == 4, what="two pods of a job and of a group run")
     api.create(queued(job("large", gpus=12, pods=2, run_for="10m")))
     eventually(lambda: world.waits("large"), what="Kueue holds a job that does not fit")
-    before, usage = world.state(), world.usage()
+    eventually(lambda: world.usage()["nvidia.com/gpu"] == "6", what="Kueue reports the usage")
+    return world.state()
 
-    with Load(api) as load:
-        world.install_policyd()
-        eventually(lambda: "standing_by" in world.controller.tail(), what="policyd stands by")
-        assert kueue.holder() != "policyd-controller"
 
-        world.stopped_after("stop", "start")
-        world.takeover("status", code=1)
-        world.takeover("back")
-        assert kueue.holder() not in ("", None, "policyd-controller")
-        assert world.state() == before
+def stopped_midway(world, before):
+    assert world.kueue.holder() != HOLDER
+    world.stopped_after("stop", "start")
+    world.takeover("status", code=1)
 
-        world.takeover("start")
-        assert kueue.holder() == "policyd-controller"
-        assert "start" in world.takeover("status", "-o", "json")
-        eventually(lambda: world.waits("large"), what="policyd holds the job that does not fit")
-        assert (world.state(), world.usage()) == (before, usage)
-        api.create(queued(job("ours", gpus=1, run_for="10m")))
-        eventually(lambda: world.admitted("ours"), what="policyd starts a job")
-        listed = api.call(
-            "GET",
-            "apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/team-a/pendingworkloads",
-        )
-        assert len(listed["items"]) == 1
+    world.takeover("back")
 
-        kueue.scale(1)  # as an upgrade of its release would
-        eventually(lambda: kueue.process.running.poll() is None, what="Kueue runs")
-        world.takeover("status", code=1)
-        world.takeover("back")
-        assert kueue.holder() not in ("", None, "policyd-controller")
-        pods, quota = world.state()
-        assert before[0].items() <= pods.items()
-        assert before[1].items() <= quota.items()
-        api.create(queued(job("theirs", gpus=1, run_for="10m")))
-        eventually(lambda: world.admitted("theirs"), what="Kueue starts a job")
-        made = len(load.names)
+    assert world.kueue.holder() not in ("", None, HOLDER)
+    assert world.state() == before
 
-    eventually(
-        lambda: all(
-            condition(each, "Complete").get("status") == "True"
-            for each in api.find("Job", "team-b")
-        ),
-        within=60,
-        what="all short jobs are complete",
-    )
-    assert not load.refused
-    assert len(api.find("Job", "team-b")) >= made
-    assert not find_failures(world.webhooks, world.controller)
+
+def there(world, before):
+    api = world.api
+
+    world.takeover("start")
+
+    assert world.kueue.holder() == HOLDER
+    assert json.loads(world.takeover("status", "-o", "json"))["done"] is True
+    eventually(lambda: world.waits("large"), what="policyd holds the job that does not fit")
+    assert world.state() == before
+    assert world.usage()["nvidia.com/gpu"] == "6"
+    api.create(queued(job("ours", gpus=1, run_for="10m")))
+    eventually(lambda: world.admitted("ours"), what="policyd starts a job")
+    assert len(api.call("GET", PENDING)["items"]) == 1
+
+
+def back_again(world, before):
+    world.kueue.scale(1)  # as an upgrade of its release would
+    eventually(lambda: world.kueue.process.running.poll() is None, what="Kueue runs")
+    world.takeover("status", code=1)
+
+    world.takeover("back")
+
+    assert world.kueue.holder() not in ("", None, HOLDER)
+    pods, quota = world.state()
+    assert before[0].items() <= pods.items()
+    assert before[1].items() <= quota.items()
+    world.api.create(queued(job("theirs", gpus=1, run_for="10m")))
+    eventually(lambda: world.admitted("theirs"), what="Kueue starts a job")

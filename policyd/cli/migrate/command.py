@@ -1,8 +1,9 @@
-"""`policyd migrate`: policies of other tools, written in CEL."""
+"""`policyd migrate`: policies and queues of other tools."""
 
 import click
 
 from policyd.cli.migrate.gatekeeper import gatekeeper
+from policyd.cli.migrate.kueue import kueue
 from policyd.cli.migrate.kyverno import kyverno
 
 
@@ -13,3 +14,4 @@ def command() -> None:
 
 command.add_command(kyverno)
 command.add_command(gatekeeper)
+command.add_command(kueue)

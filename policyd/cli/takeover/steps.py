@@ -257,14 +257,19 @@ def _conversion(*, back: bool) -> Step:
     async def act(client: Client, found: Installation) -> None:
         by_name = {each["metadata"]["name"]: each for each in found.definitions}
         for name, target in _wanted_conversion(found, back=back).items():
-            # Whole, as a merge would leave the other's address beside.
-            webhook = {"clientConfig": None, **target["webhook"]}
-            config = webhook["clientConfig"]
-            webhook["clientConfig"] = {"url": None, "service": None, "caBundle": None, **config}
+            config = target["webhook"]["clientConfig"]
+            service = _whole(config.get("service"), "namespace", "name", "path", "port")
+            config = {"url": None, "caBundle": None, **config, "service": service}
+            webhook = {**target["webhook"], "clientConfig": config}
             patch = {**_version(by_name[name]), "spec": {"conversion": {"webhook": webhook}}}
             await client.patch(CUSTOM_RESOURCE_DEFINITIONS, name, patch, into=dict)
 
     return Step("conversion", f"have the API server ask {whose} to convert {OLD}", lacks, act)
+
+
+def _whole(value: Object | None, *names: str) -> Object | None:
+    """Return a value for a merge, which would else leave fields of the former value beside."""
+    return None if value is None else {**dict.fromkeys(names), **value}
 
 
 def _answered_by(spec: Object) -> Object:
@@ -293,7 +298,8 @@ def _visibility(*, back: bool) -> Step:
     async def act(client: Client, found: Installation) -> None:
         by_name = {each["metadata"]["name"]: each for each in found.visibility}
         for name, target in _wanted_visibility(found, back=back).items():
-            patch = {**_version(by_name[name]), "spec": target}
+            service = _whole(target["service"], "namespace", "name", "port")
+            patch = {**_version(by_name[name]), "spec": {**target, "service": service}}
             await client.patch(API_SERVICES, name, patch, into=dict)
 
     text = f"have the API server ask {whose} for pending workloads"
