@@ -164,7 +164,7 @@ class Result:
         for each in self.differences:
             line = {"subject": each.subject, "message": each.message, "hint": each.hint}
             parts[each.effect].append(line)
-        kinds = {kind: survey.kinds[kind] for kind in QUEUES}
+        kinds = [{"kind": kind, "count": survey.kinds[kind]} for kind in QUEUES]
         document = {
             "version": survey.version,
             "namespace": survey.namespace,
@@ -182,7 +182,7 @@ def _from_files(given: KueueOptions) -> tuple[Survey, list[Finding]]:
         raise click.UsageError("--from and --kubeconfig or --context cannot be used together")
     objects, findings = read_many_objects(given["files"])
     survey = Survey(given["kueue_namespace"])
-    for value, _ in progress(iter(objects), "reading", len(objects)):
+    for value, _ in progress(iter(objects), "comparing", len(objects)):
         survey.add(value)
     return survey, findings
 

@@ -15,7 +15,7 @@ from policyd.cli.doctor.installation import LEASE as CONTROLLER_LEASE
 from policyd.cli.doctor.installation import without_leader
 from policyd.cli.options import CONTEXT, KUBECONFIG, TEXT_OR_JSON, ContextOptions, together
 from policyd.cli.takeover.installation import RECORD, Installation, find
-from policyd.cli.takeover.steps import BACK, THERE, Step, direction
+from policyd.cli.takeover.steps import BACK, THERE, Step, TakeoverStatus, status_of
 from policyd.clock import SystemClock
 from policyd.errors import PolicydError
 from policyd.kube.client import Client
@@ -120,36 +120,6 @@ def back(*, timeout: float, dry_run: bool, **given: Unpack[TakeoverOptions]) -> 
     _move(given, BACK, _ready_for_back, timeout, dry_run=dry_run)
 
 
-class StepStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """How far a step is.
-
-    Attributes:
-        name: The step.
-        done: Whether it lacks nothing.
-        lacks: What it has yet to do; "" if it is done.
-    """
-
-    name: str
-    done: bool
-    lacks: str
-
-
-class TakeoverStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """How far a takeover is.
-
-    Attributes:
-        direction: `start` or `back`; "" if no takeover is recorded.
-        leader: The holder of Kueue's Lease; "" for none.
-        done: Whether all steps are.
-        steps: The steps of the direction.
-    """
-
-    direction: str
-    leader: str
-    done: bool
-    steps: tuple[StepStatus, ...]
-
-
 @command.command("status")
 @SHARED
 @TEXT_OR_JSON
@@ -175,18 +145,6 @@ def status(*, output: str, **given: Unpack[TakeoverOptions]) -> None:
             sys.exit(FINDINGS)
 
     _run(given, show)
-
-
-def status_of(found: Installation) -> TakeoverStatus:
-    """Return how far a takeover is."""
-    way = direction(found)
-    steps = {"start": THERE, "back": BACK}.get(way, ())
-    statuses = []
-    for step in steps:
-        lacks = step.lacks(found)
-        statuses.append(StepStatus(step.name, not lacks, lacks))
-    done = all(each.done for each in statuses)
-    return TakeoverStatus(way, found.holder, done, tuple(statuses))
 
 
 def _lines(found: TakeoverStatus) -> Iterator[str]:

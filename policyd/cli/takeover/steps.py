@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from policyd.api.kueue.names import GROUP, VERSION
 from policyd.cli.takeover.installation import RECORD, SKIP, Installation, Object, skips
 from policyd.kube.client import Client, PartialObject
@@ -381,3 +383,45 @@ BACK: Final = (
     Step("forget", f"delete ConfigMap {RECORD}", _lacks_nothing_recorded, _forget),
 )
 """The steps of the way back."""
+
+
+class StepStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """How far a step is.
+
+    Attributes:
+        name: The step.
+        done: Whether it lacks nothing.
+        lacks: What it has yet to do; "" if it is done.
+    """
+
+    name: str
+    done: bool
+    lacks: str
+
+
+class TakeoverStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """How far a takeover is.
+
+    Attributes:
+        direction: `start` or `back`; "" if no takeover is recorded.
+        leader: The holder of Kueue's Lease; "" for none.
+        done: Whether all steps are.
+        steps: The steps of the direction.
+    """
+
+    direction: str
+    leader: str
+    done: bool
+    steps: tuple[StepStatus, ...]
+
+
+def status_of(found: Installation) -> TakeoverStatus:
+    """Return how far a takeover is."""
+    way = direction(found)
+    steps = {"start": THERE, "back": BACK}.get(way, ())
+    statuses = []
+    for step in steps:
+        lacks = step.lacks(found)
+        statuses.append(StepStatus(step.name, not lacks, lacks))
+    done = all(each.done for each in statuses)
+    return TakeoverStatus(way, found.holder, done, tuple(statuses))
