@@ -98,7 +98,7 @@ class KueueLease:
         self._seen_version = ""
         self._changed_at = 0.0
         self._pods_at = 0.0
-        self._told = ""
+        self._reported = ""
         self._clear = asyncio.Event()
         self._blocked = asyncio.Event()
 
@@ -141,14 +141,14 @@ class KueueLease:
             return  # it has changed since it was read
         except ForbiddenError as error:
             hint = "the chart grants `get` and `patch` of Kueue's Lease, and `list` of pods"
-            self._tell("kueue_not_watched", str(error), hint)
+            self._report("kueue_not_watched", str(error), hint)
             why_not = ""
         except (ApiError, TimeoutError) as error:
             log.warning("kueue_lease_call_failed", error=str(error))
             return  # what was known counts until `_clear_until`
         if why_not:
             self._clear_until, self.stood_by = 0.0, True
-            self._tell("standing_by", why_not, HINT)
+            self._report("standing_by", why_not, HINT)
         else:
             self._clear_until = sent_at + self._terms.renew_seconds
         self._notify()
@@ -192,10 +192,10 @@ class KueueLease:
         patch = {"metadata": {"resourceVersion": lease.metadata.resource_version}, "spec": spec}
         await self._client.patch(LEASES, NAME, patch, namespace=self.namespace, into=Lease)
 
-    def _tell(self, event: str, why: str, hint: str) -> None:
+    def _report(self, event: str, why: str, hint: str) -> None:
         """Log a reason once, until there is another."""
-        if self._told != why:
-            self._told = why
+        if self._reported != why:
+            self._reported = why
             log.warning(event, why=why, hint=hint)
 
     def _notify(self) -> None:

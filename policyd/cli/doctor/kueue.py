@@ -37,7 +37,7 @@ def beside(found: Installation, *, now: float) -> Iterator[InstallationProblem]:
     option = "" if found.namespace == NAMESPACE else f" --kueue-namespace {found.namespace}"
     lacking = [each for each in status_of(found).steps if not each.done]
     if lacking:
-        message = f"a takeover was stopped midway: {lacking[0].lacks}"
+        message = f"a takeover was stopped midway: {lacking[0].missing}"
         fix = f"{START}{option}, or policyd takeover back{option}"
         yield _problem("error", f"ConfigMap {found.namespace}/{RECORD}", message, fix)
         return

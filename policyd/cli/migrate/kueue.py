@@ -45,7 +45,7 @@ from policyd.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from policyd.migrate.kueue.comparison import Difference, chart_values, differences
+from policyd.migrate.kueue.comparison import KueueDifference, chart_values, differences
 from policyd.migrate.kueue.configuration import KueueSettings, read_settings
 from policyd.migrate.kueue.survey import CONFIGURATION, NEEDED, QUEUES, Survey
 from policyd.process import run
@@ -134,7 +134,7 @@ class Result:
     """What the command has found."""
 
     survey: Survey
-    differences: list[Difference]
+    differences: list[KueueDifference]
     values: dict[str, Any]
 
     def show(self) -> bool:
@@ -188,7 +188,7 @@ def _from_files(given: KueueOptions) -> tuple[Survey, list[Finding]]:
 
 
 def _needed(survey: Survey, given: KueueOptions) -> Iterator[Finding]:
-    """Yield what is missing without which nothing can be said."""
+    """Yield the objects that are missing, and that a comparison needs."""
     source = ", ".join(given["files"]) or CLUSTER
     what = {
         "Deployment": (survey.deployment, "Deployment of Kueue"),

@@ -15,7 +15,7 @@ from policyd.cli.doctor.installation import LEASE as CONTROLLER_LEASE
 from policyd.cli.doctor.installation import without_leader
 from policyd.cli.options import CONTEXT, KUBECONFIG, TEXT_OR_JSON, ContextOptions, together
 from policyd.cli.takeover.installation import RECORD, Installation, find
-from policyd.cli.takeover.steps import BACK, THERE, Step, TakeoverStatus, status_of
+from policyd.cli.takeover.steps import BACK, THERE, TakeoverStep, TakeoverStatus, status_of
 from policyd.clock import SystemClock
 from policyd.errors import PolicydError
 from policyd.kube.client import Client
@@ -132,7 +132,7 @@ def status(*, output: str, **given: Unpack[TakeoverOptions]) -> None:
     \b
     Examples:
       policyd takeover status
-      policyd takeover status -o json | jq -r '.steps[] | select(.done | not).lacks'
+      policyd takeover status -o json | jq -r '.steps[] | select(.done | not).missing'
     """
 
     async def show(client: Client, namespace: str) -> None:
@@ -148,12 +148,12 @@ def status(*, output: str, **given: Unpack[TakeoverOptions]) -> None:
 
 
 def _lines(found: TakeoverStatus) -> Iterator[str]:
-    who = found.leader or "nobody"
-    yield f"Kueue's Lease: held by {who}"
+    holder = found.leader or "no process"
+    yield f"Kueue's Lease: held by {holder}"
     if not found.direction:
         yield "no takeover is recorded"
     for each in found.steps:
-        yield f"{each.name:<11} {'done' if each.done else each.lacks}"
+        yield f"{each.name:<11} {'done' if each.done else each.missing}"
 
 
 def _run(given: TakeoverOptions, work: Callable[[Client, str], Awaitable[None]]) -> None:
@@ -166,7 +166,7 @@ def _run(given: TakeoverOptions, work: Callable[[Client, str], Awaitable[None]])
 
 def _move(
     given: TakeoverOptions,
-    steps: Sequence[Step],
+    steps: Sequence[TakeoverStep],
     ready: Callable[[Client, Installation], Awaitable[None]],
     timeout: float,
     *,
@@ -177,13 +177,13 @@ def _move(
         await ready(client, found)
         if dry_run:
             for step in steps:
-                lacks = step.lacks(found)
-                click.echo(f"{step.name:<11} {step.text}" if lacks else f"{step.name:<11} done")
+                missing = step.missing(found)
+                click.echo(f"{step.name:<11} {step.text}" if missing else f"{step.name:<11} done")
             return
         look = partial(find, client, namespace)
         for step in steps:
-            if lacks := await carry_out(client, step, look, timeout):
-                click.echo(f"{step.name:<11} {lacks}")
+            if missing := await carry_out(client, step, look, timeout):
+                click.echo(f"{step.name:<11} {missing}")
                 click.echo(f"not done within {timeout:.0f} s: {GO_ON}", err=True)
                 sys.exit(FINDINGS)
             click.echo(f"{step.name:<11} done")
@@ -192,9 +192,9 @@ def _move(
 
 
 async def carry_out(
-    client: Client, step: Step, look: Callable[[], Awaitable[Installation]], seconds: float
+    client: Client, step: TakeoverStep, look: Callable[[], Awaitable[Installation]], seconds: float
 ) -> str:
-    """Do a step until it lacks nothing; return what it still lacks after `seconds`.
+    """Do a step until nothing is missing; return what still is after `seconds`.
 
     Raises:
         ApiError: If the API server refuses, or does not answer.
@@ -202,15 +202,15 @@ async def carry_out(
     clock = SystemClock()
     deadline = clock.monotonic() + seconds
     acted = False
-    while lacks := step.lacks(found := await look()):
+    while missing := step.missing(found := await look()):
         if clock.monotonic() >= deadline:
-            return lacks
+            return missing
         try:
             await step.act(client, found)
         except ConflictError:
             continue  # something else changed it meanwhile, as Kueue's renewal of certificates
         acted = True
-        if step.lacks(await look()):
+        if step.missing(await look()):
             await asyncio.sleep(LOOK_SECONDS)
     await asyncio.sleep(step.settles if acted else 0)
     return ""

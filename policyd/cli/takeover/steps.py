@@ -1,6 +1,6 @@
 """The steps of a takeover and of the way back.
 
-Each step says from what it sees in the cluster what it lacks, and does that. So any step may be
+Each step finds in the cluster what is missing, and does that. So any step may be
 repeated, and a way that was left midway goes on, or back, from what there is. What cannot be seen
 any more once it is changed is in the record: how many pods Kueue had, and where the API server
 converted and asked for pending workloads.
@@ -42,20 +42,20 @@ _VISIBILITY_FIELDS: Final = ("service", "insecureSkipTLSVerify", "caBundle")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TakeoverStep:
     """One step.
 
     Attributes:
         name: For `status`.
         text: What it does.
-        lacks: Says what it has yet to do or to wait for; "" if it is done.
-        act: Does it, as far as that is not waiting. It is called until nothing is lacking.
+        missing: Returns what it has yet to do or to wait for; "" if it is done.
+        act: Does it, as far as that is not waiting. It is called until nothing is missing.
         settles: How long it takes until all API servers know of it, in seconds.
     """
 
     name: str
     text: str
-    lacks: Callable[[Installation], str]
+    missing: Callable[[Installation], str]
     act: Callable[[Client, Installation], Awaitable[None]]
     settles: float = 0.0
 
@@ -74,8 +74,8 @@ def recorded(found: Installation) -> dict[str, Any]:
     return dict(json.loads(found.record["data"].get("before", "{}"))) if found.record else {}
 
 
-def _go(way: str) -> Step:
-    def lacks(found: Installation) -> str:
+def _go(way: str) -> TakeoverStep:
+    def missing(found: Installation) -> str:
         return "" if direction(found) == way else f"ConfigMap {RECORD} does not say `{way}`"
 
     async def act(client: Client, found: Installation) -> None:
@@ -97,7 +97,7 @@ def _go(way: str) -> Step:
         body = {"metadata": {"name": RECORD}, "data": data}
         await client.create(CONFIG_MAPS, body, namespace=found.namespace, into=dict)
 
-    return Step("record", f"record what there is, in ConfigMap {RECORD}", lacks, act)
+    return TakeoverStep("record", f"record what there is, in ConfigMap {RECORD}", missing, act)
 
 
 def _version(obj: Object) -> Object:
@@ -116,7 +116,7 @@ def _stored_old(found: Installation) -> list[Object]:
     ]
 
 
-def _lacks_storage(found: Installation) -> str:
+def _missing_storage(found: Installation) -> str:
     kinds = ", ".join(each["spec"]["names"]["plural"] for each in _stored_old(found))
     return f"some {kinds} are stored as {OLD}" if kinds else ""
 
@@ -156,10 +156,10 @@ async def _touch(client: Client, resource: Resource, obj: PartialObject) -> None
 # Kueue's webhooks.
 
 
-def _webhooks(*, skipped: bool) -> Step:
+def _webhooks(*, skipped: bool) -> TakeoverStep:
     how = "no longer call" if skipped else "call again"
 
-    def lacks(found: Installation) -> str:
+    def missing(found: Installation) -> str:
         wrong = (
             each["metadata"]["name"]
             for _, each in found.configurations
@@ -176,7 +176,7 @@ def _webhooks(*, skipped: bool) -> Step:
                 await client.patch(resource, each["metadata"]["name"], patch, into=dict)
 
     text = f"have the API server {how} Kueue's webhooks"
-    return Step("webhooks", text, lacks, act, settles=SETTLE_SECONDS)
+    return TakeoverStep("webhooks", text, missing, act, settles=SETTLE_SECONDS)
 
 
 def _with_skip(webhook: Object, *, skipped: bool) -> Object:
@@ -189,7 +189,7 @@ def _with_skip(webhook: Object, *, skipped: bool) -> Object:
 # Kueue's pods.
 
 
-def _lacks_stop(found: Installation) -> str:
+def _missing_stop(found: Installation) -> str:
     if found.deployment is None and not found.pods:
         return ""
     if found.replicas:
@@ -201,7 +201,7 @@ async def _stop(client: Client, found: Installation) -> None:
     await _scale(client, found, 0)
 
 
-def _lacks_start(found: Installation) -> str:
+def _missing_start(found: Installation) -> str:
     if not found.replicas:
         return "Kueue's Deployment has no replicas"
     return "" if found.ready else "no pod of Kueue is ready"
@@ -249,10 +249,10 @@ def _wanted_conversion(found: Installation, *, back: bool) -> dict[str, Object]:
     return wanted
 
 
-def _conversion(*, back: bool) -> Step:
+def _conversion(*, back: bool) -> TakeoverStep:
     whose = "Kueue" if back else "policyd"
 
-    def lacks(found: Installation) -> str:
+    def missing(found: Installation) -> str:
         names = ", ".join(_wanted_conversion(found, back=back))
         return f"it does not yet do so for {names}" if names else ""
 
@@ -266,7 +266,9 @@ def _conversion(*, back: bool) -> Step:
             patch = {**_version(by_name[name]), "spec": {"conversion": {"webhook": webhook}}}
             await client.patch(CUSTOM_RESOURCE_DEFINITIONS, name, patch, into=dict)
 
-    return Step("conversion", f"have the API server ask {whose} to convert {OLD}", lacks, act)
+    return TakeoverStep(
+        "conversion", f"have the API server ask {whose} to convert {OLD}", missing, act
+    )
 
 
 def _whole(value: Object | None, *names: str) -> Object | None:
@@ -290,10 +292,10 @@ def _wanted_visibility(found: Installation, *, back: bool) -> dict[str, Object]:
     return wanted
 
 
-def _visibility(*, back: bool) -> Step:
+def _visibility(*, back: bool) -> TakeoverStep:
     whose = "Kueue" if back else "policyd"
 
-    def lacks(found: Installation) -> str:
+    def missing(found: Installation) -> str:
         names = ", ".join(_wanted_visibility(found, back=back))
         return f"it does not yet do so for {names}" if names else ""
 
@@ -305,13 +307,13 @@ def _visibility(*, back: bool) -> Step:
             await client.patch(API_SERVICES, name, patch, into=dict)
 
     text = f"have the API server ask {whose} for pending workloads"
-    return Step("visibility", text, lacks, act)
+    return TakeoverStep("visibility", text, missing, act)
 
 
 # The Lease.
 
 
-def _lacks_lease(found: Installation) -> str:
+def _missing_lease(found: Installation) -> str:
     if not found.given:
         return f"Lease {NAME} is not given to policyd"
     if found.policyd_leads:
@@ -337,7 +339,7 @@ async def _give(client: Client, found: Installation) -> None:
         return  # Kueue has created it meanwhile
 
 
-def _lacks_lease_back(found: Installation) -> str:
+def _missing_lease_back(found: Installation) -> str:
     if found.given:
         return f"Lease {NAME} is given to policyd"
     if found.lease is None or (found.holder and not found.policyd_leads):
@@ -351,7 +353,7 @@ async def _take_back(client: Client, found: Installation) -> None:
         await client.patch(LEASES, NAME, patch, namespace=found.namespace, into=dict)
 
 
-def _lacks_nothing_recorded(found: Installation) -> str:
+def _missing_nothing_recorded(found: Installation) -> str:
     return f"ConfigMap {RECORD} is there" if found.record else ""
 
 
@@ -362,25 +364,28 @@ async def _forget(client: Client, found: Installation) -> None:
 
 THERE: Final = (
     _go("start"),
-    Step("storage", f"store all objects as {VERSION}", _lacks_storage, _store),
+    TakeoverStep("storage", f"store all objects as {VERSION}", _missing_storage, _store),
     _webhooks(skipped=True),
-    Step("stop", "stop Kueue", _lacks_stop, _stop),
+    TakeoverStep("stop", "stop Kueue", _missing_stop, _stop),
     _conversion(back=False),
     _visibility(back=False),
-    Step("lease", "give Kueue's Lease to policyd, which then leads", _lacks_lease, _give),
+    TakeoverStep("lease", "give Kueue's Lease to policyd, which then leads", _missing_lease, _give),
 )
 """The steps of a takeover."""
 
 BACK: Final = (
     _go("back"),
     _conversion(back=True),
-    Step("start", "start Kueue, which does not lead yet", _lacks_start, _start),
+    TakeoverStep("start", "start Kueue, which does not lead yet", _missing_start, _start),
     _webhooks(skipped=False),
-    Step(
-        "lease", "give Kueue's Lease back to Kueue, which then leads", _lacks_lease_back, _take_back
+    TakeoverStep(
+        "lease",
+        "give Kueue's Lease back to Kueue, which then leads",
+        _missing_lease_back,
+        _take_back,
     ),
     _visibility(back=True),
-    Step("forget", f"delete ConfigMap {RECORD}", _lacks_nothing_recorded, _forget),
+    TakeoverStep("forget", f"delete ConfigMap {RECORD}", _missing_nothing_recorded, _forget),
 )
 """The steps of the way back."""
 
@@ -390,13 +395,13 @@ class StepStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     Attributes:
         name: The step.
-        done: Whether it lacks nothing.
-        lacks: What it has yet to do; "" if it is done.
+        done: Whether nothing is missing.
+        missing: What it has yet to do; "" if it is done.
     """
 
     name: str
     done: bool
-    lacks: str
+    missing: str
 
 
 class TakeoverStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -421,7 +426,7 @@ def status_of(found: Installation) -> TakeoverStatus:
     steps = {"start": THERE, "back": BACK}.get(way, ())
     statuses = []
     for step in steps:
-        lacks = step.lacks(found)
-        statuses.append(StepStatus(step.name, not lacks, lacks))
+        missing = step.missing(found)
+        statuses.append(StepStatus(step.name, not missing, missing))
     done = all(each.done for each in statuses)
     return TakeoverStatus(way, found.holder, done, tuple(statuses))

@@ -30,7 +30,7 @@ _SUFFIXES: Final = ("_bucket", "_count", "_sum")
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class KueueDifference:
     """One thing that policyd does otherwise.
 
     Attributes:
@@ -48,7 +48,7 @@ class Difference:
 
 def differences(
     survey: Survey, settings: KueueSettings, *, ineffective: Iterable[str], metrics: frozenset[str]
-) -> list[Difference]:
+) -> list[KueueDifference]:
     """Return what policyd does otherwise, what is lost first.
 
     Args:
@@ -70,42 +70,42 @@ def differences(
     return sorted(found, key=lambda each: each.effect != "lost")
 
 
-def _versions(survey: Survey) -> Iterator[Difference]:
+def _versions(survey: Survey) -> Iterator[KueueDifference]:
     for each in survey.definitions:
         subject = f"CustomResourceDefinition {each.name}"
         if "v1beta2" not in each.served and not each.name.startswith("multikueue"):
             served = ", ".join(each.served) or "nothing"
             hint = "upgrade Kueue to a version that serves v1beta2"
-            yield Difference(
+            yield KueueDifference(
                 "lost", subject, f"policyd reads v1beta2, and {served} is served", hint
             )
         unknown = sorted(set(each.stored) - KNOWN_VERSIONS)
         if unknown:
-            yield Difference(
+            yield KueueDifference(
                 "lost",
                 subject,
                 f"objects may be stored as {', '.join(unknown)}, which policyd does not convert",
                 "have Kueue's storage migrated first",
             )
         elif "v1beta1" in each.stored:
-            yield Difference(
+            yield KueueDifference(
                 "different",
                 subject,
                 "objects may be stored as v1beta1",
                 "`policyd takeover start` stores them as v1beta2",
             )
     if any("v1beta1" in each.served for each in survey.definitions):
-        yield Difference(
+        yield KueueDifference(
             "different",
             "version v1beta1",
-            "policyd converts it only if its webhooks are told to",
+            "policyd converts it only if its webhooks serve it",
             "set webhooks.serveV1beta1 after the takeover, if manifests or clients use v1beta1",
         )
 
 
-def _gates(settings: KueueSettings) -> Iterator[Difference]:
+def _gates(settings: KueueSettings) -> Iterator[KueueDifference]:
     for name in settings.unknown_gates:
-        yield Difference(
+        yield KueueDifference(
             "lost",
             f"feature gate {name}",
             "policyd does not know it, and the values leave it out",
@@ -114,15 +114,15 @@ def _gates(settings: KueueSettings) -> Iterator[Difference]:
     for name, on in sorted((settings.gates or {}).items()):
         fixed = LEFT_OUT.get(name)
         if fixed is None or fixed.on is on or on is DEFAULTS[name]:
-            continue  # what a default means is told where it is used
+            continue  # what a default means is reported where it is used
         stays = "on" if fixed.on else "off"
         effect: Effect = "lost" if on and name not in NOTHING else "different"
-        yield Difference(effect, f"feature gate {name}", f"it stays {stays}: {fixed.reason}")
+        yield KueueDifference(effect, f"feature gate {name}", f"it stays {stays}: {fixed.reason}")
 
 
-def _fields(settings: KueueSettings, ineffective: Iterable[str]) -> Iterator[Difference]:
+def _fields(settings: KueueSettings, ineffective: Iterable[str]) -> Iterator[KueueDifference]:
     for name in settings.unknown_fields:
-        yield Difference(
+        yield KueueDifference(
             "lost",
             f"Configuration {name}",
             "policyd does not know the field, and the values leave it out",
@@ -130,9 +130,9 @@ def _fields(settings: KueueSettings, ineffective: Iterable[str]) -> Iterator[Dif
     for name in ineffective:
         if name in _LOST_FIELDS:
             why = LEFT_OUT["MultiKueue" if name == "multiKueue" else "KueueDRAIntegration"].reason
-            yield Difference("lost", f"Configuration {name}", why)
+            yield KueueDifference("lost", f"Configuration {name}", why)
         else:
-            yield Difference(
+            yield KueueDifference(
                 "different",
                 f"Configuration {name}",
                 "it is about Kueue's process; policyd's have settings of their own",
@@ -140,7 +140,7 @@ def _fields(settings: KueueSettings, ineffective: Iterable[str]) -> Iterator[Dif
             )
 
 
-def _kinds(survey: Survey, settings: KueueSettings) -> Iterator[Difference]:
+def _kinds(survey: Survey, settings: KueueSettings) -> Iterator[KueueDifference]:
     absent = {}
     for name in unknown_frameworks(settings.configuration):
         group, _, kind = FRAMEWORKS[name]
@@ -152,9 +152,9 @@ def _kinds(survey: Survey, settings: KueueSettings) -> Iterator[Difference]:
         subject = f"{kind}.{group}" if group else kind
         if (group, kind) in others:
             message = f"its own controller queues them, as with Kueue: {found}"
-            yield Difference("different", subject, message)
+            yield KueueDifference("different", subject, message)
         elif (group, kind) in absent:
-            yield Difference(
+            yield KueueDifference(
                 "lost",
                 subject,
                 f"no module of policyd reads jobs of that kind: {found}",
@@ -162,10 +162,10 @@ def _kinds(survey: Survey, settings: KueueSettings) -> Iterator[Difference]:
             )
         else:
             message = f"they have a queue name, and neither Kueue nor policyd queues them: {found}"
-            yield Difference("different", subject, message)
+            yield KueueDifference("different", subject, message)
     for key, name in sorted(absent.items()):
         if key not in survey.unmanaged:
-            yield Difference(
+            yield KueueDifference(
                 "different",
                 f"integration {name}",
                 "no module of policyd reads jobs of that kind; there are none now",
@@ -173,41 +173,43 @@ def _kinds(survey: Survey, settings: KueueSettings) -> Iterator[Difference]:
             )
 
 
-def _objects(survey: Survey) -> Iterator[Difference]:
+def _objects(survey: Survey) -> Iterator[KueueDifference]:
     clusters = LEFT_OUT["MultiKueue"].reason
     for name, controller in sorted(survey.checks.items()):
         if controller == "kueue.x-k8s.io/multikueue":
-            yield Difference("lost", f"AdmissionCheck {name}", clusters)
+            yield KueueDifference("lost", f"AdmissionCheck {name}", clusters)
     if survey.elsewhere.count:
-        yield Difference("lost", "Workloads of other clusters", f"{clusters}: {survey.elsewhere}")
+        yield KueueDifference(
+            "lost", "Workloads of other clusters", f"{clusters}: {survey.elsewhere}"
+        )
     if survey.claiming.count:
-        yield Difference(
+        yield KueueDifference(
             "lost",
             "Workloads with ResourceClaims",
             f"{LEFT_OUT['KueueDRAIntegration'].reason}, so they are held: {survey.claiming}",
             "see docs/concepts/devices.md",
         )
     if survey.concurrent.count:
-        yield Difference(
+        yield KueueDifference(
             "different",
             "ClusterQueues with concurrentAdmissionPolicy",
             f"{LEFT_OUT['ConcurrentAdmission'].reason}: {survey.concurrent}",
         )
 
 
-def _election(settings: KueueSettings) -> Iterator[Difference]:
+def _election(settings: KueueSettings) -> Iterator[KueueDifference]:
     given: Any = settings.document.get("leaderElection")
     given = given if isinstance(given, dict) else {}
     name = given.get("resourceName", DEFAULT_LEASE)
     if given.get("leaderElect") is False:
-        yield Difference(
+        yield KueueDifference(
             "different",
             "Configuration leaderElection.leaderElect",
             "Kueue takes no Lease, so it would not notice that policyd leads",
             "set it to true before you give the cluster back",
         )
     elif name != DEFAULT_LEASE:
-        yield Difference(
+        yield KueueDifference(
             "lost",
             "Configuration leaderElection.resourceName",
             f"policyd looks at the Lease {DEFAULT_LEASE} alone, and not at {name}",
@@ -215,9 +217,9 @@ def _election(settings: KueueSettings) -> Iterator[Difference]:
         )
 
 
-def _webhooks(survey: Survey) -> Iterator[Difference]:
+def _webhooks(survey: Survey) -> Iterator[KueueDifference]:
     if survey.webhooks:
-        yield Difference(
+        yield KueueDifference(
             "different",
             f"webhook configurations {', '.join(sorted(survey.webhooks))}",
             "policyd has its own, which hold jobs alike",
@@ -225,19 +227,19 @@ def _webhooks(survey: Survey) -> Iterator[Difference]:
         )
 
 
-def _consumer(consumer: Consumer, known: frozenset[str]) -> Iterator[Difference]:
+def _consumer(consumer: Consumer, known: frozenset[str]) -> Iterator[KueueDifference]:
     subject = f"{consumer.kind} {consumer.name}"
     missing = sorted(name for name in consumer.metrics if not _has(name, known))
     if missing:
-        yield Difference(
+        yield KueueDifference(
             "lost", subject, f"policyd has no {', '.join(missing)}", "see docs/reference/metrics.md"
         )
     clusters = sorted(n for n in consumer.metrics if "multikueue" in n and _has(n, known))
     if clusters:
         message = f"policyd has {', '.join(clusters)}, which count nothing"
-        yield Difference("different", subject, message)
+        yield KueueDifference("different", subject, message)
     if consumer.kind in {"ServiceMonitor", "PodMonitor"}:
-        yield Difference(
+        yield KueueDifference(
             "different",
             subject,
             "it finds Kueue's pods, and not policyd's",

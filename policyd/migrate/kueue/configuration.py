@@ -93,7 +93,7 @@ def _remove(document: Any, found: re.Match[str]) -> bool:  # noqa: ANN401 - a YA
     place = document
     for part in re.findall(r"[^.\[\]]+|\[[^\]]*\]", found[2] or ""):
         if part.startswith("["):
-            # The place of an element may not be told: the first that has the field.
+            # The place of an element may be unknown: the first that has the field.
             items = place if isinstance(place, list) else list(place.values())
             place = next((x for x in items if isinstance(x, dict) and found[1] in x), None)
         else:

@@ -19,7 +19,7 @@ CONFIGURATION: Final = "controller_manager_config.yaml"
 """The key of Kueue's Configuration in its ConfigMap."""
 DEFAULT_LEASE: Final = "c1f6bfd2.kueue.x-k8s.io"
 NEEDED: Final = ("Deployment", "ConfigMap", "CustomResourceDefinition")
-"""Kinds without which nothing can be said."""
+"""Kinds that a comparison needs."""
 QUEUES: Final = (
     "ClusterQueue",
     "LocalQueue",

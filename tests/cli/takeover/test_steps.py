@@ -97,9 +97,9 @@ async def test_a_step_that_waits_too_long_says_for_what():
     await cluster.go(THERE[:-1])
     cluster.live = lambda: None
 
-    lacks = await carry_out(cluster.client, THERE[-1], cluster.look, 0.01)
+    missing = await carry_out(cluster.client, THERE[-1], cluster.look, 0.01)
 
-    assert lacks == f"policyd has not yet taken Lease {NAME}"
+    assert missing == f"policyd has not yet taken Lease {NAME}"
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ async def test_a_step_that_waits_too_long_says_for_what():
         ("kueue-empty", [], False),
     ],
 )
-def test_kueues_webhooks_are_told_from_others(name, services, expected):
+def test_kueues_webhooks_are_distinguished_from_others(name, services, expected):
     webhooks = [{"name": "a", "clientConfig": {"service": service}} for service in services]
 
     assert is_kueues({"metadata": {"name": name}, "webhooks": webhooks}, NAMESPACE) is expected
