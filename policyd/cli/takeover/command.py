@@ -15,7 +15,7 @@ from policyd.cli.doctor.installation import LEASE as CONTROLLER_LEASE
 from policyd.cli.doctor.installation import without_leader
 from policyd.cli.options import CONTEXT, KUBECONFIG, TEXT_OR_JSON, ContextOptions, together
 from policyd.cli.takeover.installation import RECORD, Installation, find
-from policyd.cli.takeover.steps import BACK, THERE, TakeoverStep, TakeoverStatus, status_of
+from policyd.cli.takeover.steps import BACK, THERE, TakeoverStatus, TakeoverStep, status_of
 from policyd.clock import SystemClock
 from policyd.errors import PolicydError
 from policyd.kube.client import Client
