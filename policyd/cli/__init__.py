@@ -91,10 +91,17 @@ _OTHERS: Final[_Commands] = {
         "policyd.cli.policies.schema:command",
         "Print the JSON schema of policies, for editors.",
     ),
-    "migrate": ("policyd.cli.migrate.command:command", "Write policies of Kyverno in CEL."),
+    "migrate": (
+        "policyd.cli.migrate.command:command",
+        "Bring policies and queues over from other tools.",
+    ),
     "background": (
         "policyd.cli.background.command:command",
         "Generate and delete objects as Kyverno's policies say.",
+    ),
+    "takeover": (
+        "policyd.cli.takeover.command:command",
+        "Take the queues of a running cluster over from Kueue, and give them back.",
     ),
     "controller": ("policyd.cli.controller:command", "Run the queue on a cluster."),
     "release": ("policyd.cli.releasing:command", "Remove the queue's finalizers from pods."),

@@ -30,6 +30,7 @@ from policyd.errors import ConfigurationError
 from policyd.health import HEALTH_BOUNDS
 from policyd.kube.connection import ApiConnection, connection_from
 from policyd.kube.http_client import HttpClient
+from policyd.kube.kueue_lease import NAMESPACE
 from policyd.process import keep_for_good, run
 from policyd.serving import served
 from policyd.standard_input import STORED_FILE
@@ -51,6 +52,7 @@ class ControllerOptions:
     context: str
     namespace: str
     leader_election: bool
+    kueue_namespace: str
     workers: int
     health_host: str
     health_port: int | None
@@ -91,6 +93,12 @@ class ControllerOptions:
     "--leader-election/--no-leader-election",
     default=True,
     help="Let only the leader of several controllers write. Off: there must be only one.",
+)
+@click.option(
+    "--kueue-namespace",
+    default=NAMESPACE,
+    show_default=True,
+    help="Where Kueue may run: policyd stands by while it leads. Empty: do not look.",
 )
 @click.option("--workers", default=16, show_default=True, help="Objects reconciled at a time.")
 @click.option(
@@ -321,6 +329,7 @@ def controller_settings(
         integrations=replace(settings.integrations, makers=makers),
         identity=identity,
         namespace=namespace,
+        kueue_namespace=options.kueue_namespace,
         workers=options.workers,
         other_teams=options.other_teams or settings.other_teams,
         forecasts=ForecastsSettings(

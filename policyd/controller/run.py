@@ -5,6 +5,7 @@ reconciles all objects, as after a start, and so finishes the unfinished work of
 """
 
 import asyncio
+from collections.abc import Coroutine
 from functools import cached_property, partial
 from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -41,6 +42,7 @@ from policyd.controller.writes import Handover, Writes
 from policyd.kube.client import Client
 from policyd.kube.discovery import is_served, wait_until_served
 from policyd.kube.events import EventRecorder
+from policyd.kube.kueue_lease import KueueLease
 from policyd.kube.leader import LeaderElection
 from policyd.kube.pace import Pace
 from policyd.kube.resources import POLICIES
@@ -91,6 +93,7 @@ class Controller:
         self.writes = Writes(client, self.recorder, leading=self.leading, pace=self.pace)
         self.handover = Handover(client, self.writes, self.mirrors.workloads, pace=self.pace)
         self.election = self._election()
+        self.kueue = self._kueue()
         metrics = self.health.metrics
         self.workloads = WorkloadReconciler(
             self.cache, self.writes, add=self._add, metrics=metrics, limits=self.settings.limits
@@ -169,7 +172,8 @@ class Controller:
 
     def leading(self) -> bool:
         """Tell whether this process may write."""
-        return self.election is None or self.election.leading
+        elected = self.election is None or self.election.leading
+        return elected and (self.kueue is None or self.kueue.clear)
 
     def sweep(self) -> None:
         """Queue the keys of all objects, as after a start."""
@@ -202,15 +206,21 @@ class Controller:
             self.health.synced.set()
             log.info("mirrors_synced", workloads=len(self.mirrors.workloads))
             group.create_task(self.recorder.run())
-            if self.election is not None:
-                group.create_task(self.election.run())
-                group.create_task(self.hours.follow())
+            self._stand_for_election(group)
             group.create_task(self.bases.run())
             if self.settings.forecasts.enabled:
                 group.create_task(self._forecast())
             if self.settings.policies:
                 group.create_task(self._write_policy_statuses())
             group.create_task(self._lead_when_elected())
+
+    def _stand_for_election(self, group: asyncio.TaskGroup) -> None:
+        """Begin what decides whether this process leads."""
+        if self.election is not None:
+            group.create_task(self.election.run())
+            group.create_task(self.hours.follow())
+        if self.kueue is not None:
+            group.create_task(self.kueue.run(self.election))
 
     def _election(self) -> LeaderElection | None:
         settings = self.settings
@@ -223,6 +233,14 @@ class Controller:
             identity=settings.identity,
             leave=self.handover.latest_version,
             pace=self.pace,
+        )
+
+    def _kueue(self) -> KueueLease | None:
+        namespace = self.settings.kueue_namespace
+        if not namespace:
+            return None
+        return KueueLease(
+            self._client, namespace=namespace, settle=self.writes.settled, pace=self.pace
         )
 
     def _reconcilers(self) -> dict[str, Reconcile]:
@@ -312,8 +330,8 @@ class Controller:
         while True:
             if self.election is not None:
                 await self.election.wait_elected()
-                if not await self._caught_up(self.election):
-                    continue
+            if not await self._ready_to_lead():
+                continue
             await self.hours.prepare()
             self.health.metrics.lead(leading=True)
             log.info("leading")
@@ -338,25 +356,41 @@ class Controller:
             if self.election is not None:
                 await self.writes.settled(within=self.election.spare_seconds - SPARE_SECONDS)
 
-    async def _caught_up(self, election: LeaderElection) -> bool:
-        """Wait for the writes of the last leader; tell whether this process still leads."""
-        ready = asyncio.ensure_future(self.handover.catch_up(election.handed_over))
-        lost = asyncio.ensure_future(election.wait_lost())
-        try:
-            await asyncio.wait({ready, lost}, return_when=asyncio.FIRST_COMPLETED)
-            if not lost.done():
-                ready.result()
-            return not lost.done()
-        finally:
-            ready.cancel()
-            lost.cancel()
-            await asyncio.gather(ready, lost, return_exceptions=True)
+    async def _ready_to_lead(self) -> bool:
+        """Wait for Kueue and the writes of the last leader; tell whether this process may lead."""
+        handed_over = self.election.handed_over if self.election is not None else ""
+        if self.kueue is not None:
+            lost = [self.election.wait_lost()] if self.election is not None else []
+            if not await first_of(self.kueue.wait_clear(), *lost):
+                return False
+            if self.kueue.stood_by:
+                handed_over = ""  # Kueue wrote last
+        if self.election is None and not (self.kueue is not None and self.kueue.stood_by):
+            return True
+        return await first_of(self.handover.catch_up(handed_over), *self._losses())
+
+    def _losses(self) -> list[Coroutine[Any, Any, None]]:
+        """Return what ends the leading of this process."""
+        lost = [self.election.wait_lost()] if self.election is not None else []
+        return lost + ([self.kueue.wait_blocked()] if self.kueue is not None else [])
 
     async def _until_lost(self) -> None:
-        if self.election is None:
-            await asyncio.Event().wait()
-        else:
-            await self.election.wait_lost()
+        await first_of(asyncio.Event().wait(), *self._losses())
+
+
+async def first_of(work: Coroutine[Any, Any, object], *losses: Coroutine[Any, Any, object]) -> bool:
+    """Await work until one of the losses happens, and cancel the rest; tell whether it is done."""
+    tasks = [asyncio.ensure_future(each) for each in (work, *losses)]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if any(each.done() for each in tasks[1:]):
+            return False
+        tasks[0].result()
+        return True
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _policy_statuses() -> "type[PolicyStatuses]":

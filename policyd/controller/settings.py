@@ -49,6 +49,10 @@ class ControllerSettings:
     lease: str = "policyd-controller"
     """Name of the Lease."""
 
+    kueue_namespace: str = ""
+    """The namespace of Kueue, whose Lease there says whether policyd may lead. Empty: no Kueue is
+    looked for."""
+
     workers: int = 16
     """Keys reconciled at a time. Each waits for the API server most of the time; more than the
     client keeps in flight would only wait in another place."""

@@ -220,7 +220,7 @@ class LeaderElection:
         self._leads_until = sent_at + self._terms.renew_seconds
 
     def _spec(self, lease: Lease | None) -> dict[str, Any]:
-        now = _micro_time(self._pace.clock.now())
+        now = micro_time(self._pace.clock.now())
         spec: dict[str, Any] = {
             "holderIdentity": self.identity,
             "leaseDurationSeconds": self._terms.lease_seconds,
@@ -259,7 +259,7 @@ class LeaderElection:
 
     async def _give_back(self, lease: Lease) -> None:
         left = {HANDOVER: await self._leave()}
-        now = _micro_time(self._pace.clock.now())
+        now = micro_time(self._pace.clock.now())
         spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": now}
         try:
             await self._patch(lease, spec, annotations=left)
@@ -292,5 +292,6 @@ class LeaderElection:
             log.warning("leadership_lost", lease=self._name, identity=self.identity)
 
 
-def _micro_time(seconds: float) -> str:
+def micro_time(seconds: float) -> str:
+    """Write a time as a Lease has it."""
     return datetime.fromtimestamp(seconds, tz=UTC).strftime(_MICRO_TIME)

@@ -84,13 +84,15 @@ def deployed_command(control_plane: ControlPlane, name: str) -> list[str]:
     return [str(Path(sys.executable).parent / program), *more, *container["args"]]
 
 
-def account_kubeconfig(control_plane: ControlPlane, account: str) -> Path:
-    """Write a kubeconfig with a token of one of the release's accounts."""
-    asked = ("create", "token", account, "-n", NAMESPACE, "--duration=24h")
+def account_kubeconfig(
+    control_plane: ControlPlane, account: str, namespace: str = NAMESPACE
+) -> Path:
+    """Write a kubeconfig with a token of one of a release's accounts."""
+    asked = ("create", "token", account, "-n", namespace, "--duration=24h")
     token = control_plane.kubectl(*asked).strip()
     config = json.loads(control_plane.kubeconfig.read_text())
     config["users"] = [{"name": account, "user": {"token": token}}]
-    context = {"cluster": config["clusters"][0]["name"], "user": account, "namespace": NAMESPACE}
+    context = {"cluster": config["clusters"][0]["name"], "user": account, "namespace": namespace}
     config["contexts"] = [{"name": account, "context": context}]
     config["current-context"] = account
     file = control_plane.site.folder / f"{account}.kubeconfig"
@@ -140,12 +142,14 @@ def rendered(values: dict[str, object], chart: Path = CHART) -> list[dict[str, A
     return [item for item in yaml.safe_load_all(done.out) if item]
 
 
-def lead_to_this_machine(control_plane: ControlPlane, service: str) -> None:
+def lead_to_this_machine(
+    control_plane: ControlPlane, service: str, namespace: str = NAMESPACE
+) -> None:
     """Have a Service mean this machine, as kube-proxy would have it mean the pods."""
     here: dict[str, object] = {"type": "ExternalName", "externalName": "localhost"}
     spec = here | {"clusterIP": None, "clusterIPs": None}
     patch = json.dumps({"spec": spec})
-    control_plane.kubectl("patch", "service", service, "-n", NAMESPACE, "--patch", patch)
+    control_plane.kubectl("patch", "service", service, "-n", namespace, "--patch", patch)
 
 
 def front_proxy(folder: Path) -> list[str]:

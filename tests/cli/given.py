@@ -52,6 +52,47 @@ spec:
   - expression: "!has(object.spec) || has(object.spec)"
 """
 
+KUEUE = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: kueue-controller-manager
+  namespace: kueue-system
+  labels: {app.kubernetes.io/name: kueue, control-plane: controller-manager}
+spec:
+  replicas: 1
+  template:
+    spec:
+      serviceAccountName: kueue-controller-manager
+      containers:
+      - name: manager
+        image: registry.example/kueue:v0.19.2
+        args: [--feature-gates=PriorityBoost=true]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: kueue-manager-config, namespace: kueue-system}
+data:
+  controller_manager_config.yaml: |
+    apiVersion: config.kueue.x-k8s.io/v1beta2
+    kind: Configuration
+    leaderElection: {leaderElect: true}
+    integrations: {frameworks: [batch/job, pod]}
+    resources: {excludeResourcePrefixes: [a.example/]}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: workloads.kueue.x-k8s.io}
+spec:
+  group: kueue.x-k8s.io
+  versions: [{name: v1beta1, served: true}, {name: v1beta2, served: true}]
+status: {storedVersions: [v1beta2]}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: AdmissionCheck
+metadata: {name: other}
+spec: {controllerName: example.com/approval}
+"""
 CONSTRAINT = """\
 apiVersion: constraints.gatekeeper.sh/v1beta1
 kind: Own
@@ -278,6 +319,7 @@ GIVEN: dict[str, CommandInput] = {
     "convert": CommandInput(on("convert", "FILE"), [QUEUES]),
     "migrate gatekeeper": CommandInput(on("migrate", "gatekeeper", "FILE"), [CONSTRAINT]),
     "migrate kyverno": CommandInput(on("migrate", "kyverno", "FILE"), [LEGACY]),
+    "migrate kueue": CommandInput(on("migrate", "kueue", "--from", "FILE"), [KUEUE]),
     "export": CommandInput(on("export", "FILE"), POLICIES),
     "prove": CommandInput(on("prove", "never-denies", "FILE"), [PROVED]),
 }

@@ -17,6 +17,7 @@ from tests.cli.given import (
     CASES,
     CONSTRAINT,
     GIVEN,
+    KUEUE,
     LEGACY,
     NODES,
     POD,
@@ -77,6 +78,12 @@ ENDS = {
         CONSTRAINT.replace("kind: Own", "kind: Other", 1),
         "a: [",
     ),
+    "migrate kueue": (
+        ["--from"],
+        KUEUE,
+        KUEUE.replace("example.com/approval", "kueue.x-k8s.io/multikueue"),
+        KUEUE[:-800],
+    ),
     "migrate kyverno": ([], LEGACY, PARTIAL, "a: ["),
     "convert": ([], QUEUES, OTHER_KIND, "a: ["),
     "prove": (["never-denies"], PROVED, None, "a: ["),
@@ -95,6 +102,9 @@ OTHERS = {
     "release": (None, None, ["--kubeconfig", "none"]),
     "events": (None, None, ["--kubeconfig", "none"]),
     "doctor": (None, None, ["--kubeconfig", "none"]),
+    "takeover start": (None, None, ["--kubeconfig", "none"]),
+    "takeover back": (None, None, ["--kubeconfig", "none"]),
+    "takeover status": (None, None, ["--kubeconfig", "none"]),
     "stop": (None, None, ["job/j", "--kubeconfig", "none"]),
     "resume": (None, None, ["clusterqueue/a", "--kubeconfig", "none"]),
     "history": (None, None, ["--kubeconfig", "none"]),
@@ -207,13 +217,14 @@ def outputs(name):
 OF_CLUSTERS = {
     *("history", "stop", "resume", "doctor", "events"),
     *("usage idle", "usage rightsize", "usage fragmentation", "usage hours"),
+    "takeover status",
 }
 """Commands that have nothing to say without a cluster: their output is tested on clusters."""
 JSON = {
     name: ENDS.get(name) for name in COMMANDS if "json" in outputs(name) and name not in OF_CLUSTERS
 }
-KUBERNETES = {"apply", "report"}
-"""What they write are objects of Kubernetes: labels are named as they are."""
+KUBERNETES = {"apply", "report", "migrate kueue"}
+"""What they write are objects of Kubernetes: labels, or feature gates, are named as they are."""
 
 
 def members(value):

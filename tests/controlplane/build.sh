@@ -4,6 +4,7 @@
 #   build.sh            build what is missing; the first time takes some ten minutes on two cores
 #   build.sh --where    print the folder that the binaries go to, and build nothing
 #   build.sh kueuectl   build Kueue's own client instead, and print where it is; one test needs it
+#   build.sh kueue      build Kueue itself instead, and print where it is; one test needs it
 #
 # The folder is named by version, so a binary that is there is the right one. Versions stand in the
 # go.mod files beside this script and nowhere else. Where Go is missing or too old, a private one
@@ -93,10 +94,14 @@ if [[ ${1:-} == --where ]]; then
   echo "$bin"
   exit
 fi
-if [[ ${1:-} == kueuectl ]]; then    # a folder of its own: the others are not built again for it
-  bin=$cache/kueuectl-$kueue/bin
-  commands=("kueuectl|kueuectl|sigs.k8s.io/kueue/cmd/kueuectl|5 min")
-fi
+only=
+case ${1:-} in    # a folder of its own: the others are not built again for it
+  kueuectl | kueue)
+    only=$1
+    bin=$cache/$only-$kueue/bin
+    commands=("$only|kueuectl|sigs.k8s.io/kueue/cmd/$only|5 min")
+    ;;
+esac
 
 cores=$(getconf _NPROCESSORS_ONLN)
 jobs=${POLICYD_BUILD_JOBS:-$((cores < 4 ? cores : 4))}    # a job may need half a gigabyte
@@ -107,4 +112,4 @@ for command in "${commands[@]}"; do
   IFS='|' read -r name folder package estimate <<<"$command"
   build "$name" "$folder" "$package" "$estimate"
 done
-[[ ${1:-} == kueuectl ]] && echo "$bin/kueuectl" || echo "control plane: $bin"
+[[ -n $only ]] && echo "$bin/$only" || echo "control plane: $bin"

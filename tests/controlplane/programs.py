@@ -87,12 +87,30 @@ def find_binaries() -> Path:
 KUEUE = re.search(
     r"^require sigs.k8s.io/kueue v(\S+)$", (HERE / "kueuectl" / "go.mod").read_text(), re.MULTILINE
 )[1]
-"""The version of Kueue whose client is built."""
+"""The version of Kueue that is built, and its client."""
 
 
 def build_kueuectl() -> Path:
     """Return Kueue's own client, which is built if it is not there: only one test needs it."""
-    command = [HERE / "build.sh", "kueuectl"]
+    return _build("kueuectl")
+
+
+def build_kueue() -> Path:
+    """Return Kueue itself, which is built if it is not there: only one test needs it."""
+    return _build("kueue")
+
+
+def kueue_module() -> Path:
+    """Return the folder of Kueue's Go module, from which it has been built."""
+    command = ["go", "list", "-m", "-f={{.Dir}}", "sigs.k8s.io/kueue"]
+    printed = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, cwd=HERE / "kueuectl"
+    ).stdout
+    return Path(printed.strip())
+
+
+def _build(name: str) -> Path:
+    command = [HERE / "build.sh", name]
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return Path(printed.splitlines()[-1])
 

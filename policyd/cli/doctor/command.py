@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from policyd.cli.clusters import connection_for
-from policyd.cli.doctor import held, installation, queues, webhooks
+from policyd.cli.doctor import held, installation, kueue, queues, webhooks
 from policyd.cli.doctor.report import (
     CheckedCluster,
     Checks,
@@ -32,6 +32,7 @@ from policyd.program import FINDINGS
 
 CHECKS: Checks = {
     **installation.CHECKS,
+    **kueue.CHECKS,
     **webhooks.CHECKS,
     **queues.CHECKS,
     **held.CHECKS,
@@ -56,6 +57,7 @@ def command(*, output: str, **given: Unpack[ContextOptions]) -> None:
     versions      the kinds and the chart are of the version of this program
     leader        a controller holds the Lease
     visibility    the controller answers questions about queues
+    kueue         no Kueue leads, and no takeover from it was stopped midway
     registration  the API server is configured to call the webhooks
     certificate   the webhooks' certificate is valid, and trusted by the configurations
     calls         the API server reaches the webhooks

@@ -1,4 +1,4 @@
-"""Commands that bring policies over from other tools: `policyd migrate kyverno`.
+"""Commands that bring policies and queues over from other tools, such as `policyd migrate kyverno`.
 
 Imports `migrate` and `cli/formats`. Start with `command`.
 """

@@ -4,5 +4,6 @@
 package tools
 
 import (
+	_ "sigs.k8s.io/kueue/cmd/kueue"
 	_ "sigs.k8s.io/kueue/cmd/kueuectl"
 )
