@@ -9,7 +9,7 @@ from typing import Final
 
 from policyd.api.quantity import Quantity, parse_quantity
 from policyd.api.schema import QuantityText
-from policyd.devices.objects import CapacityPolicy, CapacityRange, PublishedDevice, DeviceCapacity
+from policyd.devices.objects import CapacityPolicy, CapacityRange, DeviceCapacity, PublishedDevice
 
 LARGEST: Final = 2**63 - 1
 _NANO: Final = 10**9

@@ -28,12 +28,12 @@ from policyd.devices.matching import (
     matching,
 )
 from policyd.devices.objects import (
-    SelectorExpression,
+    ClaimSelector,
     ClaimSpec,
     DeviceClass,
     DeviceRequest,
-    ClaimSelector,
     RequestedDevices,
+    SelectorExpression,
 )
 
 WORST_CASE: Final = "policyd.io/count-worst-case"

@@ -24,8 +24,8 @@ from policyd.devices.mappings import DeviceMappings
 from policyd.devices.objects import (
     CapacityRange,
     ClaimSpec,
-    PublishedDevice,
     DeviceClass,
+    PublishedDevice,
     ResourceClaimTemplate,
     ResourceSlice,
 )
