@@ -34,7 +34,7 @@ class InvalidRequestsError(ValueError):
 
 
 class UncountedDevicesError(InvalidRequestsError):
-    """Devices that a pod gets by claims cannot be counted, or nobody counts any."""
+    """Devices that a pod gets by claims cannot be counted."""
 
 
 @dataclass(frozen=True, slots=True)
