@@ -99,8 +99,9 @@ def _taken(spec: PodSpec, rules: RequestRules) -> dict[str, int]:
         taken = taken_by(spec)
     except QuantityError:
         return {}
-    backed = backed_resources(spec, rules)
-    return {name: amount for name, amount in taken.items() if name not in backed}
+    for name in backed_resources(spec, rules):
+        taken.pop(name, None)
+    return taken
 
 
 def _pod_set(pod_set: kueue.PodSet, count: int, requests: Mapping[str, int]) -> QueuedPodSet:

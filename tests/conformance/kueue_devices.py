@@ -259,12 +259,13 @@ def run_needs(path):
         columns = case.input
         workload = decode(columns["workload"], Workload)
         backed = columns["cachedResources"] if columns["erGate"] else {}
-        specs = (each.template.spec for each in workload.spec.pod_sets)
-        found = (
-            columns["draGate"]
-            and not is_on_hold(workload)
-            and any(asks_for_devices(spec, backed.__contains__) for spec in specs)
-        )
+        specs = [each.template.spec for each in workload.spec.pod_sets]
+        if columns["draGate"]:
+            asks = any(asks_for_devices(spec, backed.__contains__) for spec in specs)
+        else:  # claims are refused
+            refused = case.gates.get("KueueDRARejectWorkloadsWhenDRADisabled", True)
+            asks = refused and any(spec.resource_claims for spec in specs)
+        found = asks and not is_on_hold(workload)
         return difference(found, case.want["want"], "answer")
 
     yield from run_table(path, failure)

@@ -97,6 +97,18 @@ async def test_a_claim_that_pods_share_counts_once_as_a_multiple_of_the_pods(cou
         assert usage(world, "share") == {GPU: used}
 
 
+async def test_a_claim_that_says_it_was_made_for_a_pod_is_not_free():
+    world = furnished()
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p", "controller": True}
+    metadata = {"name": "shared", "namespace": "ns", "ownerReferences": [owner]}
+    world.put(r.RESOURCE_CLAIMS, {"metadata": metadata, "spec": claim(8)})
+    async with running(world):
+        world.put(r.JOBS, claiming("share", shared="shared"))
+        await world.pass_time(3)
+
+        assert world.condition("share", "QuotaReserved")["reason"] == "Misconfigured"
+
+
 async def test_a_template_that_comes_later_admits_the_job():
     world = furnished(templates=())
     async with running(world):

@@ -132,10 +132,15 @@ class ClaimedDevices:
             ),
             classes=mirrors.classes.get,
             templates=mirrors.templates.get,
-            claims=mirrors.claims.get,
+            claims=self._shared_claim,
             backing=lambda name: backing.get(name, ()),
             inventory=Inventory(mirrors.slices),
         )
+
+    def _shared_claim(self, key: str) -> ResourceClaim | None:
+        """Return a claim that pods may share: those that say they were made for one are trimmed."""
+        found = self._mirrors.claims.get(key)
+        return None if found is None or controller_of(found.metadata) else found
 
     def _devices_changed(self, _change: Change[Any]) -> None:
         self._counter = None
