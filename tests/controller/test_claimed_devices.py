@@ -7,7 +7,7 @@ from policyd.alloc.settings import Gates, QueueingSettings
 from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.kueue.names import POD_SET
 from policyd.kube import resources as r
-from tests.controller.world import GPU, QUEUE, World, running
+from tests.controller.world import GPU, QUEUE, World, gates, running
 
 pytestmark = pytest.mark.anyio
 
@@ -24,9 +24,9 @@ def mapped(**sources):
 COUNTED = mapped()
 
 
-def furnished(*, gates=None, resources=COUNTED, templates=(("two", 2),), **queue):
+def furnished(*, on=None, resources=COUNTED, templates=(("two", 2),), **queue):
     """Return a world with a class, templates by name and number of devices, and a queue."""
-    world = World(QueueingSettings(gates=Gates(**(gates or {}))), resources=resources)
+    world = World(QueueingSettings(gates=Gates(**(on or {}))), resources=resources)
     world.furnish(**queue)
     offer_class(world)
     for name, count in templates:
@@ -73,7 +73,7 @@ def usage(world, name):
 
 @pytest.mark.gate("KueueDRAIntegration")
 async def test_devices_of_a_template_count_for_each_pod_and_the_quota_holds():
-    world = furnished(gates={"kueue_dra_integration": True}, gpus=8)
+    world = furnished(on={"kueue_dra_integration": True}, gpus=8)
     async with running(world):
         world.put(r.JOBS, claiming("first", template="two", pods=3))
         world.put(r.JOBS, claiming("second", template="two", pods=2))
@@ -95,6 +95,24 @@ async def test_a_claim_that_pods_share_counts_once_as_a_multiple_of_the_pods(cou
         await world.pass_time(3)
 
         assert usage(world, "share") == {GPU: used}
+
+
+async def test_pods_of_a_group_count_their_claims():
+    world = furnished(gpus=4)
+    async with running(world):
+        pod = world.pod("another", gpus=0, group="other", total=9)
+        pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] = "g"
+        pod["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = "2"
+        asked = {"name": "gpus", "resourceClaimTemplateName": "two"}
+        pod["spec"]["resourceClaims"] = [asked]
+        del pod["metadata"]["resourceVersion"], pod["metadata"]["uid"]
+        for name in ("a", "b"):
+            pod["metadata"]["name"] = name
+            world.create(r.PODS, pod)
+        await world.pass_time(3)
+
+        assert usage(world, "g")[GPU] == "4"
+        assert not any(gates(world.get(r.PODS, name)) for name in ("a", "b"))
 
 
 async def test_a_claim_that_says_it_was_made_for_a_pod_is_not_free():
@@ -159,9 +177,9 @@ async def test_devices_that_a_selector_needs_may_come():
 async def test_partitions_are_charged_by_their_counter(
     kueue_dra_integration_partitionable_devices, used
 ):
-    on = kueue_dra_integration_partitionable_devices
+    chosen = kueue_dra_integration_partitionable_devices
     world = furnished(
-        gates={"kueue_dra_integration_partitionable_devices": on},
+        on={"kueue_dra_integration_partitionable_devices": chosen},
         resources=mapped(counter={"name": "memory", "driver": DRIVER}),
         templates=(("one", 1),),
         gpus=16,
@@ -182,9 +200,9 @@ async def test_partitions_are_charged_by_their_counter(
 async def test_a_part_of_a_device_is_charged_by_its_capacity(
     kueue_dra_integration_consumable_capacity, used
 ):
-    on = kueue_dra_integration_consumable_capacity
+    chosen = kueue_dra_integration_consumable_capacity
     world = furnished(
-        gates={"kueue_dra_integration_consumable_capacity": on},
+        on={"kueue_dra_integration_consumable_capacity": chosen},
         resources=mapped(capacity={"name": "memory", "driver": DRIVER}),
         templates=(),
     )
@@ -203,7 +221,7 @@ async def test_an_extended_resource_is_charged_to_the_resource_of_its_class(
     kueue_dra_integration_extended_resource,
 ):
     on = kueue_dra_integration_extended_resource
-    world = furnished(gates={"kueue_dra_integration_extended_resource": on})
+    world = furnished(on={"kueue_dra_integration_extended_resource": on})
     offer_class(world, extendedResourceName="example.com/gpu")
     async with running(world):
         job = claiming("extended", template="two")

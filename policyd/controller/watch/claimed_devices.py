@@ -95,9 +95,9 @@ class ClaimedDevices:
         self._mirrors, self._resources, self._gates = mirrors, resources, gates
         self._counter: DeviceCounter | None = None
         self._changed_claims: set[str] = set()
-        self._changed_devices = False
+        self._changed_devices = self._changed_classes = False
         self._wake = asyncio.Event()
-        mirrors.classes.listen(self._devices_changed)
+        mirrors.classes.listen(self._class_changed)
         mirrors.slices.listen(self._devices_changed)
         for mirror in (mirrors.templates, mirrors.claims):
             mirror.listen(self._claim_changed)
@@ -147,6 +147,11 @@ class ClaimedDevices:
         self._changed_devices = True
         self._wake.set()
 
+    def _class_changed(self, change: Change[Any]) -> None:
+        """Note that extended resources, too, may be backed by other devices."""
+        self._changed_classes = True
+        self._devices_changed(change)
+
     def _claim_changed(self, change: Change[Any]) -> None:
         if controller_of(change.object.metadata) is None:
             self._changed_claims.add(change.object.metadata.key)
@@ -158,13 +163,16 @@ class ClaimedDevices:
             await self._wake.wait()
             await pace.sleep(SETTLE_SECONDS)
             self._wake.clear()
-            names, everything = frozenset(self._changed_claims), self._changed_devices
+            names, any_claim = frozenset(self._changed_claims), self._changed_devices
+            everything = self._changed_classes
             self._changed_claims.clear()
-            self._changed_devices = False
+            self._changed_devices = self._changed_classes = False
             for workload in cache.mirrors.workloads.in_turns():
                 if workload is None:
                     await pace.sleep(0)
-                elif everything or names & _claims_of(workload):
+                    continue
+                claims = _claims_of(workload)
+                if everything or (any_claim and claims) or names & claims:
                     cache.look_again(workload)
 
 
