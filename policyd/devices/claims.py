@@ -129,7 +129,11 @@ class ClaimCount:
         return found is not None and found.metadata.annotations.get(WORST_CASE) == "true"
 
     def _check_selectors(self, path: str, asked: RequestedDevices) -> None:
-        _condition("request selector", asked.selectors, f"{path}.selectors")
+        where = f"{path}.selectors"
+        try:
+            _condition("request selector", asked.selectors, where)
+        except DeviceCountError as error:
+            raise DeviceCountError([FieldError(where, None, str(error))]) from error
 
     def _check_devices(self, requests: Iterable[tuple[str, DeviceRequest]]) -> None:
         """Check that there are enough devices for the selectors of all requests together."""

@@ -35,8 +35,8 @@ def _created(found: DeviceClass) -> float:
 
 def is_extended_resource(name: str) -> bool:
     """Tell whether a resource is one that nodes or device classes add to Kubernetes' own."""
-    domain, slash, _ = name.partition("/")
-    return bool(slash) and _NATIVE not in name and not domain.startswith(_QUOTA)
+    domain, _, rest = name.partition("/")
+    return bool(domain and rest) and _NATIVE not in name and not domain.startswith(_QUOTA)
 
 
 def asks_for_devices(spec: PodSpec, backed: Callable[[str], bool]) -> bool:

@@ -327,6 +327,8 @@ def run_claims(path):
         named = [e["metadata"]["name"] for e in added if e["kind"] == "ResourceClaimTemplate"]
         closure = (case.input["modifyWL"] or {}).get("at", "")
         names = [*BOTH.get(closure, ()), *named]
+        if not named and any(word in case.name.lower() for word in ("missing", "not found")):
+            names = ["missing"]
         body = json.loads(json.dumps(fixtures["wl"]))
         if names:
             body["spec"]["podSets"][0]["template"]["spec"]["resourceClaims"] = [
@@ -391,9 +393,14 @@ def run_selector_errors(path):
 
     def failure(case):
         broken = any(word in case.name for word in ("compil", "invalid"))
-        expression = "device.driver ==" if broken else "device.attributes['x'].type == 'a'"
-        selectors = [{"cel": {"expression": "device.driver == 'x'"}}]
-        of_class = {"metadata": {"name": "class"}, "spec": {}}
+        of_request = broken and "request" in case.name
+        of_device_class = broken and "DeviceClass" in case.name
+        expression = "device.attributes['x'].type == 'a'"
+        if broken and not (of_request or of_device_class):
+            expression = "device.driver =="
+        selectors = [{"cel": {"expression": "device.driver ==" if broken else "true"}}]
+        of_class = {"metadata": {"name": "class"}}
+        of_class["spec"] = {"selectors": selectors if of_device_class else []}
         classes = {} if "lookup" in case.name else {"class": msgspec.convert(of_class, DeviceClass)}
         source = {
             "name": "gpus",
@@ -414,7 +421,7 @@ def run_selector_errors(path):
             [{"spec": {"driver": GPU, "pool": pool, "devices": [unset]}}], ResourceSlice
         )
         asked = {"allocationMode": "ExactCount", "count": 1, "deviceClassName": "class"}
-        if "lookup" in case.name:
+        if "lookup" in case.name or of_request:
             asked["selectors"] = selectors
         skipped = {"exactly": {"adminAccess": True, "deviceClassName": "class"}}
         spec = {"devices": {"requests": [skipped, {"exactly": asked}]}}
