@@ -15,7 +15,7 @@ from policyd.api.meta import Json
 from policyd.engine.model.decision import ALLOWED, Decision, Denial
 from policyd.engine.objects.match import labels_of
 from policyd.engine.objects.pods import PodError, claims
-from policyd.jobs.integrations import EVERYTHING, POD, Integrations
+from policyd.jobs.integrations import DEVICES_GATE, EVERYTHING, POD, Integrations
 from policyd.jobs.kinds.registry import find_parent
 from policyd.jobs.pods import SUSPENDING_PARENT
 from policyd.jobs.rules.defaults import (
@@ -49,7 +49,8 @@ HELD_TWICE = f"{SPEAKER}: `{MANAGED}` on a pod whose owner is queued: it may be 
 CLAIMS_GATE = "KueueDRARejectWorkloadsWhenDRADisabled"
 CLAIMS_WAIT = (
     f"{SPEAKER}: no quota counts the devices of `resourceClaims`, so that it is held for good: ask"
-    " for them by resource in `resources.limits`, such as `nvidia.com/gpu: 1`"
+    " for them by resource in `resources.limits`, such as `nvidia.com/gpu: 1`, or have the"
+    " administrator map their device class in `resources.deviceClassMappings`"
 )
 """The warning for such a pod; the controller, which never starts it, reports the same."""
 
@@ -288,11 +289,18 @@ def _warnings(request: AdmissionRequest, obj: Json, surroundings: JobContext) ->
         yield HELD_TWICE
     if (
         request.operation == "CREATE"
-        and CLAIMS_GATE not in surroundings.integrations.off
+        and _holds_claims(surroundings.integrations)
         and (surroundings.integrations.manages_all or labels_of(obj).get(QUEUE_NAME))
         and _claims(obj)
     ):
         yield CLAIMS_WAIT
+
+
+def _holds_claims(integrations: Integrations) -> bool:
+    """Tell whether jobs with claims are held for good: no quota counts them, and it should."""
+    if integrations.counts_devices:
+        return False
+    return CLAIMS_GATE not in integrations.off or DEVICES_GATE not in integrations.off
 
 
 def _claims(obj: Json) -> int:

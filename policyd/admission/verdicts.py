@@ -4,7 +4,7 @@ The same for a dry run and a real creation; nothing is written. Where the snapsh
 is not sufficient, there is no warning.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import isinf
 from typing import Final
@@ -13,10 +13,11 @@ import msgspec
 
 from policyd.admission.submissions import Submission
 from policyd.alloc.reasons import OverCapacity
-from policyd.alloc.workload import QueuedWorkload
+from policyd.alloc.workload import QueuedPodSet, QueuedWorkload
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import PRIORITY_CLASS
 from policyd.api.meta import ObjectMeta
+from policyd.devices.extended import is_extended_resource
 from policyd.errors import did_you_mean
 from policyd.forecast.correction import Interval
 from policyd.jobs.base import queue_name
@@ -171,7 +172,8 @@ def _planned(
         pod_sets=pod_sets,
     )
     is_large = any(len(each.requests) > MOST_RESOURCES for each in pod_sets)
-    result = None if is_large else dry_run.result(queued)
+    unknown = is_large or _may_be_backed(dry_run, local.cluster_queue, pod_sets)
+    result = None if unknown else dry_run.result(queued)
     if result is None:
         return ""
     start = dry_run.start_of(queued, result, now=now)
@@ -180,6 +182,19 @@ def _planned(
     low, median, high = (max(0.0, each - now) for each in (start.low, start.median, start.high))
     forecast = Interval(low=low, median=median, high=high)
     return result_text(result, local.cluster_queue, forecast)
+
+
+def _may_be_backed(dry_run: AdmissionDryRun, queue: str, pod_sets: Iterable[QueuedPodSet]) -> bool:
+    """Tell whether device classes may back requests that a queue does not cover.
+
+    These count as other resources, which only the controller knows.
+    """
+    rule = dry_run.queue(queue)
+    if rule is None or not dry_run.rules.resources.device_class_mappings:
+        return False
+    covered = {name for group in rule.spec.groups for name in group.resources}
+    asked = {name for each in pod_sets for name in each.requests}
+    return any(is_extended_resource(name) for name in asked - covered)
 
 
 def _made(rules: QueueRules, submission: Submission) -> Submission | None:

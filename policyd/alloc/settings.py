@@ -32,6 +32,10 @@ class Gates(Value, frozen=True, rename=_gate):
     finish_orphaned_workloads: bool = True
     flavor_fungibility: bool = True
     flavor_fungibility_preserve_scan_progress: bool = True
+    kueue_dra_integration: bool = True
+    kueue_dra_integration_consumable_capacity: bool = False
+    kueue_dra_integration_extended_resource: bool = True
+    kueue_dra_integration_partitionable_devices: bool = True
     kueue_dra_reject_workloads_when_dra_disabled: bool = True
     multi_kueue_orchestrated_preemption: bool = False
     partial_admission: bool = True

@@ -189,7 +189,7 @@ class Controller:
         """Run until cancelled; if a part ends, so does the rest, with its error."""
         await self._wait_for_resources()
         absent = await self._absent_jobs()
-        watched = (*self.mirrors.all(), *self.mirrors.watched_children)
+        watched = (*self.mirrors.all(), *self.mirrors.watched_children, *self._of_devices)
         present = [mirror for mirror in watched if mirror not in absent]
         async with asyncio.TaskGroup() as group:
             for mirror in present:
@@ -200,6 +200,7 @@ class Controller:
                 await mirror.informer.synced.wait()
             group.create_task(self.topologies.run())
             group.create_task(self._watch_provisioning())
+            group.create_task(self._follow_devices())
             if self.settings.reports_outside_quota:
                 group.create_task(self.usage.pods.informer.run())
             await self.topologies.settle()
@@ -278,10 +279,20 @@ class Controller:
                 return
             await self.pace.sleep(CRD_SECONDS)
 
+    async def _follow_devices(self) -> None:
+        if self.cache.devices is not None:
+            await self.cache.devices.follow(self.cache, self.pace)
+
+    @property
+    def _of_devices(self) -> tuple[Mirror[Any], ...]:
+        """What is watched where devices of claims are counted."""
+        return () if self.cache.devices is None else self.mirrors.devices.all()
+
     async def _absent_jobs(self) -> list[Mirror[Any]]:
         jobs: tuple[Mirror[Any], ...] = (
             *self.mirrors.watched_jobs,
             *self.mirrors.watched_children,
+            *self._of_devices,
         )
         return [mirror for mirror in jobs if not await is_served(self._client, mirror.resource)]
 

@@ -25,6 +25,7 @@ from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.index import chain_key
 from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.running_pods import CLAIMS, RunningPod, is_device, open_running_pods
+from policyd.controller.watch.workload_values import refuses_uncounted
 from policyd.controller.writes import Writes
 from policyd.jobs.ancestors import LONGEST_CHAIN
 from policyd.jobs.base import controller_of
@@ -82,6 +83,7 @@ class Usage:
             writes.pace,
             resources=settings.resources,
             everything=settings.integrations.manages_all,
+            devices=cache.devices,
         )
         self.pods.listen(self._pod_changed)
         cache.mirrors.workloads.listen(self._workload_changed)
@@ -165,7 +167,7 @@ class Usage:
             return {}
         everything = pod.queues and metadata.namespace not in SYSTEM_NAMESPACES
         gates = self._cache.state.settings.gates
-        claims = {CLAIMS} if gates.kueue_dra_reject_workloads_when_dra_disabled else set[str]()
+        claims = {CLAIMS} if refuses_uncounted(gates) else set[str]()
         return {
             name: amount
             for name, amount in pod.amounts.items()
@@ -207,9 +209,16 @@ class Usage:
             for each in holding.admission.pod_sets:
                 for name, amount in each.usage.items():
                     own[name] = own.get(name, 0) + amount
+            own[CLAIMS] = self._claims(key)
             count = max(count, sum(each.count for each in holding.admission.pod_sets))
             amounts = {n: max(own.get(n, 0), amounts.get(n, 0)) for n in own.keys() | amounts}
         return AdmittedUsage(count=count, amounts=amounts)
+
+    def _claims(self, key: str) -> int:
+        """Return the number of claims of all pods of a workload."""
+        workload = self._cache.mirrors.workloads.get(key)
+        pod_sets = () if workload is None else workload.spec.pod_sets
+        return sum(len(each.template.spec.resource_claims) * each.count for each in pod_sets)
 
     # The owner of a pod.
 

@@ -11,7 +11,7 @@ from policyd.api.configuration.gates import validate_gates
 from policyd.api.makers import Makers
 from policyd.api.meta import Json
 from policyd.jobs.base import JobKind
-from policyd.jobs.integrations import POD, Integrations
+from policyd.jobs.integrations import DEVICES_GATE, POD, Integrations
 from policyd.jobs.kinds.registry import KINDS, PARENTS, REGISTERED, find_kind, find_parent
 from policyd.jobs.parents import ParentKind
 
@@ -41,6 +41,9 @@ def integrations_of(configuration: Configuration, *, gates: str = "") -> Integra
         off=frozenset(name for name, on in chosen.items() if not on),
         on=frozenset(name for name, on in chosen.items() if on),
         plain_pods="pod" in names,
+        counts_devices=configuration.resources is not None
+        and bool(configuration.resources.device_class_mappings)
+        and chosen.get(DEVICES_GATE, True),
     )
 
 

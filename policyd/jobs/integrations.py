@@ -8,6 +8,9 @@ from policyd.api.selectors import LabelSelector
 
 __all__ = ["EVERYTHING", "POD", "GroupKind", "Integrations"]
 
+DEVICES_GATE = "KueueDRAIntegration"
+"""The gate with which devices of claims are counted, where device classes are mapped."""
+
 POD: GroupKind = ("", "Pod")
 
 
@@ -24,6 +27,7 @@ class Integrations:
         on: Feature gates that are set to on.
         plain_pods: Whether pods without an owner queue; if not, only those of Deployments do, and
             of other kinds whose pods are gated.
+        counts_devices: Whether devices of ResourceClaims are counted in quota.
         makers: The makers of objects that belong to jobs, so that these need no queue themselves.
     """
 
@@ -34,6 +38,7 @@ class Integrations:
     off: frozenset[str] = frozenset()
     on: frozenset[str] = frozenset()
     plain_pods: bool = True
+    counts_devices: bool = False
     makers: Makers = field(default_factory=Makers)
 
     def has(self, group: str, kind: str) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,10 +14,14 @@ from policyd.api.configuration.kinds import ResourceTransformation
 from policyd.api.kueue import Workload
 from policyd.api.kueue.validation import FieldError
 from policyd.api.limit_ranges import Summary, limit_errors, with_limits
+from policyd.api.meta import cut
 from policyd.api.pod_requests import pod_requests
 from policyd.api.pods import Container, PodSpec, Resources
 from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.api.schema import QuantityText
+
+if TYPE_CHECKING:
+    from policyd.devices.counting import DeviceCounter
 
 LARGEST = 2**63 - 1
 
@@ -26,6 +31,10 @@ _MILLI = 1_000
 
 class InvalidRequestsError(ValueError):
     """A pod's requests cannot be used; the text is for the workload's condition."""
+
+
+class UncountedDevicesError(InvalidRequestsError):
+    """Devices that a pod gets by claims cannot be counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,11 @@ class RequestRules:
     """Overhead of a pod beyond its containers, by the name of its RuntimeClass."""
     resources: ResourceConfiguration = field(default_factory=ResourceConfiguration)
     """Resources that the administrator does not count, or counts as others."""
+    devices: "DeviceCounter | None" = None
+    """What counts devices of claims, and extended resources that device classes back; None if no
+    device class is mapped to a resource."""
+    namespace: str = ""
+    """The namespace, in which templates of claims are looked up."""
 
 
 NO_RULES = RequestRules()
@@ -68,15 +82,24 @@ def _limits_requested(resources: Resources) -> Resources:
     return msgspec.structs.replace(resources, requests=requests)
 
 
-def requests_of(spec: PodSpec, rules: RequestRules = NO_RULES) -> dict[str, int]:
+def requests_of(
+    spec: PodSpec,
+    rules: RequestRules = NO_RULES,
+    *,
+    path: str = "spec",
+    pod_set: str = "",
+) -> dict[str, int]:
     """Return the requests of one pod in canonical units, at least 0 of each resource.
 
     Args:
         spec: The pod's specification, prepared.
         rules: Resources that are not counted, and those counted as others.
+        path: Where the specification is, for errors.
+        pod_set: The pod set of the pod, for errors.
 
     Raises:
         InvalidRequestsError: If something is not a quantity.
+        UncountedDevicesError: If devices of claims cannot be counted.
     """
     try:
         total = pod_requests(spec)
@@ -90,7 +113,82 @@ def requests_of(spec: PodSpec, rules: RequestRules = NO_RULES) -> dict[str, int]
             total = _transformed(total, counted.transformations)
     except QuantityError as error:
         raise InvalidRequestsError(f"resources validation failed: {error}") from error
+    _count_devices(total, spec, rules, path, pod_set)
     return {name: max(0, min(amount, LARGEST)) for name, amount in total.items()}
+
+
+def _count_devices(
+    total: dict[str, int], spec: PodSpec, rules: RequestRules, path: str, pod_set: str
+) -> None:
+    """Add devices to the requests of a pod, in place of the extended resources they back."""
+    devices = rules.devices
+    if devices is None:
+        return
+    from policyd.devices.amounts import DeviceCountError  # noqa: PLC0415 - few count devices
+
+    try:
+        amounts, replaced = devices.of_extended_resources(spec, path)
+        of_claims = devices.of_templates(spec, rules.namespace, path, pod_set)
+    except DeviceCountError as error:
+        raise UncountedDevicesError(_bounded(error)) from error
+    for name in replaced:
+        total.pop(name, None)
+    for part in (amounts, of_claims):
+        for name, amount in part.items():
+            total[name] = total.get(name, 0) + amount
+
+
+def backed_resources(spec: PodSpec, rules: RequestRules) -> frozenset[str]:
+    """Return the extended resources of a pod that device classes back."""
+    if rules.devices is None:
+        return frozenset()
+    from policyd.devices.amounts import DeviceCountError  # noqa: PLC0415 - few count devices
+
+    try:
+        return rules.devices.of_extended_resources(spec, "").replaced
+    except DeviceCountError:  # the requests say so
+        return frozenset()
+
+
+def shared_devices(workload: Workload, rules: RequestRules) -> dict[str, dict[str, int]]:
+    """Return the devices of claims that pods share, by pod set, as requests of one pod.
+
+    A claim that several pod sets name counts once, for the first of them. Usage must be a multiple
+    of the number of pods, so that each has its share, rounded up.
+
+    Raises:
+        UncountedDevicesError: If devices of claims cannot be counted.
+    """
+    if rules.devices is None:
+        return {}
+    from policyd.devices.amounts import DeviceCountError  # noqa: PLC0415 - few count devices
+
+    found: dict[str, dict[str, int]] = {}
+    seen: set[str] = set()
+    for index, pod_set in enumerate(workload.spec.pod_sets):
+        spec = pod_set.template.spec
+        new = tuple(each for each in spec.resource_claims if each.resource_claim_name not in seen)
+        named = {each.resource_claim_name: each for each in new if each.resource_claim_name}
+        seen |= named.keys()
+        if not named:
+            continue
+        own = msgspec.structs.replace(spec, resource_claims=tuple(named.values()))
+        path = f"spec.podSets[{index}].template.spec"
+        try:
+            amounts = rules.devices.of_shared_claims(own, rules.namespace, path, pod_set.name)
+        except DeviceCountError as error:
+            raise UncountedDevicesError(_bounded(error)) from error
+        pods = max(1, pod_set.count if pod_set.min_count is None else pod_set.min_count)
+        found[pod_set.name] = {name: -(-amount // pods) for name, amount in amounts.items()}
+    return found
+
+
+_LONGEST_ERROR = 4_096
+"""Bytes of an error about devices, which may quote selectors."""
+
+
+def _bounded(error: Exception) -> str:
+    return cut(str(error), _LONGEST_ERROR, end="...")
 
 
 def _transformed(
@@ -139,8 +237,7 @@ def check_requests(workload: Workload, rules: RequestRules = NO_RULES) -> None:
 def uncounted_claims(workload: Workload) -> str:
     """Return the requests of a workload that no quota counts, and a remedy; empty for none.
 
-    Devices of ResourceClaims are not counted, whether a claim exists or is made from
-    a template.
+    Devices of ResourceClaims are counted where device classes are mapped to resources only.
     """
     asked = [
         f"`{pod_set.name}` ({', '.join(f'`{each.name}`' for each in claims)})"
@@ -152,7 +249,8 @@ def uncounted_claims(workload: Workload) -> str:
     which = "pod set" if len(asked) == 1 else "pod sets"
     return (
         f"{which} {', '.join(asked)} would get devices by `resourceClaims`, which no quota counts;"
-        " ask for them by resource in `resources.limits`, such as `nvidia.com/gpu: 1`"
+        " ask for them by resource in `resources.limits`, such as `nvidia.com/gpu: 1`, or have the"
+        " administrator map their device class in `resources.deviceClassMappings`"
     )
 
 

@@ -13,9 +13,12 @@ from policyd.api.quantity import QuantityError
 from policyd.jobs.requests import (
     InvalidRequestsError,
     RequestRules,
+    UncountedDevicesError,
+    backed_resources,
     check_requests,
     prepared,
     requests_of,
+    shared_devices,
 )
 from policyd.node_rules import LabelRequirement, Term
 from policyd.workload.conversion import tolerations
@@ -40,26 +43,37 @@ def pod_set_values(
     """
     pod_sets = []
     objection = None
+    shared: Mapping[str, Mapping[str, int]] = {}
     try:
         check_requests(workload, rules)
+        shared = shared_devices(workload, rules)
     except InvalidRequestsError as error:
-        objection = Objection(reason="Misconfigured", message=str(error))
+        objection = _objection(error)
     grouped = workload.metadata.annotations.get(IS_GROUP_WORKLOAD) == "true"
     pinned = not grouped and is_single_pod(workload.metadata.owner_references)
-    for pod_set in workload.spec.pod_sets:
+    for index, pod_set in enumerate(workload.spec.pod_sets):
         requests: dict[str, int] = {}
         each = _adjusted(workload, pod_set, rules)
         try:
-            requests = requests_of(each.template.spec, rules)
+            path = f"spec.podSets[{index}].template.spec"
+            requests = requests_of(each.template.spec, rules, path=path, pod_set=pod_set.name)
+            for resource, total in shared.get(pod_set.name, {}).items():
+                requests[resource] = requests.get(resource, 0) + total
         except InvalidRequestsError as error:
-            objection = objection or Objection(reason="Misconfigured", message=str(error))
+            objection = objection or _objection(error)
         count = max(0, pod_set.count - given_back.get(pod_set.name, 0))
         value = _pod_set(each, count, requests)
         place = topology_request(
-            each, count=count, requests=_taken(each.template.spec), pinned=pinned
+            each, count=count, requests=_taken(each.template.spec, rules), pinned=pinned
         )
         pod_sets.append(replace(value, place=place))
     return tuple(pod_sets), objection
+
+
+def _objection(error: InvalidRequestsError) -> Objection:
+    """Return why a workload cannot be considered; none waits behind one for its devices."""
+    misplaced = isinstance(error, UncountedDevicesError)
+    return Objection(reason="Misconfigured", message=str(error), misplaced=misplaced)
 
 
 def _adjusted(workload: kueue.Workload, pod_set: kueue.PodSet, rules: RequestRules) -> kueue.PodSet:
@@ -76,12 +90,18 @@ def _adjusted(workload: kueue.Workload, pod_set: kueue.PodSet, rules: RequestRul
     return replace(pod_set, template=replace(pod_set.template, spec=spec))
 
 
-def _taken(spec: PodSpec) -> dict[str, int]:
-    """Return a pod's requests to its node; invalid quantities count as 0."""
+def _taken(spec: PodSpec, rules: RequestRules) -> dict[str, int]:
+    """Return a pod's requests to its node; invalid quantities count as 0.
+
+    Nodes have no amounts of extended resources that device classes back.
+    """
     try:
-        return taken_by(spec)
+        taken = taken_by(spec)
     except QuantityError:
         return {}
+    for name in backed_resources(spec, rules):
+        taken.pop(name, None)
+    return taken
 
 
 def _pod_set(pod_set: kueue.PodSet, count: int, requests: Mapping[str, int]) -> QueuedPodSet:
@@ -149,5 +169,5 @@ def assignment_value(
     return replace(
         value,
         placement=topology_assignment(placed),
-        pod_requests=_taken(prepared(spec, rules)),
+        pod_requests=_taken(prepared(spec, rules), rules),
     )

@@ -287,13 +287,16 @@ def claiming(obj):
 @pytest.mark.gate("KueueDRARejectWorkloadsWhenDRADisabled")
 def test_a_workload_that_would_wait_forever_for_claimed_devices_is_reported_at_once(obj):
     asks = asked(claiming(copy.deepcopy(obj)), "alice")
-    off = Integrations(off=frozenset({"KueueDRARejectWorkloadsWhenDRADisabled"}))
+    gates = {"KueueDRAIntegration", "KueueDRARejectWorkloadsWhenDRADisabled"}
+    off = Integrations(off=frozenset(gates))
+    counting = Integrations(counts_devices=True)
 
     (reported,) = JobAdmission().check(asks, ALLOWED).warnings
 
     assert "no quota counts the devices of `resourceClaims`" in reported
     assert "ask for them by resource" in reported
     assert JobAdmission(integrations=off).check(asks, ALLOWED).warnings == ()
+    assert JobAdmission(integrations=counting).check(asks, ALLOWED).warnings == ()
     assert JobAdmission().check(asked(obj, "alice"), ALLOWED).warnings == ()
 
 

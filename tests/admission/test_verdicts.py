@@ -15,6 +15,7 @@ from policyd.admission.verdicts import (
 from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.reasons import MissingQuota
 from policyd.api.admission import parse_review
+from policyd.api.configuration.kinds import DeviceClassMapping, ResourcesConfiguration
 from policyd.api.kueue.names import PREBUILT_WORKLOAD
 from policyd.api.selectors import LabelSelector
 from policyd.engine.model.decision import ALLOWED, Decision, Denial
@@ -335,6 +336,30 @@ def test_a_job_that_takes_long_to_plan_is_not_planned(obj, expected_text):
 
     assert found.startswith(expected_text)
     assert bool(found) is bool(expected_text)
+
+
+@pytest.mark.parametrize(
+    ("mapped", "known"), [(False, True), (True, False)], ids=["unmapped", "mapped"]
+)
+def test_a_resource_that_device_classes_may_back_is_left_to_the_controller(mapped, known):
+    mapping = DeviceClassMapping(name="gpus", device_class_names=("gpu.example.com",))
+    rules = QueueRules(
+        flavors=(FlavorSpec(name="h100"),),
+        queues=(
+            ClusterQueueRule(
+                spec=queue("cq", groups=[group(h100={"gpus": 8})]), namespaces=LabelSelector()
+            ),
+        ),
+        local_queues=(LocalQueueRule("team-a", "lq", "cq"),),
+        resources=ResourcesConfiguration(device_class_mappings=(mapping,) if mapped else ()),
+    )
+    queues = (ClusterQueueUse(name="cq"),)
+    dry_run = AdmissionDryRun(
+        QueueSnapshot(format=FORMAT, taken_at=0.0, cluster_queues=queues), rules
+    )
+    asked = job_set(1, **{"example.com/gpu": "1"})
+
+    assert bool(verdict(dry_run, submitted(asked), namespace_labels={}, now=0.0)) is known
 
 
 def test_a_queue_that_is_not_there_is_named_with_those_that_are():

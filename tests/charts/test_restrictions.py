@@ -147,6 +147,25 @@ def test_jobs_may_be_deleted_only_where_the_configuration_says_after_how_long():
     assert given - without == kinds
 
 
+def test_objects_about_devices_are_read_only_where_their_classes_are_mapped():
+    mapping = {"name": "gpus", "deviceClassNames": ["gpu.example.com"]}
+    without, given = (
+        {
+            (resource, verb)
+            for item in release.rendered({"controller.configuration": configuration})
+            for rule in item.get("rules") or []
+            if "resource.k8s.io" in rule.get("apiGroups", ())
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+        for configuration in ({}, {"resources": {"deviceClassMappings": [mapping]}})
+    )
+
+    kinds = ("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices")
+    assert without == set()
+    assert given == {(kind, verb) for kind in kinds for verb in ("list", "watch")}
+
+
 def test_secrets_are_sent_where_that_is_asked_for():
     def sent(values):
         found = {

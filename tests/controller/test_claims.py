@@ -2,20 +2,30 @@
 
 import copy
 
+import msgspec
 import pytest
 
 from policyd.alloc.settings import Gates, QueueingSettings
+from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.kueue.names import POD_SET
+from policyd.controller.watch.workload_values import DEVICES_OFF
 from policyd.kube import resources as r
-from tests.controller.world import QUEUE, World, pod_spec, running
+from tests.controller.world import GPU, QUEUE, World, pod_spec, running
 
 pytestmark = pytest.mark.anyio
 
+MAPPED = msgspec.convert(
+    {"deviceClassMappings": [{"name": GPU, "deviceClassNames": ["gpu.example.com"]}]},
+    ResourcesConfiguration,
+)
 CLAIMS = [
     pytest.param({"name": "gpu", "resourceClaimTemplateName": "gpus"}, id="from-a-template"),
     pytest.param({"name": "gpu", "resourceClaimName": "shared"}, id="by-name"),
 ]
-FREE = QueueingSettings(gates=Gates(kueue_dra_reject_workloads_when_dra_disabled=False))
+OFF = Gates(kueue_dra_integration=False)
+FREE = QueueingSettings(
+    gates=Gates(kueue_dra_integration=False, kueue_dra_reject_workloads_when_dra_disabled=False)
+)
 
 
 def claiming(claim, gpus=0):
@@ -69,6 +79,19 @@ async def test_pods_of_a_group_are_held_too():
 
         assert world.condition("claims", "QuotaReserved")["reason"] == "Misconfigured"
         assert world.get(r.PODS, "claims")["spec"]["schedulingGates"]
+
+
+@pytest.mark.gate("KueueDRAIntegration")
+async def test_where_the_integration_is_off_they_are_held_in_kueues_words():
+    world = World(QueueingSettings(gates=OFF), resources=MAPPED)
+    world.furnish()
+    async with running(world):
+        world.put(r.JOBS, claiming_job("claims"))
+        await world.pass_time(2)
+
+        condition = world.condition("claims", "QuotaReserved")
+        assert condition["reason"] == "Misconfigured"
+        assert condition["message"] == DEVICES_OFF
 
 
 @pytest.mark.gate("KueueDRARejectWorkloadsWhenDRADisabled")

@@ -214,10 +214,7 @@ def test_all_that_is_wrong_is_reported():
 def test_parts_without_an_effect_are_named(version):
     reason = configuration("clientConnection: {qps: 7}\nfairSharing: {}", version)
 
-    mapping = "resources: {deviceClassMappings: [{name: a/gpu, deviceClassNames: [gpu]}]}"
-
     assert ineffective_fields(reason) == ["clientConnection"]
-    assert ineffective_fields(configuration(mapping, version)) == ["resources.deviceClassMappings"]
     assert ineffective_fields(configuration("", version)) == []
 
 

@@ -197,6 +197,23 @@ def test_misshapen_objects_are_reported_as_if_each_were_asked(loaded, seed):
     assert same(policies(loaded), _readable(objects))
 
 
+def test_containers_that_a_controller_adds_make_a_difference(loaded):
+    def cluster(name, **resources):
+        head = {"template": {"spec": {"containers": [{"name": "head"}]}}}
+        spec = {"headGroupSpec": head, "autoscalerOptions": {"resources": resources}}
+        metadata = {"name": name, "namespace": "ns", "uid": name}
+        return found(
+            {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec}
+        )
+
+    scan = PolicyScan(policies(loaded))
+    for each in (cluster("plain"), cluster("asks", limits={"nvidia.com/gpu": 8})):
+        scan.evaluate(each)
+
+    failed = {key.policy: names for (_, key), (_, _, names) in rows(scan).items()}
+    assert failed["forbid-gpu-without-queue"] == ["asks"]
+
+
 def _readable(objects):
     """Yield those that the command would look at."""
     for value in objects:

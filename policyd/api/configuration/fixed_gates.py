@@ -21,7 +21,6 @@ class FixedGate(NamedTuple):
 _CACHES = FixedGate(
     on=True, reason="it makes Kueue faster and changes no decision; policyd always caches"
 )
-_DEVICES = FixedGate(on=False, reason="devices of ResourceClaims are not counted")
 _CLUSTERS = FixedGate(on=False, reason="jobs are not sent to other clusters")
 _ABSENT_KINDS = FixedGate(on=False, reason="no module reads jobs of that kind")
 
@@ -38,10 +37,6 @@ LEFT_OUT: Final[Mapping[str, FixedGate]] = {
     "FailureRecoveryPolicy": FixedGate(
         on=False, reason="pods on nodes that are gone are Kubernetes' to end, and never forced"
     ),
-    "KueueDRAIntegration": _DEVICES,
-    "KueueDRAIntegrationConsumableCapacity": _DEVICES,
-    "KueueDRAIntegrationExtendedResource": _DEVICES,
-    "KueueDRAIntegrationPartitionableDevices": _DEVICES,
     "ManagedJobsNamespaceSelectorAlwaysRespected": FixedGate(
         on=True,
         reason="jobs queue only where `managedJobsNamespaceSelector` says, as Kueue insists",

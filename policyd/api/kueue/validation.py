@@ -24,6 +24,7 @@ Problem = Literal[
     "NotSupported",
     "NotFound",
     "Forbidden",
+    "Internal",
     "TooLong",
     "TooMany",
 ]
@@ -35,11 +36,12 @@ _WORDS: Final[dict[Problem, str]] = {
     "NotSupported": "Unsupported value",
     "NotFound": "Not found",
     "Forbidden": "Forbidden",
+    "Internal": "Internal error",
     "TooLong": "Too long",
     "TooMany": "Too many",
 }
 
-_WITHOUT_VALUE: Final = frozenset({"Required", "Forbidden", "TooLong"})
+_WITHOUT_VALUE: Final = frozenset({"Required", "Forbidden", "Internal", "TooLong"})
 
 IMMUTABLE: Final = "field is immutable"
 _LEVELS: Final = (

@@ -50,7 +50,12 @@ class Semver:
 
 
 @cache_short(2_048)
-def _parse(text: str) -> Semver:
+def parse_semver(text: str) -> Semver:
+    """Read a semantic version.
+
+    Raises:
+        CelError: If the text is none.
+    """
     if not text:
         raise CelError("Version string empty")
     parts = text.split(".", 2)
@@ -97,7 +102,7 @@ def _without_leading_zeros(part: str) -> str:
 
 
 def _semver(text: str, normalize: bool = False) -> Semver:  # noqa: FBT001, FBT002 - as in CEL
-    return _parse(_normalized(text) if normalize else text)
+    return parse_semver(_normalized(text) if normalize else text)
 
 
 def _is_semver(text: str, normalize: bool = False) -> bool:  # noqa: FBT001, FBT002 - as in CEL

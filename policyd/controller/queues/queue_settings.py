@@ -66,9 +66,7 @@ def ineffective_fields(configuration: Configuration) -> list[str]:
         for version in (API_VERSION, OLD_API_VERSION)
     ]
     given = _without_heeded_metrics(configuration, defaults[0])
-    resources = configuration.resources
-    mapped = resources is not None and bool(resources.device_class_mappings)
-    return ["resources.deviceClassMappings"] * mapped + [
+    return [
         field.encode_name
         for field in msgspec.structs.fields(Configuration)
         if field.name not in HEEDED

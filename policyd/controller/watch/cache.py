@@ -28,6 +28,7 @@ from policyd.api.limit_ranges import summarize
 from policyd.api.meta import Json, ObjectMeta, condition_true
 from policyd.api.pods import PodSpec
 from policyd.api.quantity import QuantityError
+from policyd.controller.watch.claimed_devices import ClaimedDevices, counts_devices
 from policyd.controller.watch.index import OwnerIndex, local_queue_key, replaced_key
 from policyd.controller.watch.keys import ReconcileKey, job_key, owner_keys, pod_key, workload_key
 from policyd.controller.watch.mirrors import Mirrors
@@ -99,7 +100,12 @@ class Cache:
         self.starts: Mapping[str, StartRow] = {}
         """When pending workloads are forecast to start, by key."""
         self.new_starts = NewWorkloadStarts()
-        self._rules = RulesByNamespace(mirrors, resources or ResourcesConfiguration())
+        resources = resources or ResourcesConfiguration()
+        self.devices: ClaimedDevices | None = None
+        """What counts devices of claims; None where no device class is mapped."""
+        if counts_devices(resources, settings.gates):
+            self.devices = ClaimedDevices(mirrors.devices, resources, settings.gates)
+        self._rules = RulesByNamespace(mirrors, resources, self.devices)
         self.hooks = Hooks()
         self._pace = pace
         self.index = OwnerIndex()
@@ -144,6 +150,12 @@ class Cache:
     def request_rules(self, namespace: str) -> RequestRules:
         """Return the rules about requests of the pods of a namespace."""
         return self._rules.of(namespace)
+
+    def look_again(self, workload: Workload) -> None:
+        """Compute the requests of a workload again, unless it has quota or is finished."""
+        if not (has_quota(workload) or is_finished(workload)):
+            self.put(workload)
+            self.hooks.reconcile(workload_key(workload))
 
     def objection(self, workload: Workload) -> Objection | None:
         """Return why a workload cannot be considered; None if it can, or holds quota."""
@@ -422,12 +434,21 @@ class Cache:
 class RulesByNamespace:
     """The rules for each namespace, worked out when they are first asked for."""
 
-    def __init__(self, mirrors: Mirrors, resources: ResourcesConfiguration) -> None:
+    def __init__(
+        self,
+        mirrors: Mirrors,
+        resources: ResourcesConfiguration,
+        devices: ClaimedDevices | None = None,
+    ) -> None:
         self._mirrors = mirrors
         self._resources = resources
+        self._devices = devices
         self._known: dict[str, RequestRules] = {}
         mirrors.limit_ranges.listen(self._forget)
         mirrors.runtime_classes.listen(self._forget)
+        if devices is not None:
+            mirrors.devices.classes.listen(self._forget)
+            mirrors.devices.slices.listen(self._forget)
 
     def _forget(self, _change: object) -> None:
         self._known.clear()
@@ -454,4 +475,10 @@ class RulesByNamespace:
             for each in self._mirrors.runtime_classes
             if each.overhead is not None
         }
-        return RequestRules(limits=limits, overheads=overheads, resources=self._resources)
+        return RequestRules(
+            limits=limits,
+            overheads=overheads,
+            resources=self._resources,
+            devices=None if self._devices is None else self._devices.counter,
+            namespace=namespace,
+        )

@@ -24,6 +24,7 @@ from policyd.api.meta import ObjectMeta, Wire
 from policyd.api.nodes import Node
 from policyd.api.pods import PodSpec
 from policyd.api.schema import QuantityText
+from policyd.controller.watch.claimed_devices import DeviceMirrors, open_device_mirrors
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.watch.pod_places import workload_keys
 from policyd.jobs.base import JobKind, JobObject, controller_of
@@ -123,6 +124,8 @@ class Mirrors:
     provisioning_configs: Mirror[ProvisioningRequestConfig]
     """Watched once a check asks an autoscaler, as `provisioning_requests` is."""
     provisioning_requests: Mirror[ProvisioningRequest]
+    devices: DeviceMirrors
+    """Watched while a device class is mapped to a resource."""
 
     @property
     def of_provisioning(self) -> tuple[Mirror[Any], ...]:
@@ -238,6 +241,7 @@ def open_mirrors(
         placed=Mirror(reader, PODS, into=QueuedPod, pace=pace, trim=Trimmer().trimmed),
         provisioning_configs=mirror(PROVISIONING_CONFIGS, ProvisioningRequestConfig),
         provisioning_requests=mirror(PROVISIONING_REQUESTS, ProvisioningRequest),
+        devices=open_device_mirrors(reader, pace),
     )
 
 

@@ -1,5 +1,6 @@
 """Pods that may use resources of queues, trimmed to that: there are many, and most use none."""
 
+from dataclasses import replace
 from sys import intern
 
 import msgspec
@@ -8,10 +9,16 @@ from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.kueue.names import MANAGED, POD_SET, QUEUE_NAME
 from policyd.api.meta import ObjectMeta, OwnerReference, Wire
 from policyd.api.pods import PodSpec
+from policyd.controller.watch.claimed_devices import ClaimedDevices
 from policyd.controller.watch.mirror import Mirror
 from policyd.jobs.base import controller_of
 from policyd.jobs.pods import NOT_ENDED, QueuedPodStatus
-from policyd.jobs.requests import InvalidRequestsError, RequestRules, requests_of
+from policyd.jobs.requests import (
+    InvalidRequestsError,
+    RequestRules,
+    UncountedDevicesError,
+    requests_of,
+)
 from policyd.kube.client import Reader
 from policyd.kube.pace import Pace
 from policyd.kube.resources import PODS
@@ -20,7 +27,8 @@ LONGEST_GRACE_SECONDS = 900.0
 """A pod that is deleted, and may run on for longer than this, still counts."""
 _NATIVE = "kubernetes.io/"
 CLAIMS = "resourceclaims"
-"""Stands for the devices that a pod gets by ResourceClaims, which are not counted singly."""
+"""Stands for the claims of a pod whose devices are not counted for the pod: those that it shares
+with others, and all where device classes are not mapped to resources."""
 
 
 class RunningPod(Wire, frozen=True):
@@ -47,7 +55,12 @@ def is_device(resource: str) -> bool:
 
 
 def open_running_pods(
-    reader: Reader, pace: Pace, *, resources: ResourcesConfiguration | None, everything: bool
+    reader: Reader,
+    pace: Pace,
+    *,
+    resources: ResourcesConfiguration | None,
+    everything: bool,
+    devices: ClaimedDevices | None = None,
 ) -> Mirror[RunningPod]:
     """Return a mirror of pods that have not ended.
 
@@ -56,10 +69,16 @@ def open_running_pods(
         pace: Time.
         resources: The requests that count against quota, and their names there.
         everything: Whether all pods queue; if not, of those in no queue only devices matter.
+        devices: What counts devices of claims, if they are counted.
     """
-    rules = RequestRules(resources=resources or ResourcesConfiguration())
+    counted = resources or ResourcesConfiguration()
 
     def trim(pod: RunningPod) -> RunningPod:
+        rules = RequestRules(
+            resources=counted,
+            devices=None if devices is None else devices.counter,
+            namespace=pod.metadata.namespace,
+        )
         return _trimmed(pod, rules, everything=everything)
 
     return Mirror(reader, PODS, into=RunningPod, pace=pace, trim=trim, field_selector=NOT_ENDED)
@@ -68,17 +87,14 @@ def open_running_pods(
 def _trimmed(pod: RunningPod, rules: RequestRules, *, everything: bool) -> RunningPod:
     metadata, labels = pod.metadata, pod.metadata.labels
     queues = everything or bool(labels.keys() & {QUEUE_NAME, MANAGED, POD_SET})
-    try:
-        requests = requests_of(pod.spec, rules)
-    except InvalidRequestsError:
-        requests = {}
+    requests, uncounted = _requests(pod.spec, rules)
     amounts = {
         intern(name): amount
         for name, amount in requests.items()
         if amount and (queues or is_device(name))
     }
-    if queues and pod.spec.resource_claims:
-        amounts[CLAIMS] = len(pod.spec.resource_claims)
+    if queues and uncounted:
+        amounts[CLAIMS] = uncounted
     kept = ObjectMeta(
         name=metadata.name,
         namespace=intern(metadata.namespace),
@@ -97,6 +113,24 @@ def _trimmed(pod: RunningPod, rules: RequestRules, *, everything: bool) -> Runni
         amounts=amounts,
         queues=queues,
     )
+
+
+def _requests(spec: PodSpec, rules: RequestRules) -> tuple[dict[str, int], int]:
+    """Return the requests of a pod, and the number of its claims that they do not include.
+
+    Those are claims that pods share, and all where devices cannot be counted.
+    """
+    claims = [
+        each
+        for each in spec.resource_claims
+        if rules.devices is None or not each.resource_claim_template_name
+    ]
+    try:
+        return requests_of(spec, rules), len(claims)
+    except UncountedDevicesError:  # a template may be gone while its pods run
+        return _requests(spec, replace(rules, devices=None))
+    except InvalidRequestsError:
+        return {}, len(claims)
 
 
 _NOTHING = PodSpec()

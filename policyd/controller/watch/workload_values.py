@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from policyd.alloc.settings import DEFAULTS, QueueingSettings
+from policyd.alloc.settings import DEFAULTS, Gates, QueueingSettings
 from policyd.alloc.workload import Objection, QueuedPodSet, QueuedWorkload, ReservedQuota
 from policyd.api import kueue
 from policyd.api.configuration.duration import DurationError, duration_seconds
@@ -73,7 +73,7 @@ def workload_value(
     admission = _admission(workload, given_back, circumstances.rules)
     pod_sets: tuple[QueuedPodSet, ...] = ()
     invalid: Objection | None = None
-    uncounted = None if admission else _uncounted(workload, settings)
+    uncounted = None if admission else _uncounted(workload, circumstances)
     if admission is None or circumstances.movable or needs_second_pass(workload):
         pod_sets, invalid = pod_set_values(workload, given_back, circumstances.rules)
     return QueuedWorkload(
@@ -243,11 +243,25 @@ def needs_second_pass(workload: kueue.Workload) -> bool:
     return ready and any(delayed)
 
 
-def _uncounted(workload: kueue.Workload, settings: QueueingSettings) -> Objection | None:
+DEVICES_OFF: Final = (
+    "Workload uses DRA resources but the KueueDRAIntegration feature gate is not enabled"
+)
+
+
+def _uncounted(workload: kueue.Workload, circumstances: WorkloadContext) -> Objection | None:
     """Return that a workload requests devices that no quota counts; none behind it waits for it."""
-    refuses = settings.gates.kueue_dra_reject_workloads_when_dra_disabled
-    message = uncounted_claims(workload) if refuses else ""
+    gates = circumstances.settings.gates
+    if circumstances.rules.devices is not None or not refuses_uncounted(gates):
+        return None
+    message = uncounted_claims(workload)
+    if message and not gates.kueue_dra_integration:
+        message = DEVICES_OFF
     return Objection(reason="Misconfigured", message=message, misplaced=True) if message else None
+
+
+def refuses_uncounted(gates: Gates) -> bool:
+    """Tell whether devices that no quota counts are refused."""
+    return gates.kueue_dra_integration or gates.kueue_dra_reject_workloads_when_dra_disabled
 
 
 def _failed_checks(workload: kueue.Workload) -> Objection | None:

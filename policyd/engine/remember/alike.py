@@ -161,7 +161,8 @@ class Parts:
         self._grow(self._root, (), leaves)
         self._root.empty = [0] * self._size
         self.locations = 2 * self._size
-        """Which part says where pod templates are, and how many pods come of each."""
+        """Which part says where pod templates are, how many pods come of each, and which
+        containers are added to them."""
         self.namespace = self.locations + 1
         """Which part is the namespace."""
         self.labelled = self.namespace + 1
@@ -219,7 +220,7 @@ class Parts:
                 if locations:
                     templates = self._of_templates([value_at(value, path) for path, _ in locations])
                     parts[self._size : self.locations] = templates
-                parts[self.locations] = locations
+                parts[self.locations] = *locations, *_added(value, kind)
         except _TooMuchError:
             return None
         parts[self.namespace] = namespace
@@ -236,6 +237,15 @@ class Parts:
         parts: list[Any] = self._root.empty.copy()
         _fill(parts, value, self._root)
         return parts
+
+
+def _added(value: Json, kind: WorkloadKind) -> Iterable[bytes]:
+    """Yield the containers that a controller adds to the pods of an object."""
+    for path in kind.besides:
+        text = _encode(value_at(value, path))
+        if len(text) > LONGEST:
+            raise _TooMuchError
+        yield text
 
 
 def _are_texts(value: Json) -> bool:

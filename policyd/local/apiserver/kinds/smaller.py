@@ -71,6 +71,24 @@ def default_priority_class(priority_class: Object) -> None:
     priority_class.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 
+def default_claim(claim: Object) -> None:
+    """Fill in how many devices the requests of a claim are for."""
+    _default_devices(claim.get("spec") or {})
+
+
+def default_claim_template(template: Object) -> None:
+    """Fill in how many devices the requests of a template of claims are for."""
+    _default_devices((template.get("spec") or {}).get("spec") or {})
+
+
+def _default_devices(spec: Object) -> None:
+    for request in (spec.get("devices") or {}).get("requests") or ():
+        exactly = request.get("exactly")
+        for asked in (*((exactly,) if exactly else ()), *(request.get("firstAvailable") or ())):
+            if asked.setdefault("allocationMode", "ExactCount") == "ExactCount":
+                asked.setdefault("count", 1)
+
+
 def default_node(node: Object) -> None:
     """Set a node's allocatable resources to its capacity, unless they are given."""
     status = node.setdefault("status", {})

@@ -31,6 +31,8 @@ DEFAULTS: Mapping[str, Default] = {
     "pods": pod_defaults.default_pod,
     "priorityclasses.scheduling.k8s.io": smaller.default_priority_class,
     "replicasets.apps": workloads.default_replica_set,
+    "resourceclaims.resource.k8s.io": smaller.default_claim,
+    "resourceclaimtemplates.resource.k8s.io": smaller.default_claim_template,
     "secrets": smaller.default_secret,
     "services": smaller.default_service,
     "statefulsets.apps": workloads.default_stateful_set,

@@ -1,0 +1,187 @@
+"""Devices of claims, counted from the objects of the cluster while a device class is mapped.
+
+The objects are watched only then. A claim is counted when a workload asks for it; workloads without
+quota are looked at again once something changes that may decide about them.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import msgspec
+
+from policyd.alloc.settings import Gates
+from policyd.api.configuration.kinds import ResourcesConfiguration
+from policyd.api.kueue import Workload
+from policyd.api.meta import ObjectMeta
+from policyd.controller.watch.mirror import Mirror
+from policyd.devices.objects import (
+    ClaimSpec,
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+from policyd.jobs.base import controller_of
+from policyd.kube.changes import Change
+from policyd.kube.client import Reader
+from policyd.kube.pace import Pace
+from policyd.kube.resources import (
+    DEVICE_CLASSES,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
+
+if TYPE_CHECKING:
+    from policyd.controller.watch.cache import Cache
+    from policyd.devices.counting import DeviceCounter
+
+SETTLE_SECONDS: Final = 1.0
+"""How long changes are gathered before workloads are looked at again: drivers publish many."""
+
+
+@dataclass(slots=True)
+class DeviceMirrors:
+    """What decides how many devices a claim stands for."""
+
+    classes: Mirror[DeviceClass]
+    templates: Mirror[ResourceClaimTemplate]
+    claims: Mirror[ResourceClaim]
+    slices: Mirror[ResourceSlice]
+
+    def all(self) -> tuple[Mirror[Any], ...]:
+        """Return every mirror."""
+        return self.classes, self.templates, self.claims, self.slices
+
+
+def open_device_mirrors(reader: Reader, pace: Pace) -> DeviceMirrors:
+    """Return mirrors of the objects about devices."""
+    return DeviceMirrors(
+        classes=Mirror(reader, DEVICE_CLASSES, into=DeviceClass, pace=pace),
+        templates=Mirror(reader, RESOURCE_CLAIM_TEMPLATES, into=ResourceClaimTemplate, pace=pace),
+        claims=Mirror(reader, RESOURCE_CLAIMS, into=ResourceClaim, pace=pace, trim=_named),
+        slices=Mirror(reader, RESOURCE_SLICES, into=ResourceSlice, pace=pace),
+    )
+
+
+def _named(claim: ResourceClaim) -> ResourceClaim:
+    """Return the part to keep of a claim: all of it, unless it was made for a pod."""
+    if controller_of(claim.metadata) is None:
+        return claim
+    metadata = claim.metadata
+    kept = ObjectMeta(
+        name=metadata.name,
+        namespace=metadata.namespace,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        owner_references=metadata.owner_references,
+    )
+    return msgspec.structs.replace(claim, metadata=kept, spec=ClaimSpec())
+
+
+def counts_devices(resources: ResourcesConfiguration | None, gates: Gates) -> bool:
+    """Tell whether devices of claims are counted."""
+    mapped = resources is not None and bool(resources.device_class_mappings)
+    return mapped and gates.kueue_dra_integration
+
+
+class ClaimedDevices:
+    """Counts devices with what the mirrors have, and looks at workloads again when that changes."""
+
+    def __init__(
+        self, mirrors: DeviceMirrors, resources: ResourcesConfiguration, gates: Gates
+    ) -> None:
+        self._mirrors, self._resources, self._gates = mirrors, resources, gates
+        self._counter: DeviceCounter | None = None
+        self._changed_claims: set[str] = set()
+        self._changed_devices = self._changed_classes = False
+        self._wake = asyncio.Event()
+        mirrors.classes.listen(self._class_changed)
+        mirrors.slices.listen(self._devices_changed)
+        for mirror in (mirrors.templates, mirrors.claims):
+            mirror.listen(self._claim_changed)
+
+    @property
+    def counter(self) -> "DeviceCounter":
+        """What counts, with the devices as of now."""
+        if self._counter is None:
+            self._counter = self._count()
+        return self._counter
+
+    def _count(self) -> "DeviceCounter":
+        # The evaluation of selectors takes long to import, and most clusters count no devices.
+        from policyd.devices.claims import ChargeRules, DeviceGates  # noqa: PLC0415 - see above
+        from policyd.devices.counting import DeviceCounter  # noqa: PLC0415
+        from policyd.devices.inventory import Inventory  # noqa: PLC0415
+        from policyd.devices.mappings import DeviceMappings  # noqa: PLC0415
+
+        mirrors, gates = self._mirrors, self._gates
+        backing: dict[str, list[DeviceClass]] = {}
+        for each in mirrors.classes:
+            if each.spec.extended_resource_name:
+                backing.setdefault(each.spec.extended_resource_name, []).append(each)
+        return DeviceCounter(
+            rules=ChargeRules(
+                DeviceMappings.of(self._resources.device_class_mappings),
+                DeviceGates(
+                    extended_resources=gates.kueue_dra_integration_extended_resource,
+                    partitionable=gates.kueue_dra_integration_partitionable_devices,
+                    consumable=gates.kueue_dra_integration_consumable_capacity,
+                ),
+            ),
+            classes=mirrors.classes.get,
+            templates=mirrors.templates.get,
+            claims=self._shared_claim,
+            backing=lambda name: backing.get(name, ()),
+            inventory=Inventory(mirrors.slices),
+        )
+
+    def _shared_claim(self, key: str) -> ResourceClaim | None:
+        """Return a claim that pods may share: those that say they were made for one are trimmed."""
+        found = self._mirrors.claims.get(key)
+        return None if found is None or controller_of(found.metadata) else found
+
+    def _devices_changed(self, _change: Change[Any]) -> None:
+        self._counter = None
+        self._changed_devices = True
+        self._wake.set()
+
+    def _class_changed(self, change: Change[Any]) -> None:
+        """Note that extended resources, too, may be backed by other devices."""
+        self._changed_classes = True
+        self._devices_changed(change)
+
+    def _claim_changed(self, change: Change[Any]) -> None:
+        if controller_of(change.object.metadata) is None:
+            self._changed_claims.add(change.object.metadata.key)
+            self._wake.set()
+
+    async def follow(self, cache: "Cache", pace: Pace) -> NoReturn:
+        """Look again at workloads without quota when what they claim may be counted anew."""
+        while True:
+            await self._wake.wait()
+            await pace.sleep(SETTLE_SECONDS)
+            self._wake.clear()
+            names, any_claim = frozenset(self._changed_claims), self._changed_devices
+            everything = self._changed_classes
+            self._changed_claims.clear()
+            self._changed_devices = self._changed_classes = False
+            for workload in cache.mirrors.workloads.in_turns():
+                if workload is None:
+                    await pace.sleep(0)
+                    continue
+                claims = _claims_of(workload)
+                if everything or (any_claim and claims) or names & claims:
+                    cache.look_again(workload)
+
+
+def _claims_of(workload: Workload) -> set[str]:
+    namespace = workload.metadata.namespace
+    return {
+        f"{namespace}/{name}"
+        for pod_set in workload.spec.pod_sets
+        for each in pod_set.template.spec.resource_claims
+        for name in (each.resource_claim_name, each.resource_claim_template_name)
+        if name
+    }

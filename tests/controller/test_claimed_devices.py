@@ -1,0 +1,271 @@
+"""Devices of ResourceClaims are counted in quota where their class is mapped to a resource."""
+
+import msgspec
+import pytest
+
+from policyd.alloc.settings import Gates, QueueingSettings
+from policyd.api.configuration.kinds import ResourcesConfiguration
+from policyd.api.kueue.names import POD_SET
+from policyd.kube import resources as r
+from tests.controller.world import GPU, QUEUE, World, gates, running
+
+pytestmark = pytest.mark.anyio
+
+CLASS, DRIVER = "gpu.example.com", "gpu.example.com"
+SELECTED = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
+
+
+def mapped(**sources):
+    source = [{kind: {**each, "deviceSelector": SELECTED}} for kind, each in sources.items()]
+    mapping = {"name": GPU, "deviceClassNames": [CLASS], "sources": source}
+    return msgspec.convert({"deviceClassMappings": [mapping]}, ResourcesConfiguration)
+
+
+COUNTED = mapped()
+
+
+def furnished(*, on=None, resources=COUNTED, templates=(("two", 2),), **queue):
+    """Return a world with a class, templates by name and number of devices, and a queue."""
+    world = World(QueueingSettings(gates=Gates(**(on or {}))), resources=resources)
+    world.furnish(**queue)
+    offer_class(world)
+    for name, count in templates:
+        offer_template(world, name, count)
+    return world
+
+
+def offer_class(world, **spec):
+    world.put(r.DEVICE_CLASSES, {"metadata": {"name": CLASS}, "spec": spec})
+
+
+def offer_template(world, name, count, **fields):
+    world.put(
+        r.RESOURCE_CLAIM_TEMPLATES,
+        {"metadata": {"name": name, "namespace": "ns"}, "spec": {"spec": claim(count, **fields)}},
+    )
+
+
+def claim(count, **fields):
+    asked = {"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": count, **fields}
+    return {"devices": {"requests": [{"name": "gpus", "exactly": asked}]}}
+
+
+def offer_slice(world, *devices):
+    pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": "n1", "pool": pool, "devices": list(devices)}
+    world.put(r.RESOURCE_SLICES, {"metadata": {"name": "n1"}, "spec": spec})
+
+
+def claiming(name, *, template="", shared="", pods=1):
+    given = {"resourceClaimTemplateName": template, "resourceClaimName": shared}
+    asked = {"name": "gpus", **{key: text for key, text in given.items() if text}}
+    spec = {"containers": [{"name": "main", "image": "train:1"}], "resourceClaims": [asked]}
+    metadata = {"name": name, "namespace": "ns", "labels": {QUEUE: "lq-cq"}}
+    body = {"suspend": True, "parallelism": pods, "template": {"spec": spec}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": body}
+
+
+def usage(world, name):
+    admission = world.workload_of(name)["status"]["admission"]
+    (assigned,) = admission["podSetAssignments"]
+    return assigned["resourceUsage"]
+
+
+@pytest.mark.gate("KueueDRAIntegration")
+async def test_devices_of_a_template_count_for_each_pod_and_the_quota_holds():
+    world = furnished(on={"kueue_dra_integration": True}, gpus=8)
+    async with running(world):
+        world.put(r.JOBS, claiming("first", template="two", pods=3))
+        world.put(r.JOBS, claiming("second", template="two", pods=2))
+        await world.pass_time(3)
+
+        assert world.suspended("first") is False
+        assert usage(world, "first") == {GPU: "6"}
+        assert world.suspended("second") is True
+        assert "insufficient unused quota" in world.condition("second", "QuotaReserved")["message"]
+
+
+@pytest.mark.parametrize(("count", "used"), [(6, "6"), (4, "6")], ids=["even", "rounded-up"])
+async def test_a_claim_that_pods_share_counts_once_as_a_multiple_of_the_pods(count, used):
+    world = furnished()
+    shared = {"metadata": {"name": "shared", "namespace": "ns"}, "spec": claim(count)}
+    world.put(r.RESOURCE_CLAIMS, shared)
+    async with running(world):
+        world.put(r.JOBS, claiming("share", shared="shared", pods=3))
+        await world.pass_time(3)
+
+        assert usage(world, "share") == {GPU: used}
+
+
+async def test_pods_of_a_group_count_their_claims():
+    world = furnished(gpus=4)
+    async with running(world):
+        pod = world.pod("another", gpus=0, group="other", total=9)
+        pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] = "g"
+        pod["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = "2"
+        asked = {"name": "gpus", "resourceClaimTemplateName": "two"}
+        pod["spec"]["resourceClaims"] = [asked]
+        del pod["metadata"]["resourceVersion"], pod["metadata"]["uid"]
+        for name in ("a", "b"):
+            pod["metadata"]["name"] = name
+            world.create(r.PODS, pod)
+        await world.pass_time(3)
+
+        assert usage(world, "g")[GPU] == "4"
+        assert not any(gates(world.get(r.PODS, name)) for name in ("a", "b"))
+
+
+async def test_a_claim_that_says_it_was_made_for_a_pod_is_not_free():
+    world = furnished()
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p", "controller": True}
+    metadata = {"name": "shared", "namespace": "ns", "ownerReferences": [owner]}
+    world.put(r.RESOURCE_CLAIMS, {"metadata": metadata, "spec": claim(8)})
+    async with running(world):
+        world.put(r.JOBS, claiming("share", shared="shared"))
+        await world.pass_time(3)
+
+        assert world.condition("share", "QuotaReserved")["reason"] == "Misconfigured"
+
+
+async def test_a_template_that_comes_later_admits_the_job():
+    world = furnished(templates=())
+    async with running(world):
+        world.put(r.JOBS, claiming("early", template="two"))
+        await world.pass_time(3)
+        condition = world.condition("early", "QuotaReserved")
+        assert condition["reason"] == "Misconfigured"
+        assert 'resourceclaimtemplates.resource.k8s.io "two" not found' in condition["message"]
+
+        offer_template(world, "two", 2)
+        await world.pass_time(3)
+        assert world.suspended("early") is False
+
+
+async def test_a_class_that_nobody_mapped_is_refused_and_nobody_waits_behind_it():
+    world = furnished(queueingStrategy="StrictFIFO")
+    offer_template(world, "other", 1, deviceClassName="other")
+    async with running(world):
+        world.put(r.JOBS, claiming("other", template="other"))
+        await world.pass_time(3)
+        world.put(r.JOBS, claiming("counted", template="two"))
+        await world.pass_time(3)
+
+        message = world.condition("other", "QuotaReserved")["message"]
+        assert "DeviceClass other is not mapped in DRA configuration for podset main" in message
+        assert world.suspended("other") is True
+        assert world.suspended("counted") is False
+
+
+async def test_devices_that_a_selector_needs_may_come():
+    world = furnished()
+    offer_template(world, "picky", 1, selectors=[SELECTED])
+    async with running(world):
+        world.put(r.JOBS, claiming("picky", template="picky"))
+        await world.pass_time(3)
+        message = world.condition("picky", "QuotaReserved")["message"]
+        assert "0 device(s) match in the cluster but 1 requested" in message
+
+        offer_slice(world, {"name": "gpu-0"})
+        await world.pass_time(3)
+        assert world.suspended("picky") is False
+
+
+@pytest.mark.gate("KueueDRAIntegrationPartitionableDevices")
+@pytest.mark.parametrize(
+    ("kueue_dra_integration_partitionable_devices", "used"), [(True, "10"), (False, "1")]
+)
+async def test_partitions_are_charged_by_their_counter(
+    kueue_dra_integration_partitionable_devices, used
+):
+    chosen = kueue_dra_integration_partitionable_devices
+    world = furnished(
+        on={"kueue_dra_integration_partitionable_devices": chosen},
+        resources=mapped(counter={"name": "memory", "driver": DRIVER}),
+        templates=(("one", 1),),
+        gpus=16,
+    )
+    spent = {"counterSet": "gpu-0", "counters": {"memory": {"value": "10"}}}
+    offer_slice(world, {"name": "mig-0", "consumesCounters": [spent]})
+    async with running(world):
+        world.put(r.JOBS, claiming("part", template="one"))
+        await world.pass_time(3)
+
+        assert usage(world, "part") == {GPU: used}
+
+
+@pytest.mark.gate("KueueDRAIntegrationConsumableCapacity")
+@pytest.mark.parametrize(
+    ("kueue_dra_integration_consumable_capacity", "used"), [(True, "4"), (False, "1")]
+)
+async def test_a_part_of_a_device_is_charged_by_its_capacity(
+    kueue_dra_integration_consumable_capacity, used
+):
+    chosen = kueue_dra_integration_consumable_capacity
+    world = furnished(
+        on={"kueue_dra_integration_consumable_capacity": chosen},
+        resources=mapped(capacity={"name": "memory", "driver": DRIVER}),
+        templates=(),
+    )
+    offer_template(world, "part", 1, capacity={"requests": {"memory": "4"}})
+    offer_slice(world, {"name": "gpu-0", "capacity": {"memory": {"value": "80"}}})
+    async with running(world):
+        world.put(r.JOBS, claiming("part", template="part"))
+        await world.pass_time(3)
+
+        assert usage(world, "part") == {GPU: used}
+
+
+@pytest.mark.gate("KueueDRAIntegrationExtendedResource")
+@pytest.mark.parametrize("kueue_dra_integration_extended_resource", [True, False])
+async def test_an_extended_resource_is_charged_to_the_resource_of_its_class(
+    kueue_dra_integration_extended_resource,
+):
+    on = kueue_dra_integration_extended_resource
+    world = furnished(on={"kueue_dra_integration_extended_resource": on})
+    offer_class(world, extendedResourceName="example.com/gpu")
+    async with running(world):
+        job = claiming("extended", template="two")
+        amounts = {"example.com/gpu": "3"}
+        resources = {"requests": amounts, "limits": amounts}
+        spec = {"containers": [{"name": "main", "image": "train:1", "resources": resources}]}
+        job["spec"]["template"]["spec"] = spec
+        world.put(r.JOBS, job)
+        await world.pass_time(3)
+
+        assert world.suspended("extended") is not on  # no queue covers `example.com/gpu`
+        if on:
+            assert usage(world, "extended") == {GPU: "3"}
+
+
+async def test_pods_within_their_claims_are_within_quota_and_others_are_reported():
+    world = furnished()
+    async with running(world):
+        world.put(r.JOBS, claiming("train", template="two"))
+        await world.pass_time(3)
+        job = world.get(r.JOBS, "train")
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "controller": True}
+        offer_template(world, "four", 4)
+        for name, template in (("within", "two"), ("beyond", "four")):
+            spec = claiming(name, template=template)["spec"]["template"]["spec"]
+            metadata = {
+                "name": name,
+                "labels": {POD_SET: "main"},
+                "ownerReferences": [{**owner, "uid": job["metadata"]["uid"]}],
+            }
+            world.create(r.PODS, {"metadata": metadata, "spec": spec})
+        await world.pass_time(30)
+
+        reported = {e["involvedObject"]["name"] for e in world.events("OutsideQuota")}
+        assert reported == {"beyond"}
+
+
+async def test_without_a_mapping_nothing_about_devices_is_read():
+    world = World()
+    world.furnish()
+    async with running(world):
+        world.job("plain", gpus=1)
+        await world.pass_time(3)
+
+        assert world.suspended("plain") is False
+        assert all(len(mirror) == 0 for mirror in world.controller.mirrors.devices.all())
+        assert world.controller.cache.devices is None

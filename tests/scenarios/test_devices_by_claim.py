@@ -1,0 +1,113 @@
+"""Devices of ResourceClaims count against quota, on the embedded cluster and with the scheduler."""
+
+import pytest
+
+from tests.scenarios import api as driver
+from tests.scenarios import clusters
+from tests.scenarios.api import eventually
+from tests.scenarios.objects import job
+from tests.scenarios.test_queue import admitted, waiting, workload_of
+
+DRIVER = "gpu.example.com"
+CONFIGURATION = {
+    "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+    "kind": "Configuration",
+    "resources": {
+        "deviceClassMappings": [{"name": "nvidia.com/gpu", "deviceClassNames": ["gpu.example.com"]}]
+    },
+}
+RESOURCE = "apis/resource.k8s.io/v1"
+driver.PATHS.update(
+    DeviceClass=f"{RESOURCE}/deviceclasses",
+    ResourceSlice=f"{RESOURCE}/resourceslices",
+    ResourceClaim=RESOURCE + "/namespaces/{namespace}/resourceclaims",
+    ResourceClaimTemplate=RESOURCE + "/namespaces/{namespace}/resourceclaimtemplates",
+)
+
+
+@pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.e2e)])
+def api(request, tmp_path_factory):
+    """A cluster whose quota counts devices, with a driver that offers eight on each node."""
+    folder = tmp_path_factory.mktemp(request.param)
+    file = folder / "configuration.yaml"
+    file.write_text(clusters.yaml.safe_dump(CONFIGURATION))
+    if request.param == "embedded":
+        start = clusters.embedded(folder, "--config", str(file))
+    else:
+        values = {"controller__configuration__resources": CONFIGURATION["resources"]}
+        start = clusters.real(folder, both=["--config", str(file)], values=values)
+    with start as cluster:
+        publish(cluster.api)
+        yield cluster.api
+
+
+def publish(api):
+    selector = {"cel": {"expression": f"device.driver == '{DRIVER}'"}}
+    api.create(made("DeviceClass", DRIVER, spec={"selectors": [selector]}))
+    for node in (each["metadata"]["name"] for each in api.find("Node")):
+        devices = [
+            {"name": f"gpu-{number}", "attributes": {"model": {"string": "h100"}}}
+            for number in range(8)
+        ]
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
+        api.create(made("ResourceSlice", node, spec=spec))
+    allowed = {"metadata": {"labels": {"policyd.io/max-claims-per-pod": "1"}}}
+    api.patch("Namespace", "team-a", allowed)
+    for name, count in (("two", {"count": 2}), ("one", {})):
+        model = f"device.attributes['{DRIVER}'].model == 'h100'"
+        asked = {"deviceClassName": DRIVER, "selectors": [{"cel": {"expression": model}}], **count}
+        devices = {"requests": [{"name": "gpus", "exactly": asked}]}
+        spec = {"spec": {"devices": devices}}
+        api.create(made("ResourceClaimTemplate", name, "team-a", spec=spec))
+
+
+def made(kind, name, namespace="", **fields):
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, **fields}
+
+
+def claiming(name, template, **fields):
+    body = job(name, gpus=0, **fields)
+    claims = [{"name": "gpus", "resourceClaimTemplateName": template}]
+    body["spec"]["template"]["spec"]["resourceClaims"] = claims
+    body["spec"]["template"]["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpus"}]
+    return body
+
+
+def test_devices_of_claims_fill_the_quota_and_give_it_back(api):
+    api.create(claiming("first", "two", pods=4, run_for="300s"))
+    assert not api.warnings
+    eventually(lambda: admitted(api, "first"), what="it is admitted")
+    assert used(api, "first") == "8"
+    eventually(lambda: len(running(api, "first")) == 4, within=60, what="all pods run")
+
+    api.create(claiming("second", "two", pods=3, run_for="300s"))
+    condition = eventually(lambda: waiting(api, "second"), what="it is told why it waits")
+    assert "insufficient unused quota for nvidia.com/gpu" in condition["message"]
+
+    api.delete("Job", "first", "team-a")
+    eventually(lambda: admitted(api, "second"), within=60, what="the next one is admitted")
+    assert used(api, "second") == "6"
+    api.delete("Job", "second", "team-a")
+
+
+def test_a_request_for_one_device_counts_one(api):
+    api.create(claiming("single", "one"))
+    eventually(lambda: admitted(api, "single"), within=60, what="it is admitted")
+
+    assert used(api, "single") == "1"
+    api.delete("Job", "single", "team-a")
+
+
+def used(api, name):
+    (assigned,) = workload_of(api, name)["status"]["admission"]["podSetAssignments"]
+    return assigned["resourceUsage"]["nvidia.com/gpu"]
+
+
+def running(api, name):
+    return [
+        pod
+        for pod in api.find("Pod", "team-a", labelSelector=f"job-name={name}")
+        if pod["status"].get("phase") == "Running"
+    ]
