@@ -35,7 +35,6 @@ from policyd.kube.transport import CountRequest, Limits, Transport
 T = TypeVar("T")
 
 
-
 class HttpClient:
     """Talks to an API server: `async with HttpClient(connection) as client`.
 
