@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median
 
@@ -14,8 +15,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from tests.histories.history import live_through
-from tests.histories.plan import FAULTS, Plan, plan_of
+from tests.histories.history import live_through, outcome_of
+from tests.histories.plan import FAULTS, Plan
 from tests.histories.shrink import shrink, story
 
 HASH_SEED = "PYTHONHASHSEED"
@@ -35,10 +36,11 @@ def main():
         return bool(outcome.faults)
     began, outcomes = time.monotonic(), []
     seeds = range(options.seed, options.seed + options.n)
-    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        each = pool.imap_unordered(_outcome, seeds, chunksize=min(8, 1 + options.n // 20))
+    # Not forked: what a fork inherits would be collected in it, and cost time.
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.processes, mp_context=spawn) as pool:
+        each = pool.map(outcome_of, seeds, chunksize=min(8, 1 + options.n // 20))
         outcomes = list(track(each, "histories", total=options.n, console=Console(stderr=True)))
-    outcomes.sort(key=lambda outcome: outcome.plan.seed)
     figures = _figures(outcomes, time.monotonic() - began)
     _print(figures)
     failed = [outcome for outcome in outcomes if outcome.faults]
@@ -58,10 +60,6 @@ def _options():
     parser.add_argument("--json", help="a file for the figures")
     parser.add_argument("--replay", metavar="FILE", help="a history that was written before")
     return parser.parse_args()
-
-
-def _outcome(seed):
-    return live_through(plan_of(seed))
 
 
 def _tell(outcome, options):

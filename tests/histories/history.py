@@ -6,6 +6,7 @@ import random
 import sys
 import time
 import traceback
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from policyd.local.apiserver.reading import watch
 from tests.histories.cluster import template
 from tests.histories.judges import JUDGES
 from tests.histories.loop import SimulatedLoop, StuckError
+from tests.histories.plan import plan_of
 from tests.histories.world import World
 
 BOOKMARK_SECONDS = 3600.0
@@ -68,7 +70,9 @@ def surroundings(seed):
     try:
         yield log
     finally:
-        gc.collect()  # without a word of tasks that were killed, or still run
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gc.collect()  # without a word of tasks that were killed, or still run
         sys.unraisablehook = unraisable
         gc.enable()
         structlog.reset_defaults()
@@ -107,3 +111,8 @@ def live_through(plan, *, digest=False, judges=JUDGES, keep=False):
         del loop, world
     outcome.seconds = time.process_time() - began
     return outcome
+
+
+def outcome_of(seed):
+    """Live through the history of a seed."""
+    return live_through(plan_of(seed))

@@ -176,7 +176,7 @@ class World:
     async def _edit(self, name, how):
         """Give a job another priority, or another queue while it waits."""
         items = self._items(name)
-        if not items:
+        if len(items) != 1:  # the pods of a group would have different queues
             return True
         resource, body = items[0]
         queues = sorted(self.plan.setting["queues"])
