@@ -151,7 +151,7 @@ class World:
     async def _replace(self, group, name):
         await asyncio.sleep(5 + 55 * self.random.random())
         workload = self.cluster.store.get(WORKLOADS, TEAM, group)
-        if group in self.deleted or workload is None or is_true(workload, FINISHED):
+        if group in self.deleted or is_true(workload, FINISHED):
             return
         number = int(name.rpartition("-")[2])
         about = self.submitted[group] | {"round": len(self._replaced)}
