@@ -45,7 +45,7 @@ def main():
     _print(figures)
     failed = [outcome for outcome in outcomes if outcome.faults]
     for outcome in failed[: options.stories]:
-        _tell(outcome, options)
+        _report(outcome, options)
     if options.json:
         Path(options.json).write_text(json.dumps(figures, indent=2))
     return bool(failed)
@@ -62,7 +62,7 @@ def _options():
     return parser.parse_args()
 
 
-def _tell(outcome, options):
+def _report(outcome, options):
     """Shrink a failure, print it, and write it to a file that `--replay` reads."""
     small = shrink(outcome)
     folder = Path("build")

@@ -66,6 +66,7 @@ def surroundings(seed):
         cache_logger_on_first_use=False,
     )
     gc.disable()
+    gc.freeze()  # what was there before is not looked through at the end
     unraisable, sys.unraisablehook = sys.unraisablehook, lambda _error: None
     try:
         yield log
@@ -74,6 +75,7 @@ def surroundings(seed):
             warnings.simplefilter("ignore")
             gc.collect()  # without a word of tasks that were killed, or still run
         sys.unraisablehook = unraisable
+        gc.unfreeze()
         gc.enable()
         structlog.reset_defaults()
         watch.BOOKMARK_SECONDS = bookmarks

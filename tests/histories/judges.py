@@ -242,8 +242,8 @@ def writes_are_bounded(world, log):
             yield f"{key} was written {count} times by the controller"
     quiet = world.record.quiet_since
     if quiet:
-        told = {"events", "leases.coordination.k8s.io"}
-        own = [v for v in world.record.versions if v.who == OWN and v.resource not in told]
+        unjudged = {"events", "leases.coordination.k8s.io"}
+        own = [v for v in world.record.versions if v.who == OWN and v.resource not in unjudged]
         late = [f"{v.resource} {v.key}" for v in own if v.at > quiet + 120]
         if late:
             yield f"{len(late)} writes when nothing happens, such as of {late[0]}"
@@ -267,9 +267,9 @@ def statuses_are_true(world, log):
         (holding if held else waiting)[queues.get(workload["spec"].get("queueName"))] += 1
     for _, queue in store.items(f"clusterqueues.{GROUP}"):
         name, status = queue["metadata"]["name"], queue.get("status", {})
-        said = status.get("pendingWorkloads", 0), status.get("reservingWorkloads", 0)
-        if said != (waiting[name], holding[name]):
-            yield f"queue {name} says {said}, and it is {waiting[name], holding[name]}"
+        stated = status.get("pendingWorkloads", 0), status.get("reservingWorkloads", 0)
+        if stated != (waiting[name], holding[name]):
+            yield f"queue {name} says {stated}, and it is {waiting[name], holding[name]}"
 
 
 JUDGES = {

@@ -95,8 +95,8 @@ def _jobs(random, setting, hours) -> Iterator[Event]:
         if random.random() < 0.3:  # in a burst, as a script submits
             at = at // 1800 * 1800 + random.random()
         yield Event(at, "submit", about)
-        for act, chance in (("delete", 0.08), ("kill pod", 0.08), ("cheat", 0.1), ("edit", 0.08)):
-            if random.random() < chance:
+        for act, rate in (("delete", 0.08), ("kill pod", 0.08), ("cheat", 0.1), ("edit", 0.08)):
+            if random.random() < rate:
                 later = random.choice((0.01, 1.0, 30.0, 600.0)) * random.random()
                 how = {"name": about["name"], "how": random.random()}
                 yield Event(at + later, act, how)
@@ -121,7 +121,7 @@ WINDOWS = {
     "conflict": (0.2, 0.8), "delay": (0.1, 0.6), "silence": (0.02, 0.1),
     "loss": (0.05, 0.4), "repeat": (0.2, 0.8),
 }  # fmt: skip
-"""Faults of requests and of watches, each with its chance while it lasts."""
+"""Faults of requests and of watches, each with its rate while it lasts."""
 
 MOMENTS = ("crash", "freeze", "clock", "server down", "webhooks down", "compaction", "cut")
 FAULTS = frozenset({*WINDOWS, *MOMENTS, "leader lost", "crash at a write"})
@@ -137,7 +137,7 @@ def _faults(random, setting, hours) -> Iterator[Event]:
         about = {"lasts": random.choice((1.0, 20.0, 90.0, 240.0)) * random.random()}
         if act in WINDOWS:
             least, most = WINDOWS[act]
-            about["chance"] = least + (most - least) * random.random()
+            about["rate"] = least + (most - least) * random.random()
             about["lasts"] = 30 + about["lasts"] * 3
         if act == "crash at a write":
             about["number"] = random.choice((1, 1, 2, 3, 5, 8))

@@ -9,13 +9,13 @@ from tests.histories.record import WORKLOADS
 SHOWN = ("QuotaReserved", "Admitted", "Evicted", "Finished")
 
 
-def shrink(outcome, *, most=120, told=lambda _left: None):
+def shrink(outcome, *, most=120, report=lambda _left: None):
     """Return the outcome of the smallest history found in which the same judge objects.
 
     Args:
         outcome: Of a history that fails.
         most: Histories that are tried.
-        told: Called with the number of events that are left.
+        report: Called with the number of events that are left.
     """
     judge, tried = outcome.faults[0][0], 0
     best, size = outcome, max(1, len(outcome.plan.events) // 2)
@@ -35,7 +35,7 @@ def shrink(outcome, *, most=120, told=lambda _left: None):
         else:
             best = smaller
             size = min(size, len(best.plan.events))
-            told(len(best.plan.events))
+            report(len(best.plan.events))
     return best
 
 
@@ -43,15 +43,15 @@ def story(outcome):
     """Return a failing history as a person reads it: what happened, and what was written of it."""
     outcome = live_through(outcome.plan, keep=True)
     lines = [f"seed {outcome.plan.seed}: {name}: {text}" for name, text in outcome.faults]
-    happened = [(e.at, f"{e.act} {_about(e)}") for e in outcome.plan.events]
+    timeline = [(e.at, f"{e.act} {_about(e)}") for e in outcome.plan.events]
     named = {e.about["name"] for e in outcome.plan.events if e.act == "submit"}
     for v in outcome.world.record.versions:
         shown = _shown(v)
         if shown and any(name in v.key for name in named):
-            happened.append((v.at, shown))
+            timeline.append((v.at, shown))
     setting = outcome.plan.setting
     lines.append(f"setting: {setting['nodes']} nodes, queues {setting['queues']}")
-    lines += [f"{at:10.3f} s  {text}" for at, text in sorted(happened, key=lambda each: each[0])]
+    lines += [f"{at:10.3f} s  {text}" for at, text in sorted(timeline, key=lambda each: each[0])]
     return "\n".join(lines)
 
 

@@ -31,9 +31,9 @@ class Trouble:
         """Kills a controller, and starts another one."""
         self._writes_left, self._after = 0, False
 
-    def begin(self, fault, lasts, chance=1.0):
-        """Have a fault strike, with this chance each time, for so many seconds."""
-        self._until[fault] = (self._loop.time() + lasts, chance)
+    def begin(self, fault, lasts, rate=1.0):
+        """Have a fault strike, with this rate each time, for so many seconds."""
+        self._until[fault] = (self._loop.time() + lasts, rate)
 
     def end(self):
         """End all faults."""
@@ -41,13 +41,13 @@ class Trouble:
         self._writes_left = 0
 
     def is_on(self, fault):
-        until, chance = self._until.get(fault, (0.0, 0.0))
+        until, rate = self._until.get(fault, (0.0, 0.0))
         if not until:
             return False
         if until <= self._loop.time():
             del self._until[fault]
             return False
-        return chance == 1.0 or self._random() < chance
+        return rate == 1.0 or self._random() < rate
 
     def crash_at(self, number, *, after):
         """Kill a controller at its n-th write from now on: before it is carried out, or after."""

@@ -83,7 +83,7 @@ class World:
         try:
             # An act returns true if there was nothing to act upon.
             if event.act in WINDOWS:
-                self.trouble.begin(event.act, event.about["lasts"], event.about["chance"])
+                self.trouble.begin(event.act, event.about["lasts"], event.about["rate"])
                 self.done[event.act] += 1
             elif not await act(**event.about):
                 self.done[event.act] += 1

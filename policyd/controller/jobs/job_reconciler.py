@@ -110,7 +110,7 @@ class JobReconciler:
     async def _release_left(self, path: str) -> None:
         """Delete the workloads of a job that names no queue any more, unless it runs.
 
-        They would get quota, and keep it, for a job that nobody starts.
+        They would get quota, and keep it, though the job is never started.
         """
         children = self._cache.mirrors.children.get(self._kind.kind)
         child = None if children is None else children.get(path)
