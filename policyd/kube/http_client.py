@@ -34,8 +34,6 @@ from policyd.kube.transport import CountRequest, Limits, Transport
 
 T = TypeVar("T")
 
-_SHORTEST_WATCH, _LONGEST_WATCH = 300, 600  # seconds
-
 
 class HttpClient:
     """Talks to an API server: `async with HttpClient(connection) as client`.
@@ -52,7 +50,8 @@ class HttpClient:
         count: CountRequest | None = None,
     ) -> None:
         self._pace = pace or Pace()
-        self._transport = Transport(connection, limits=limits, pace=self._pace, count=count)
+        self._limits = limits or Limits()
+        self._transport = Transport(connection, limits=self._limits, pace=self._pace, count=count)
 
     async def __aenter__(self) -> Self:
         await self._transport.open()
@@ -102,13 +101,12 @@ class HttpClient:
         **selection: Unpack[Selection],
     ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
         """Iterate over changes after `resource_version`."""
-        # Of different lengths, so that watches begun together do not end together.
-        spread = (_LONGEST_WATCH - _SHORTEST_WATCH) * self._pace.jitter()
+        shortest, longest = self._limits.watch_seconds
         call = watch_call(
             resource,
             selection,
             resource_version=resource_version,
-            seconds=int(_SHORTEST_WATCH + spread),
+            seconds=int(shortest + (longest - shortest) * self._pace.jitter()),
         )
         async with (
             aclosing(self._transport.stream(call)) as chunks,

@@ -70,6 +70,9 @@ class Limits:
     """A watch without a byte for so long is ended, and resumed. Bookmarks come
     once a minute, but not for resources without changes since the server started: such a silent
     watch is not a failure, and a half-open connection shows when it is used."""
+    watch_seconds: tuple[int, int] = (300, 600)
+    """How long a watch is asked for: at least and at most, so that those that begin together do not
+    end together."""
     tries: int = 5
     first_wait_seconds: float = 0.1
     longest_wait_seconds: float = 10.0

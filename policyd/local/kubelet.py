@@ -137,8 +137,9 @@ class Kubelet:
             if step.at > now:
                 waits.append(step.at - now)
             elif self._handled.get(pod.metadata.uid) != pod.metadata.resource_version:
-                self._handled[pod.metadata.uid] = pod.metadata.resource_version
                 await self._act(step.verb, pod, now)
+                # Not before: if the API server does not answer, the next step does it again.
+                self._handled[pod.metadata.uid] = pod.metadata.resource_version
         alive = {pod.metadata.uid for pod in self._pods.store.values()}
         self._handled = {uid: seen for uid, seen in self._handled.items() if uid in alive}
         return min(waits, default=None)

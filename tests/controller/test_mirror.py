@@ -50,6 +50,14 @@ def test_written_objects_are_not_reported_again_by_the_watch(mirror, changes):
     assert changes == [(None, "1"), ("1", "3")]
 
 
+def test_an_object_that_left_the_selection_comes_back(mirror, changes):
+    mirror._seen(Added(obj(1)))
+    mirror._seen(Deleted(obj(2)))
+    mirror._seen(Added(obj(3)))
+
+    assert changes == [(None, "1"), ("1", None), (None, "3")]
+
+
 def test_a_later_change_is_reported(mirror, changes):
     mirror.wrote(obj(3))
     mirror._seen(Added(obj(3)))

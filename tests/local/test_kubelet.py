@@ -1,9 +1,19 @@
 """How long simulated pods run, and what becomes of them."""
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
-from policyd.local.kubelet import PodStep, ended_status, next_step, run_seconds, running_status
+from policyd.kube.errors import UnreachableError
+from policyd.local.kubelet import (
+    Kubelet,
+    PodStep,
+    ended_status,
+    next_step,
+    run_seconds,
+    running_status,
+)
 from policyd.local.objects import LocalPod
 
 STARTED = "2026-01-01T00:00:00Z"
@@ -123,3 +133,29 @@ def test_a_pod_ends(annotations, phase):
     ended = status["containerStatuses"][0]["state"]["terminated"]
     assert ended["startedAt"] == STARTED
     assert ended["finishedAt"] == "2026-01-01T00:00:05Z"
+
+
+class Nowhere:
+    """Takes writes, unless it is down."""
+
+    def __init__(self):
+        self.down, self.phases = True, []
+
+    async def patch(self, _resource, _name, patch, **_options):
+        if self.down:
+            raise UnreachableError("nobody answers")
+        self.phases.append(patch["status"]["phase"])
+
+
+@pytest.mark.anyio
+async def test_a_pod_ends_though_the_api_server_did_not_answer_at_first():
+    server, running = Nowhere(), pod(status={"phase": "Running", "startTime": STARTED})
+    kubelet = Kubelet(server, SimpleNamespace(store={"p": running}), SimpleNamespace(store={}))
+
+    with pytest.raises(UnreachableError):
+        await kubelet.step(STARTED_AT + 60)
+    server.down = False
+    await kubelet.step(STARTED_AT + 61)
+    await kubelet.step(STARTED_AT + 62)  # before the informer knows
+
+    assert server.phases == ["Succeeded"]

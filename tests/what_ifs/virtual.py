@@ -22,6 +22,7 @@ from policyd.kube.changes import Deleted
 from policyd.kube.errors import NotFoundError, error_from_answer
 from policyd.kube.http_client import HttpClient
 from policyd.kube.informer import Informer
+from policyd.kube.transport import Limits
 from policyd.local.apiserver.housekeeping import Housekeeping
 from policyd.local.apiserver.server import ApiServer
 from policyd.local.simulation import run_simulation
@@ -124,7 +125,7 @@ class DirectClient(HttpClient):
     """A client without sockets. To ask again and again for a kind that is not served takes ever."""
 
     def __init__(self, server, pace):
-        self._pace, self._transport = pace, Direct(server)
+        self._pace, self._transport, self._limits = pace, Direct(server), Limits()
         self._missing = Counter()
 
     async def page(self, resource, **options):

@@ -4,6 +4,7 @@ For kinds that can be suspended. Step 1 is taken at each event, the others by th
 the job's key: once to create the Workload, and again to start the job when that is admitted.
 """
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ import structlog
 
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import ResourceFlavor, Workload
+from policyd.api.kueue.names import QUEUE_NAME
 from policyd.api.meta import Json, OwnerReference
 from policyd.controller.jobs.bases import BASIS_SECONDS, as_it_runs, on_basis
 from policyd.controller.jobs.children import Children
@@ -26,11 +28,13 @@ from policyd.controller.writes import Writes
 from policyd.jobs.base import JobKind, JobObject, prebuilt_name
 from policyd.jobs.injection import FlavorMissingError, StartError, injections, put_back, start
 from policyd.jobs.kinds.registry import KINDS
+from policyd.jobs.lifecycle import is_finished
 from policyd.jobs.matching import choose
 from policyd.jobs.slices import as_slice, may_grow
 from policyd.jobs.steps import Adopt, CreateWorkload, JobView, Start, Step, Stop, UpdateWorkload
 from policyd.jobs.workload import admitted_counts, body_of, new_workload
 from policyd.kube.changes import Change
+from policyd.kube.errors import NotFoundError
 from policyd.patch.draft import Draft
 
 log = structlog.get_logger()
@@ -81,6 +85,7 @@ class JobReconciler:
         """
         job = self._mirror.get(key.path)
         if job is None:
+            await self._release_left(key.path)
             await self._children.look(key.path, gates=self._gates)
             return None
         # 2. Leave out a job that does not queue, and suspend one that follows its owner.
@@ -101,6 +106,27 @@ class JobReconciler:
         if step is None:
             return await self._stay(job, view, workload)
         return await self._take(job, view, step)
+
+    async def _release_left(self, path: str) -> None:
+        """Delete the workloads of a job that names no queue any more, unless it runs.
+
+        They would get quota, and keep it, though the job is never started.
+        """
+        children = self._cache.mirrors.children.get(self._kind.kind)
+        child = None if children is None else children.get(path)
+        owned = () if child is None else self._cache.workloads_of(child.metadata.uid)
+        left = [each for each in owned if not is_finished(each)]
+        if child is None or not left:
+            return
+        with suppress(NotFoundError):
+            metadata, into = child.metadata, self._kind.type
+            job = await self._writes.client.get(
+                self._resource, metadata.name, namespace=metadata.namespace, into=into
+            )
+            leaves = QUEUE_NAME not in job.metadata.labels and job.metadata.uid == metadata.uid
+            if leaves and (self._kind.suspended(job) or self._kind.outcome(job) is not None):
+                for workload in left:
+                    await self._steps.delete(self._resource, metadata, workload)
 
     async def _take(self, job: JobObject, view: JobView, step: Step) -> float | None:
         match step:

@@ -191,8 +191,9 @@ class Cache:
             for job in jobs:
                 yield job_key(job.metadata, kind)
         for kind, children in self.mirrors.children.items():
-            owned = (each.metadata for each in children if each.metadata.owner_references)
-            yield from (job_key(each, kind) for each in owned)
+            for metadata in (each.metadata for each in children):
+                if metadata.owner_references or self.workloads_of(metadata.uid):
+                    yield job_key(metadata, kind)
         yield from {pod_key(pod) for pod in self.mirrors.pods}
 
     def retract(self, key: str) -> None:
@@ -412,8 +413,10 @@ class Cache:
                 self.index.remove_child(old.metadata, kind)
 
     def _take_child(self, kind: str, child: PartialObject) -> None:
-        if child.metadata.owner_references:
+        owned = bool(child.metadata.owner_references)
+        if owned:
             self.index.add_child(child.metadata, kind)
+        if owned or self.workloads_of(child.metadata.uid):  # it has left its queue
             self.hooks.reconcile(job_key(child.metadata, kind))
 
     def _children(self, change: Change[Workload]) -> Iterator[ReconcileKey]:

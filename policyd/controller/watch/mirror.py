@@ -106,7 +106,11 @@ class Mirror(Generic[T]):
 
     def _seen(self, change: Change[T]) -> None:
         match change:
-            case Modified() | Added():
+            case Added():
+                # It may have left the selection for a while: a watch has changes in their order.
+                self._gone.pop(change.object.metadata.uid, None)
+                self.wrote(change.object)
+            case Modified():
                 self.wrote(change.object)
             case Deleted():
                 gone = change.object

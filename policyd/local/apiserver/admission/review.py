@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import uuid
 from dataclasses import dataclass
 
 import msgspec
@@ -12,6 +11,7 @@ from policyd.local.apiserver.admission.attributes import WriteAttributes
 from policyd.local.apiserver.conversion import to_served
 from policyd.local.apiserver.registry import Served
 from policyd.local.apiserver.status import Object, StatusError
+from policyd.local.apiserver.writing.metadata import new_uid
 from policyd.patch.operations import Operation
 
 KIND = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
@@ -60,7 +60,7 @@ def review_request(attributes: WriteAttributes, served: Served) -> Object:
     """Write the `request` of a review, with the object in the version the webhook asked for."""
     subresource = attributes.subresource
     request: Object = {
-        "uid": str(uuid.uuid4()),
+        "uid": new_uid(),
         "kind": _kind(attributes, served),
         "resource": _resource(served),
         "subResource": subresource,

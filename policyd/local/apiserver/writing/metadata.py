@@ -1,7 +1,7 @@
 """The metadata that the server writes, and that clients cannot change."""
 
-import secrets
-import uuid
+import random
+from uuid import UUID
 
 import msgspec
 
@@ -66,14 +66,19 @@ def generate_name(new: Object) -> None:
     """Give an object with `generateName` and no name its name."""
     metadata = new["metadata"]
     if not metadata.get("name") and metadata.get("generateName"):
-        suffix = "".join(secrets.choice(SUFFIX_ALPHABET) for _ in range(5))
+        suffix = "".join(random.choices(SUFFIX_ALPHABET, k=5))  # noqa: S311 - no secret
         metadata["name"] = metadata["generateName"][:LONGEST_BASE] + suffix
+
+
+def new_uid() -> str:
+    """Return the identifier of something new. It is no secret, and follows from a random seed."""
+    return str(UUID(int=random.getrandbits(128), version=4))
 
 
 def stamp_created(new: Object, served: Served, now: float) -> None:
     """Set the fields that a new object gets from the server."""
     metadata = new["metadata"]
-    metadata["uid"] = str(uuid.uuid4())
+    metadata["uid"] = new_uid()
     metadata["creationTimestamp"] = rfc3339(now)
     if counts_generations(served):
         metadata["generation"] = 1

@@ -1,0 +1,120 @@
+"""One history, from its plan to what the judges say of it."""
+
+import asyncio
+import gc
+import random
+import sys
+import time
+import traceback
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import structlog
+
+from policyd.local.apiserver.reading import watch
+from tests.histories.cluster import template
+from tests.histories.judges import JUDGES
+from tests.histories.loop import SimulatedLoop, StuckError
+from tests.histories.plan import plan_of
+from tests.histories.world import World
+
+BOOKMARK_SECONDS = 3600.0
+"""Rarely: hours would consist of bookmarks."""
+
+
+@dataclass
+class Outcome:
+    """What became of a history."""
+
+    plan: object
+    faults: list
+    """What the judges found: the name of the judge, and a sentence."""
+    digest: str = ""
+    seconds: float = 0.0
+    simulated: float = 0.0
+    workloads: int = 0
+    writes: int = 0
+    callbacks: int = 0
+    done: dict = field(default_factory=dict)
+    struck: dict = field(default_factory=dict)
+    world: object = None
+
+
+class Log:
+    """Keeps the errors that product code logs because nobody foresaw them."""
+
+    def __init__(self):
+        self.errors = []
+
+    def __call__(self, _logger, method, event):
+        if method == "exception" or event.get("exc_info"):
+            self.errors.append({**event, "traceback": traceback.format_exc(limit=-6)})
+        raise structlog.DropEvent
+
+
+@contextmanager
+def surroundings(seed):
+    """Have all that is random follow from the seed, and log into a list."""
+    state, bookmarks = random.getstate(), watch.BOOKMARK_SECONDS
+    random.seed(seed)
+    watch.BOOKMARK_SECONDS = BOOKMARK_SECONDS
+    log = Log()
+    structlog.configure(
+        processors=[log],
+        wrapper_class=structlog.make_filtering_bound_logger("error"),
+        cache_logger_on_first_use=False,
+    )
+    gc.disable()
+    gc.freeze()  # what was there before is not looked through at the end
+    unraisable, sys.unraisablehook = sys.unraisablehook, lambda _error: None
+    try:
+        yield log
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gc.collect()  # without a word of tasks that were killed, or still run
+        sys.unraisablehook = unraisable
+        gc.unfreeze()
+        gc.enable()
+        structlog.reset_defaults()
+        watch.BOOKMARK_SECONDS = bookmarks
+        random.setstate(state)
+
+
+def live_through(plan, *, digest=False, judges=JUDGES, keep=False):
+    """Live through a history, and judge it."""
+    template()
+    began = time.process_time()
+    with surroundings(plan.seed) as log:
+        loop = SimulatedLoop(f"{plan.seed}/order")
+        world = World(plan, loop)
+        found = []
+        try:
+            loop.run_until_complete(world.run())
+        except StuckError as error:
+            found.append(("time goes on", str(error)))
+        loop.over = True
+        found += [(name, text) for name, judge in judges.items() for text in judge(world, log)]
+        outcome = Outcome(
+            plan,
+            found,
+            world.record.digest() if digest else "",
+            simulated=loop.time(),
+            workloads=len({v.key for v in world.record.of("workloads.kueue.x-k8s.io")}),
+            writes=len(world.record.versions),
+            callbacks=loop.callbacks,
+            done=dict(world.done),
+            struck=dict(world.trouble.struck),
+            world=world if keep else None,
+        )
+        loop.close()
+        asyncio.set_event_loop(None)
+        del loop, world
+    outcome.seconds = time.process_time() - began
+    return outcome
+
+
+def outcome_of(seed):
+    """Live through the history of a seed."""
+    return live_through(plan_of(seed))

@@ -1,0 +1,285 @@
+"""What must hold in every history, whatever happened in it.
+
+Each judge takes the world after the last event, reads all that was written, and yields sentences
+about what must not be.
+"""
+
+from collections import Counter, defaultdict
+
+from policyd.api.kueue.names import (
+    ADMITTED,
+    EVICTED,
+    FINISHED,
+    GROUP,
+    MANAGED,
+    POD_GROUP_NAME,
+    QUOTA_RESERVED,
+)
+from tests.histories.cluster import OWN
+from tests.histories.objects import GPU
+from tests.histories.record import WORKLOADS, condition, is_true, owner_of
+
+STARTED = ("pods", "jobs.batch", "jobsets.jobset.x-k8s.io")
+"""Resources of what queues."""
+
+GATE = "kueue.x-k8s.io/admission"
+GRACE_SECONDS = 70.0
+"""So long may a write be on its way that was decided before a quota was cut, or before somebody
+else stopped what it starts: retries of a call, and the delay of a watch."""
+MOST_WRITES, MORE_WRITES = 30, 12
+"""Writes of a workload by the controller; and for each eviction, fault or change by others more."""
+
+
+def quota_is_kept(world, log):
+    """No queue, and no cohort, holds more than its quota allowed lately, when it takes more."""
+    limits = _Limits(world.plan.setting["queues"])
+    held = {}
+    for v in world.record.versions:
+        if v.resource == f"clusterqueues.{GROUP}" and v.new is not None:
+            limits.note(v.at, v.key.lstrip("/"), v.new)
+        if v.resource != WORKLOADS:
+            continue
+        before, now = held.pop(v.key, {}), _held(v.new)
+        if now:
+            held[v.key] = now
+        for queue in now:
+            if now[queue] > before.get(queue, 0):
+                yield from limits.exceeded(v, queue, held.values())
+
+
+class _Limits:
+    """The quotas of queues, as they were."""
+
+    def __init__(self, queues):
+        self._queues = queues
+        self._of = defaultdict(list)
+
+    def note(self, at, queue, body):
+        (group,) = body["spec"]["resourceGroups"]
+        quota = group["flavors"][0]["resources"][0]
+        self._of[queue].append((at, int(quota["nominalQuota"]), quota.get("borrowingLimit")))
+
+    def _most(self, queue, at, *, borrows):
+        """Return the most that a queue might hold at some time since shortly before a moment."""
+        found = self._of[queue]
+        recent = [
+            each
+            for number, each in enumerate(found)
+            if number + 1 == len(found) or found[number + 1][0] >= at - GRACE_SECONDS
+        ]
+        cohort = self._queues[queue]["cohort"]
+        if borrows and cohort:
+            return max(
+                float("inf") if limit is None else nominal + int(limit)
+                for _, nominal, limit in recent
+            )
+        return max(nominal for _, nominal, _ in recent)
+
+    def exceeded(self, v, queue, held):
+        used = Counter()
+        for each in held:
+            used.update(each)
+        if used[queue] > self._most(queue, v.at, borrows=True):
+            yield f"{v.at:.1f} s: {v.key} brings queue {queue} to {used[queue]} GPUs"
+        cohort = self._queues[queue]["cohort"]
+        members = [q for q, about in self._queues.items() if cohort and about["cohort"] == cohort]
+        most = sum(self._most(q, v.at, borrows=False) for q in members)
+        total = sum(used[q] for q in members)
+        if members and total > most:
+            yield f"{v.at:.1f} s: {v.key} brings the cohort to {total} of {most} GPUs"
+
+
+def _held(workload):
+    """Return the GPUs that a workload holds, by queue."""
+    if workload is None or is_true(workload, FINISHED) or not is_true(workload, QUOTA_RESERVED):
+        return {}
+    if not workload["spec"].get("active", True):
+        return {}  # as in Kueue: what is deactivated holds nothing, though it may run on a moment
+    admission = workload["status"].get("admission") or {}
+    back = {p["name"]: p["count"] for p in workload["status"].get("reclaimablePods") or ()}
+    wanted = {p["name"]: p.get("count", 1) for p in workload["spec"]["podSets"]}
+    found = Counter()
+    for each in admission.get("podSetAssignments", ()):
+        count = each.get("count", 1)
+        left = max(0, min(count, wanted.get(each["name"], count)) - back.get(each["name"], 0))
+        amount = int(each.get("resourceUsage", {}).get(GPU, 0))
+        found[admission["clusterQueue"]] += amount * left // max(1, count)
+    return +found
+
+
+def nothing_starts_unadmitted(world, log):
+    """A job or pod is started by the queue alone, while its workload is admitted."""
+    admitted = defaultdict(dict)
+    for v in world.record.versions:
+        if v.resource == WORKLOADS:
+            name = v.key.partition("/")[2]
+            until = admitted[owner_of(v.last), name].get("until", float("-inf"))
+            now = v.new is not None and is_true(v.new, ADMITTED) and not is_true(v.new, EVICTED)
+            was = v.old is not None and is_true(v.old, ADMITTED) and not is_true(v.old, EVICTED)
+            until = float("inf") if now else v.at if was else until
+            admitted[owner_of(v.last), name]["until"] = until
+        elif _starts(v):
+            group = v.last["metadata"].get("labels", {}).get(POD_GROUP_NAME)
+            uid = v.last["metadata"]["uid"]
+            found = [
+                each["until"]
+                for (owner, name), each in admitted.items()
+                if owner == uid or (group and name == group)
+            ]
+            if max(found, default=float("-inf")) < v.at - GRACE_SECONDS:
+                yield f"{v.at:.1f} s: {v.who} starts {v.resource} {v.key}, which is not admitted"
+
+
+def _starts(v):
+    if v.new is None or v.old is None or v.last["metadata"].get("deletionTimestamp"):
+        return False
+    if v.resource == "pods":
+        return _gated(v.old) and not _gated(v.new)
+    if v.resource in {"jobs.batch", "jobsets.jobset.x-k8s.io"}:
+        queued = "kueue.x-k8s.io/queue-name" in v.new["metadata"].get("labels", {})
+        return queued and bool(v.old["spec"].get("suspend")) and not v.new["spec"].get("suspend")
+    return False
+
+
+def _gated(pod):
+    return any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ())
+
+
+def nothing_is_doubled(world, log):
+    """No job holds quota twice, and no workload is admitted again without a release."""
+    holders = {}
+    for v in world.record.of(WORKLOADS):
+        was, now = bool(_held(v.old)), bool(_held(v.new))
+        owner = owner_of(v.last) or v.key
+        if was and not now:
+            holders.pop((owner, v.key), None)
+        if now and not was:
+            others = [key for o, key in holders if o == owner and key != v.key]
+            if others:
+                yield f"{v.at:.1f} s: {v.key} holds quota for a job that {others[0]} holds for"
+            holders[owner, v.key] = True
+        if was and now and v.old["status"]["admission"] != v.new["status"]["admission"]:
+            before, after = (each["status"]["admission"] for each in (v.old, v.new))
+            if before["clusterQueue"] != after["clusterQueue"]:
+                yield f"{v.at:.1f} s: {v.key} moves to another queue without a release"
+
+
+def conditions_follow_each_other(world, log):
+    """The life of a workload is that of docs/concepts/queueing.md."""
+    for v in world.record.of(WORKLOADS):
+        if v.new is None or v.who != OWN:
+            continue
+        if is_true(v.new, ADMITTED) and not is_true(v.new, QUOTA_RESERVED):
+            yield f"{v.at:.1f} s: {v.key} is admitted without quota"
+        if v.old is not None and is_true(v.old, FINISHED) and not is_true(v.new, FINISHED):
+            yield f"{v.at:.1f} s: {v.key} had finished"
+        if is_true(v.new, QUOTA_RESERVED) and not v.new["status"].get("admission"):
+            yield f"{v.at:.1f} s: {v.key} holds quota of no queue"
+
+
+def all_runs_in_the_end(world, log):
+    """Once faults stop, all that can run has run, and nothing is left of what is gone."""
+    if not world.record.quiet_since:
+        return
+    store = world.cluster.store
+    for resource in (WORKLOADS, *STARTED):
+        for _, obj in store.items(resource):
+            metadata = obj["metadata"]
+            if metadata.get("deletionTimestamp"):
+                yield f"{resource} {metadata['name']} is deleted and stays: {metadata}"[:300]
+    for _, workload in store.items(WORKLOADS):
+        if not is_true(workload, FINISHED) and workload["spec"].get("active", True):
+            found = condition(workload, QUOTA_RESERVED)
+            why = f"{found.get('status')}: {found.get('message', 'no reason')}"
+            yield f"workload {workload['metadata']['name']} has not finished ({why[:200]})"
+    for _, pod in store.items("pods"):
+        yield from _pod_left(pod)
+
+
+def _pod_left(pod):
+    phase, name, metadata = pod["status"].get("phase"), pod["metadata"]["name"], pod["metadata"]
+    if phase in {"Succeeded", "Failed"}:
+        if metadata.get("finalizers"):
+            yield f"pod {name} has ended, and keeps {metadata['finalizers']}"
+    elif MANAGED in metadata.get("labels", {}) and not metadata.get("deletionTimestamp"):
+        yield f"pod {name} is still {phase}"
+
+
+def nothing_is_lost(world, log):
+    """Every job that still stands has its workload."""
+    if not world.record.quiet_since:
+        return
+    owners = {owner_of(w) for _, w in world.cluster.store.items(WORKLOADS)}
+    for resource in ("jobs.batch", "jobsets.jobset.x-k8s.io"):
+        for _, job in world.cluster.store.items(resource):
+            metadata = job["metadata"]
+            queued = "kueue.x-k8s.io/queue-name" in metadata.get("labels", {})
+            ended = any(is_true(job, kind) for kind in ("Complete", "Failed", "Completed"))
+            if queued and not ended and metadata["uid"] not in owners:
+                yield f"{resource} {metadata['name']} has no workload"
+
+
+def nobody_foresaw_no_error(world, log):
+    """No error came up in product code that it does not expect, and no process ended."""
+    for error in log.errors:
+        yield f"{error.get('event')}: {error.get('traceback', '')[-700:]}"
+    for context in world.loop.errors:
+        yield f"{context.get('message')}: {context.get('exception')!r}"
+    for process in world.cluster.controllers:
+        if process.task.done():
+            yield f"{process.name} ended: {process.task.exception()!r}"
+
+
+def writes_are_bounded(world, log):
+    """The controller writes a workload a number of times, and nothing when nothing happens."""
+    writes, others = Counter(), Counter()
+    for v in world.record.of(WORKLOADS):
+        writes[v.key] += v.who == OWN
+        others[v.key] += v.who != OWN or is_true(v.new, EVICTED) != is_true(v.old, EVICTED)
+    for key, count in writes.items():
+        most = MOST_WRITES + MORE_WRITES * (others[key] + world.record.faults)
+        if count > most:
+            yield f"{key} was written {count} times by the controller"
+    quiet = world.record.quiet_since
+    if quiet:
+        unjudged = {"events", "leases.coordination.k8s.io"}
+        own = [v for v in world.record.versions if v.who == OWN and v.resource not in unjudged]
+        late = [f"{v.resource} {v.key}" for v in own if v.at > quiet + 120]
+        if late:
+            yield f"{len(late)} writes when nothing happens, such as of {late[0]}"
+
+
+def statuses_are_true(world, log):
+    """In the end each queue says how many workloads wait and hold quota."""
+    if not world.record.quiet_since:
+        return
+    waiting, holding = Counter(), Counter()
+    store = world.cluster.store
+    queues = {
+        m["name"]: q["spec"]["clusterQueue"]
+        for (_, _), q in store.items(f"localqueues.{GROUP}")
+        for m in [q["metadata"]]
+    }
+    for _, workload in store.items(WORKLOADS):
+        if is_true(workload, FINISHED) or not workload["spec"].get("active", True):
+            continue
+        held = is_true(workload, QUOTA_RESERVED)
+        (holding if held else waiting)[queues.get(workload["spec"].get("queueName"))] += 1
+    for _, queue in store.items(f"clusterqueues.{GROUP}"):
+        name, status = queue["metadata"]["name"], queue.get("status", {})
+        stated = status.get("pendingWorkloads", 0), status.get("reservingWorkloads", 0)
+        if stated != (waiting[name], holding[name]):
+            yield f"queue {name} says {stated}, and it is {waiting[name], holding[name]}"
+
+
+JUDGES = {
+    "quota": quota_is_kept,
+    "unadmitted": nothing_starts_unadmitted,
+    "doubled": nothing_is_doubled,
+    "conditions": conditions_follow_each_other,
+    "the end": all_runs_in_the_end,
+    "lost": nothing_is_lost,
+    "errors": nobody_foresaw_no_error,
+    "writes": writes_are_bounded,
+    "statuses": statuses_are_true,
+}

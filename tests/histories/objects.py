@@ -1,0 +1,124 @@
+"""The objects of a history."""
+
+from policyd.api.kueue.names import (
+    POD_GROUP_NAME,
+    POD_GROUP_TOTAL_COUNT,
+    PODSET_PREFERRED_TOPOLOGY,
+    PODSET_REQUIRED_TOPOLOGY,
+    PRIORITY_CLASS,
+    QUEUE_NAME,
+    RESOURCE_IN_USE_FINALIZER,
+)
+from policyd.api.names import RUN_FOR
+from policyd.kube import resources as r
+from tests.histories.plan import GPUS, VALUES
+
+JOB_SETS = r.Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
+GPU = "nvidia.com/gpu"
+RACK = "example.com/rack"
+HOST = "kubernetes.io/hostname"
+TEAM = "team"
+TOPOLOGY_OF = {"required": PODSET_REQUIRED_TOPOLOGY, "preferred": PODSET_PREFERRED_TOPOLOGY}
+
+
+def setting_objects(setting):
+    """Yield what an administrator creates first: resources and objects."""
+    yield r.NAMESPACES, {"metadata": {"name": TEAM}}
+    for name, value in VALUES.items():
+        yield r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value}
+    flavor = {"metadata": {"name": "gpus"}, "spec": {"nodeLabels": {"gpu": "h100"}}}
+    if setting["topology"]:
+        levels = [{"nodeLabel": RACK}, {"nodeLabel": HOST}]
+        yield r.TOPOLOGIES, {"metadata": {"name": "racks"}, "spec": {"levels": levels}}
+        flavor["spec"]["topologyName"] = "racks"
+    yield r.RESOURCE_FLAVORS, flavor
+    for number in range(setting["nodes"]):
+        yield r.NODES, node(number)
+    for name, queue in setting["queues"].items():
+        yield r.CLUSTER_QUEUES, cluster_queue(name, queue)
+        local = {"metadata": {"name": name, "namespace": TEAM}, "spec": {"clusterQueue": name}}
+        yield r.LOCAL_QUEUES, local
+
+
+def node(number):
+    """Return a node of eight GPUs; two of them share a rack."""
+    labels = {"gpu": "h100", RACK: f"rack-{number // 2}", HOST: f"node-{number}"}
+    room = {GPU: str(GPUS), "cpu": "64", "memory": "512Gi", "pods": "110"}
+    return {
+        "metadata": {"name": f"node-{number}", "labels": labels},
+        "status": {"allocatable": room, "capacity": room},
+    }
+
+
+def cluster_queue(name, queue):
+    spec = {
+        "namespaceSelector": {},
+        "queueingStrategy": queue["strategy"],
+        "resourceGroups": quota(queue, queue["gpus"]),
+        "preemption": {
+            "reclaimWithinCohort": queue["reclaim"],
+            "withinClusterQueue": queue["within"],
+        },
+    }
+    if queue["cohort"]:
+        spec["cohortName"] = queue["cohort"]
+    finalizers = [RESOURCE_IN_USE_FINALIZER]
+    return {"metadata": {"name": name, "finalizers": finalizers}, "spec": spec}
+
+
+def quota(queue, gpus):
+    """Return the resource groups of a queue that has so many GPUs."""
+    resource = {"name": GPU, "nominalQuota": str(gpus)}
+    if queue["cohort"]:
+        for limit in ("borrowing", "lending"):
+            if queue[limit] is not None:
+                resource[f"{limit}Limit"] = str(min(queue[limit], gpus))
+    return [{"coveredResources": [GPU], "flavors": [{"name": "gpus", "resources": [resource]}]}]
+
+
+def job_objects(about):
+    """Return the objects of a job that a user submits: resources and bodies."""
+    name, kind = about["name"], about["kind"]
+    labels = {QUEUE_NAME: about["queue"]}
+    if about["class"]:
+        labels[PRIORITY_CLASS] = about["class"]
+    metadata = {"name": name, "namespace": TEAM, "labels": labels}
+    template = _template(about)
+    if kind == "Job":
+        return [(r.JOBS, {"metadata": metadata, "spec": _job(template, about["pods"])})]
+    if kind == "JobSet":
+        jobs = [{"name": "main", "replicas": about["pods"],
+                 "template": {"spec": _job(template, 1)}}]  # fmt: skip
+        return [(JOB_SETS, {"metadata": metadata, "spec": {"replicatedJobs": jobs}})]
+    return [(r.PODS, each) for each in pods(about, metadata, template)]
+
+
+def pods(about, metadata, template):
+    """Yield the pods of a group, or the one pod."""
+    for number in range(about["pods"]):
+        labels, annotations = dict(metadata["labels"]), dict(template["metadata"]["annotations"])
+        name = metadata["name"]
+        if about["kind"] == "PodGroup":
+            labels[POD_GROUP_NAME] = name
+            annotations[POD_GROUP_TOTAL_COUNT] = str(about["pods"])
+            name = f"{name}-{about.get('round', 0)}-{number}"
+        about_pod = {"name": name, "namespace": TEAM, "labels": labels, "annotations": annotations}
+        yield {"metadata": about_pod, "spec": template["spec"]}
+
+
+def _template(about):
+    annotations = {RUN_FOR: f"{about['seconds']}s"}
+    if about["fails"]:
+        annotations["policyd.io/exit-code"] = "1"
+    if about["topology"]:
+        annotations[TOPOLOGY_OF[about["topology"]]] = RACK
+    limits = {GPU: str(about["gpus"])}
+    container = {"name": "main", "image": "train:1", "resources": {"limits": limits}}
+    return {
+        "metadata": {"annotations": annotations},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+
+
+def _job(template, count):
+    return {"parallelism": count, "completions": count, "backoffLimit": 0, "template": template}

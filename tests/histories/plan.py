@@ -1,0 +1,147 @@
+"""What happens in a history, as data: made up from a seed, or read from a file."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from random import Random
+
+HOUR = 3600.0
+GPUS = 8
+"""Of a node, and nominally of each node's share of a queue."""
+
+KINDS = ("Job", "Job", "Job", "Pod", "Pod", "PodGroup", "PodGroup", "JobSet")
+CLASSES = ("", "", "", "research", "production")
+VALUES = {"research": 10, "production": 100}
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happens at a moment, in seconds; `about` says to what, and how."""
+
+    at: float
+    act: str
+    about: dict = field(default_factory=dict)
+
+    @property
+    def is_fault(self):
+        return self.act in FAULTS
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole history: its seed orders all that is ready at the same time."""
+
+    seed: int
+    ends_at: float
+    setting: dict
+    events: tuple[Event, ...]
+
+    def without(self, gone):
+        """Return the plan without some events."""
+        return replace(self, events=tuple(e for e in self.events if e not in gone))
+
+    def as_json(self):
+        return asdict(self)
+
+    @classmethod
+    def of(cls, read):
+        return cls(**{**read, "events": tuple(Event(**each) for each in read["events"])})
+
+
+def plan_of(seed):
+    """Make a history up."""
+    random = Random(seed)
+    setting = _setting(random)
+    hours = random.choice((3.5, 4.2, 4.5, 5.0, 5.5))
+    setting["elects"] = random.random() < 0.15
+    events = [*_jobs(random, setting, hours), *_changes(random, setting, hours)]
+    events += _faults(random, setting, hours)
+    return Plan(seed, hours * HOUR, setting, tuple(sorted(events, key=lambda e: e.at)))
+
+
+def _setting(random):
+    queues = {}
+    for name in ("a", "b", "c")[: random.choice((1, 2, 2, 3))]:
+        queues[name] = {
+            "gpus": GPUS * random.choice((1, 1, 2)),
+            "cohort": random.choice(("", "all", "all")),
+            "borrowing": random.choice((None, None, 4)),
+            "lending": random.choice((None, None, 4)),
+            "reclaim": random.choice(("Never", "Any", "LowerPriority")),
+            "within": random.choice(("Never", "LowerPriority", "LowerOrNewerEqualPriority")),
+            "strategy": random.choice(("BestEffortFIFO", "BestEffortFIFO", "StrictFIFO")),
+        }
+    nodes = sum(queue["gpus"] for queue in queues.values()) // GPUS + random.choice((0, 1))
+    return {"queues": queues, "nodes": nodes, "topology": random.random() < 0.3}
+
+
+def _jobs(random, setting, hours) -> Iterator[Event]:
+    count = random.randint(26, 42)
+    for number in range(count):
+        kind = random.choice(KINDS)
+        pods = 1 if kind == "Pod" else random.choice((1, 2, 2, 3))
+        gpus = random.choice([each for each in (1, 2, 4, 8) if each * pods <= GPUS])
+        about = {
+            "name": f"{kind.lower()}-{number}",
+            "kind": kind,
+            "queue": random.choice(sorted(setting["queues"])),
+            "pods": pods,
+            "gpus": gpus,
+            "seconds": int(random.choice((30, 120, 600, 1200)) * (0.5 + random.random())),
+            "class": random.choice(CLASSES),
+            "fails": kind != "PodGroup" and random.random() < 0.08,
+            "topology": random.choice(("", "required", "preferred")) if setting["topology"] else "",
+        }
+        at = random.random() * (hours - 1) * HOUR
+        if random.random() < 0.3:  # in a burst, as a script submits
+            at = at // 1800 * 1800 + random.random()
+        yield Event(at, "submit", about)
+        for act, rate in (("delete", 0.08), ("kill pod", 0.08), ("cheat", 0.1), ("edit", 0.08)):
+            if random.random() < rate:
+                later = random.choice((0.01, 1.0, 30.0, 600.0)) * random.random()
+                how = {"name": about["name"], "how": random.random()}
+                yield Event(at + later, act, how)
+
+
+CHANGES = ("quota", "hold", "drain", "deactivate", "node lost", "node drained", "node added")
+
+
+def _changes(random, setting, hours) -> Iterator[Event]:
+    for _ in range(random.randint(3, 7)):
+        at, act = random.random() * (hours - 1) * HOUR, random.choice(CHANGES)
+        lasts = random.choice((20.0, 300.0, 1500.0)) * random.random()
+        about = {"lasts": lasts, "how": random.random()}
+        if act in {"quota", "hold", "drain"}:
+            about["queue"] = random.choice(sorted(setting["queues"]))
+        yield Event(at, act, about)
+
+
+WINDOWS = {
+    "429": (0.2, 0.6), "500": (0.1, 0.5), "unreachable": (0.1, 0.5),
+    "time-out before": (0.02, 0.1), "time-out after": (0.02, 0.1),
+    "conflict": (0.2, 0.8), "delay": (0.1, 0.6), "silence": (0.02, 0.1),
+    "loss": (0.05, 0.4), "repeat": (0.2, 0.8),
+}  # fmt: skip
+"""Faults of requests and of watches, each with its rate while it lasts."""
+
+MOMENTS = ("crash", "freeze", "clock", "server down", "webhooks down", "compaction", "cut")
+FAULTS = frozenset({*WINDOWS, *MOMENTS, "leader lost", "crash at a write"})
+
+
+def _faults(random, setting, hours) -> Iterator[Event]:
+    moments = (*MOMENTS, "crash at a write", "crash at a write", "crash")
+    if setting["elects"]:
+        moments = (*moments, "leader lost", "freeze", "freeze")
+    for _ in range(random.randint(5, 10)):
+        at = random.random() * (hours - 1) * HOUR
+        act = random.choice((*moments, *WINDOWS))
+        about = {"lasts": random.choice((1.0, 20.0, 90.0, 240.0)) * random.random()}
+        if act in WINDOWS:
+            least, most = WINDOWS[act]
+            about["rate"] = least + (most - least) * random.random()
+            about["lasts"] = 30 + about["lasts"] * 3
+        if act == "crash at a write":
+            about["number"] = random.choice((1, 1, 2, 3, 5, 8))
+            about["after"] = random.random() < 0.5
+        if act == "clock":
+            about["seconds"] = random.choice((-600.0, -5.0, 3.0, 400.0)) * random.random()
+        yield Event(at, act, about)

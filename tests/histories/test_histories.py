@@ -1,0 +1,128 @@
+"""Histories in simulated time: none fails, they are eventful, and a seed always gives the same."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.histories.history import live_through
+from tests.histories.loop import Process, SimulatedLoop, StuckError
+from tests.histories.plan import FAULTS, Plan, plan_of
+
+HISTORIES = 8
+"""More take longer than a test may: `make histories` has thousands."""
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory):
+    """What the command says of some histories."""
+    file = tmp_path_factory.mktemp("histories") / "figures.json"
+    command = [sys.executable, "-m", "tests.histories", f"-n{HISTORIES}", "--processes=1"]
+    ended = subprocess.run(
+        [*command, f"--json={file}"], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return json.loads(file.read_text())
+
+
+def test_no_judge_objects(figures):
+    assert (figures["histories"], figures["failed"]) == (HISTORIES, 0)
+
+
+def test_they_are_long_and_eventful(figures):
+    middle = figures["median"]
+
+    assert middle["hours"] >= 4
+    assert middle["workloads"] >= 30
+    assert middle["faults"] >= 5
+
+
+def test_every_fault_is_planned():
+    planned = {e.act for seed in range(50) for e in plan_of(seed).events}
+
+    assert planned >= FAULTS
+
+
+def test_the_same_seed_gives_the_same_bytes():
+    code = (
+        "from tests.histories.history import live_through; "
+        "from tests.histories.plan import plan_of; "
+        "print(live_through(plan_of(7), digest=True).digest)"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for _ in range(2)
+    }
+
+    assert len(digests) == 1
+    assert len(digests.pop().strip()) == 32
+
+
+def test_a_plan_is_read_as_it_was_written():
+    plan = plan_of(3)
+
+    assert Plan.of(json.loads(json.dumps(plan.as_json()))) == plan
+
+
+def test_another_seed_is_another_history():
+    assert plan_of(1).events != plan_of(2).events
+    assert live_through(Plan(1, 60.0, plan_of(1).setting, ())).faults == []
+
+
+class TestLoop:
+    def test_time_goes_on_when_nothing_is_ready(self):
+        loop, seen = SimulatedLoop(1), []
+        loop.call_later(3600, seen.append, "late")
+        loop.call_later(1, seen.append, "soon")
+        loop.call_later(7200, loop.stop)
+        loop.run_forever()
+        loop.close()
+
+        assert (seen, loop.time()) == (["soon", "late"], 7200)
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_the_seed_orders_what_is_ready(self, seed):
+        def order():
+            loop, seen = SimulatedLoop(seed), []
+            for number in range(20):
+                loop.call_soon(seen.append, number)
+            loop.call_later(1, loop.stop)
+            loop.run_forever()
+            loop.close()
+            return seen
+
+        assert order() == order() != sorted(order())
+
+    def test_a_killed_process_does_nothing_more_and_a_frozen_one_goes_on_later(self):
+        loop, seen = SimulatedLoop(1), []
+        killed, frozen = Process(loop, "killed"), Process(loop, "frozen")
+        for process in (killed, frozen):
+            loop.call_later(1, lambda p=process: seen.append((p.name, loop.time())),
+                            context=process.context)  # fmt: skip
+        killed.kill()
+        frozen.freeze(5)
+        loop.call_later(10, loop.stop)
+        loop.run_forever()
+        loop.close()
+
+        assert seen == [("frozen", 5)]
+
+    def test_a_busy_loop_is_noticed(self):
+        loop = SimulatedLoop(1, most_turns=100)
+
+        def again():
+            loop.call_soon(again)
+
+        again()
+        with pytest.raises(StuckError, match="101 callbacks at 0"):
+            loop.run_forever()
+        loop.close()

@@ -1,0 +1,104 @@
+"""The faults that are in force at a moment."""
+
+from collections import Counter
+
+OF_REQUESTS = {
+    "429": 429,
+    "500": 500,
+    "unreachable": "unreachable",
+    "time-out before": "time-out before",
+    "time-out after": "time-out after",
+}
+OF_CHUNKS = ("delay", "silence", "loss", "repeat")
+LONGEST_DELAY = 60.0
+
+
+class Trouble:
+    """Tells the network which faults there are; only controllers suffer from them.
+
+    Args:
+        loop: Tells the time.
+        random: Decides whether a fault strikes.
+    """
+
+    def __init__(self, loop, random):
+        self._loop, self._random = loop, random
+        self._until = {}
+        self.struck = Counter()
+        self.conflict = None
+        """Changes the object of a write, so that the write is refused."""
+        self.crash = None
+        """Kills a controller, and starts another one."""
+        self._writes_left, self._after = 0, False
+
+    def begin(self, fault, lasts, rate=1.0):
+        """Have a fault strike, with this rate each time, for so many seconds."""
+        self._until[fault] = (self._loop.time() + lasts, rate)
+
+    def end(self):
+        """End all faults."""
+        self._until.clear()
+        self._writes_left = 0
+
+    def is_on(self, fault):
+        until, rate = self._until.get(fault, (0.0, 0.0))
+        if not until:
+            return False
+        if until <= self._loop.time():
+            del self._until[fault]
+            return False
+        return rate == 1.0 or self._random() < rate
+
+    def crash_at(self, number, *, after):
+        """Kill a controller at its n-th write from now on: before it is carried out, or after."""
+        self._writes_left, self._after = number, after
+
+    def doom(self, process, method):
+        """Return when the process of a request is killed: `before`, `after`, or not."""
+        if not self._writes_left or method == "GET" or not is_controller(process):
+            return ""
+        self._writes_left -= 1
+        if self._writes_left:
+            return ""
+        self.struck["crash at a write"] += 1
+        return "after" if self._after else "before"
+
+    def of_request(self, process, method, path):
+        """Return the fault of a request, if it has one."""
+        if not self._until or not is_controller(process):
+            return None
+        for fault, answer in OF_REQUESTS.items():
+            if self.is_on(fault):
+                self.struck[fault] += 1
+                return answer
+        if method in {"PATCH", "PUT"} and self.is_on("conflict") and self.conflict(path):
+            self.struck["conflict"] += 1
+        return None
+
+    def of_chunk(self, process):
+        """Return the fault of a part of a watch, if it has one."""
+        if not self._until or not is_controller(process):
+            return None
+        for fault in OF_CHUNKS:
+            if self.is_on(fault):
+                self.struck[fault] += 1
+                return fault
+        return None
+
+    def seconds(self, _fault):
+        """Return how long a part of a watch is delayed."""
+        return LONGEST_DELAY * self._random() ** 2
+
+    def server_is_down(self):
+        return bool(self._until) and self.is_on("server down")
+
+    def webhooks_are_down(self):
+        if bool(self._until) and self.is_on("webhooks down"):
+            self.struck["webhooks down"] += 1
+            return True
+        return False
+
+
+def is_controller(process):
+    """Tell whether a process is a controller: the others do not suffer from faults."""
+    return process is not None and process.name.startswith("controller")
