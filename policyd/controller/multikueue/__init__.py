@@ -1,0 +1,5 @@
+"""Sends jobs to other clusters, as Kueue's MultiKueue: connections, copies, statuses.
+
+It is imported once there is an admission check that sends jobs away. What to do is decided in
+`policyd/multikueue`. Start with `service`.
+"""
