@@ -6,50 +6,15 @@ from typing import Any, Final, NamedTuple
 from policyd.api.kueue.names import JOB_UID, MULTI_KUEUE, PREBUILT_WORKLOAD
 from policyd.api.meta import Json
 from policyd.jobs.injection import OF_JOBS
+from policyd.jobs.managers import MANAGERS, Manager
 from policyd.jobs.rules.submission import fits_label
 from policyd.multikueue.settings import ORIGIN, MultiKueueSettings
 from policyd.patch.draft import Draft
-from policyd.patch.operations import Path
 
 NOT_OURS: Final = "remote object is not owned by MultiKueue"
 
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """An annotation that tells of the object here, not of its copy."""
-
-
-class Manager(NamedTuple):
-    """Which field of a kind says who runs its jobs.
-
-    Attributes:
-        path: The field.
-        own: The names of the kind's own controller; any of them gives way.
-    """
-
-    path: Path = ("spec", "managedBy")
-    own: tuple[str, ...] = ()
-
-
-_RUN_POLICY: Final = ("spec", "runPolicy", "managedBy")
-_TRAINING: Final = Manager(_RUN_POLICY, ("kubeflow.org/training-operator",))
-_RAY: Final = Manager(own=("ray.io/kuberay-operator",))
-
-MANAGERS: Final[Mapping[tuple[str, str], Manager]] = {
-    ("batch", "Job"): Manager(own=("kubernetes.io/job-controller",)),
-    ("jobset.x-k8s.io", "JobSet"): Manager(own=("jobset.sigs.k8s.io/jobset-controller",)),
-    ("kubeflow.org", "JAXJob"): _TRAINING,
-    ("kubeflow.org", "PaddleJob"): _TRAINING,
-    ("kubeflow.org", "PyTorchJob"): _TRAINING,
-    ("kubeflow.org", "TFJob"): _TRAINING,
-    ("kubeflow.org", "XGBoostJob"): _TRAINING,
-    ("kubeflow.org", "MPIJob"): Manager(_RUN_POLICY, ("kubeflow.org/mpi-operator",)),
-    ("ray.io", "RayCluster"): _RAY,
-    ("ray.io", "RayJob"): _RAY,
-    ("ray.io", "RayService"): _RAY,
-    ("trainer.kubeflow.org", "TrainJob"): Manager(
-        own=("trainer.kubeflow.org/trainjob-controller",)
-    ),
-}
-"""By group and kind."""
 
 
 def manager_of(group: str, kind: str, version: str, frameworks: tuple[str, ...]) -> Manager | None:
@@ -155,12 +120,12 @@ class StatusBack(NamedTuple):
     Attributes:
         status: The status to write; None to leave it.
         deferred: Whether it has to wait until the job is unsuspended.
-        resized: Merge patch of the copy, whose job has another size; None for none.
+        forwarded: Merge patch of the copy, whose job has changed; None for none.
     """
 
     status: Json = None
     deferred: bool = False
-    resized: Json = None
+    forwarded: Json = None
 
 
 def status_back(
@@ -186,7 +151,8 @@ def status_back(
         if suspended and runs and not _has_ended(status):
             return StatusBack(deferred=True)
     changed = status if status != (local.get("status") or {}) else None
-    return StatusBack(changed, resized=_resized(local, copy, workload, settings))
+    served = _served(local, copy) if settings.syncs_specs else None
+    return StatusBack(changed, forwarded=served or _resized(local, copy, workload, settings))
 
 
 def _suspended(job: Mapping[str, Any]) -> bool:
@@ -198,6 +164,13 @@ def _has_ended(status: Mapping[str, Any]) -> bool:
         each.get("type") in {"Complete", "Failed"} and each.get("status") == "True"
         for each in status.get("conditions") or ()
     )
+
+
+def _served(local: Mapping[str, Any], copy: Mapping[str, Any]) -> Json:
+    """Return the patch that has a service on a worker serve what the one here says."""
+    mine, its = ((job.get("spec") or {}).get("serveConfigV2") for job in (local, copy))
+    changed = local.get("kind") == "RayService" and mine != its
+    return {"spec": {"serveConfigV2": mine}} if changed else None
 
 
 def _resized(

@@ -328,14 +328,19 @@ def _pending(group: Group, settings: MultiKueueSettings, *, elastic: bool, now: 
         cluster, again = next_gate(group.copies, now=now)
         if cluster:
             opened = (OpenGate(cluster, _opened(group.copies[cluster], now)),)
-    if _is_settled(group, elastic=elastic):
+    if is_settled(group, elastic=elastic):
         return Plan(opened, again=again)
     found = nominated(group, settings, elastic=elastic)
     return found._replace(actions=(*opened, *found.actions), again=again)
 
 
-def _is_settled(group: Group, *, elastic: bool) -> bool:
-    """Tell whether no worker is to be nominated: not now, or as one is chosen."""
+def is_settled(group: Group, *, elastic: bool) -> bool:
+    """Tell whether no worker is to be nominated: not now, or as one is chosen.
+
+    Args:
+        group: The workload and its copies.
+        elastic: Whether the job may grow: the worker of its first slice is nominated again.
+    """
     local = group.local
     if group.state.state != "Pending" or condition_true(local.status.conditions, EVICTED):
         return True

@@ -30,6 +30,7 @@ class MultiKueueSettings(Value, frozen=True):
         orchestrates: Gate MultiKueueOrchestratedPreemption: whether one worker preempts at a time.
         automates: Gate MultiKueueManagerQuotaAutomation: whether quota may follow the workers'.
         profiles: Gate MultiKueueClusterProfile: whether ClusterProfiles are read.
+        syncs_specs: Gate MultiKueueRemoteSpecSync: whether a service that changes does so there.
         annotates: Gate WorkloadIdentifierAnnotations: whether an annotation names the Workload.
         elastic: Gate ElasticJobsViaWorkloadSlices: whether jobs may grow.
     """
@@ -46,9 +47,13 @@ class MultiKueueSettings(Value, frozen=True):
     orchestrates: bool = False
     automates: bool = False
     profiles: bool = False
+    syncs_specs: bool = True
     annotates: bool = True
     elastic: bool = True
 
+
+DEFAULTS: Final = MultiKueueSettings()
+"""As Kueue sends jobs without a configuration."""
 
 _GATES: Final[Mapping[str, str]] = {
     "enabled": "MultiKueue",
@@ -57,6 +62,7 @@ _GATES: Final[Mapping[str, str]] = {
     "orchestrates": "MultiKueueOrchestratedPreemption",
     "automates": "MultiKueueManagerQuotaAutomation",
     "profiles": "MultiKueueClusterProfile",
+    "syncs_specs": "MultiKueueRemoteSpecSync",
     "annotates": "WorkloadIdentifierAnnotations",
     "elastic": "ElasticJobsViaWorkloadSlices",
 }

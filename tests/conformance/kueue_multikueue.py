@@ -24,6 +24,7 @@ from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.writes import Writes
 from policyd.errors import ConfigurationError
 from policyd.jobs.base import controller_of
+from policyd.jobs.managers import MANAGERS
 from policyd.kube.changes import Added, Deleted, Modified
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import (
@@ -46,9 +47,10 @@ from policyd.multikueue.connections import (
     path_problem,
     read_kubeconfig,
 )
-from policyd.multikueue.copies import MANAGERS
-from policyd.multikueue.dispatch import Group, nominated, plan
+from policyd.multikueue.copies import StatusBack, copied_job, status_back
+from policyd.multikueue.dispatch import Group, is_settled, nominated, plan
 from policyd.multikueue.settings import MultiKueueSettings, gate_fields
+from policyd.patch.merge_patch import apply_merge_patch
 from policyd.testing import FakeClient, ObjectStore
 from tests.conformance.kueue_objects import (
     NOW,
@@ -92,6 +94,8 @@ class Manager:
             namespace=NAMESPACE,
         )
         self.service = MultiKueue(context)
+        for mirror in (self.service.clusters, self.service.configs, self.service.secrets):
+            mirror.informer.synced.set()
         mirrors = self.cluster.mirrors
         self.mirrors = {
             "Workload": mirrors.workloads,
@@ -314,6 +318,61 @@ def job_body(*, suspend):
         "metadata": {"name": "job1", "namespace": NAMESPACE},
         "spec": {"suspend": suspend, "managedBy": "kueue.x-k8s.io/multikueue"},
     }
+
+
+def run_skips(path):
+    """When no worker is to be nominated: not now, or as one is chosen."""
+
+    def failure(case):
+        given, body = case.input, {"metadata": {"name": "wl"}, **case.input["wl"]}
+        state = given["acs"]
+        checks = [] if state is None else [{**state, "name": "ac1"}]
+        body = {**body, "status": {**body.get("status", {}), "admissionChecks": checks}}
+        group = Group(local=decode(body, Workload), check="ac1", copies={})
+        got = not checks or is_settled(group, elastic=given["isElastic"])
+        return difference(got, case.want["want"], "skipped")
+
+    yield from run_table(path, failure)
+
+
+def run_jobs(path):
+    """What a job and its copy get of each other."""
+
+    def rule(case):
+        want = case.want.get("want") or {}
+        injected = want.get("err") and want.get("localJob")
+        return "failures that Go code injects, which the table does not show" if injected else ""
+
+    def failure(case):
+        if not case.input.get("args"):
+            parts = (case.data["locals"]["localJob"], case.data["locals"]["remoteJob"])
+            back = status_back(*parts, "wl", MultiKueueSettings())
+            return difference(back.deferred, case.data["locals"]["deferred"], "deferred")
+        given, want = case.input["args"], case.want["want"]
+        local, remote = (held_by(given.get(name)) for name in ("localClient", "remoteClient"))
+        if local is None:
+            return "" if want.get("err") else "there is no job"
+        settings = MultiKueueSettings(
+            **{**gate_fields(case.gates), "origin": given.get("origin", "")}
+        )
+        name, back = given.get("workloadName", ""), StatusBack()
+        if remote is None:
+            remote = copied_job(local, MANAGERS["batch", "Job"], name, settings)
+        else:
+            back = status_back(local, remote, name, settings)
+        if back.deferred or want.get("deferred"):
+            return difference(back.deferred, want.get("deferred", False), "deferred")
+        local = local if back.status is None else {**local, "status": back.status}
+        remote = apply_merge_patch(remote, back.forwarded or {})
+        pairs = [(local, want.get("localJob")), (remote, want.get("remoteJob"))]
+        found = (difference(told([a]), told([b]), "jobs") for a, b in pairs if b is not None)
+        return next(filter(None, found), "")
+
+    yield from run_table(path, failure, rule=rule)
+
+
+def held_by(client):
+    return next(iter((client or {}).get("$fakeClient") or ()), None)
 
 
 def run_orphans_after_reconnect(path):

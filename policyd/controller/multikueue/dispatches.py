@@ -63,6 +63,7 @@ from policyd.multikueue.dispatch import (
     waits_for_worker,
 )
 from policyd.multikueue.settings import INCREMENTAL, ORIGIN
+from policyd.patch.merge_patch import merge_difference
 from policyd.workload.transitions import finish
 
 log = structlog.get_logger()
@@ -394,20 +395,25 @@ class Dispatches:
             return True
         if back.status is not None:
             await self._write_job(resource, job, back.status)
-        if back.resized is not None:
+        if back.forwarded is not None:
             await client.patch(
-                resource, name, back.resized, into=PartialObject, namespace=namespace
+                resource, name, back.forwarded, into=PartialObject, namespace=namespace
             )
         return False
 
     async def _write_job(self, resource: Resource, job: dict[str, Any], status: Json) -> None:
-        """Replace the status of a job: what is not in the copy's is to go."""
         self._writes.must_lead()
-        await self._writes.client.replace(
+        metadata = job["metadata"]
+        patch = {
+            "metadata": {"resourceVersion": metadata["resourceVersion"]},
+            "status": merge_difference(job.get("status") or {}, status),
+        }
+        await self._writes.client.patch(
             resource,
-            {**job, "status": status},
+            metadata["name"],
+            patch,
             into=PartialObject,
-            namespace=job["metadata"].get("namespace", ""),
+            namespace=metadata["namespace"],
             subresource="status",
         )
 

@@ -64,7 +64,7 @@ class MultiKueue:
     def reconcilers(self) -> dict[str, Reconcile]:
         """Return the reconcilers of workloads, checks, clusters and quotas."""
         return {
-            "MultiKueue": self.dispatches.reconcile,
+            "MultiKueue": self._reconcile_workload,
             "MultiKueueCheck": self._reconcile_check,
             "MultiKueueCluster": self._reconcile_cluster,
             "MultiKueueQuota": self._reconcile_quota,
@@ -125,7 +125,12 @@ class MultiKueue:
 
     # Reconcilers.
 
+    async def _reconcile_workload(self, key: ReconcileKey) -> float | None:
+        return await self.dispatches.reconcile(key) if self.synced else None
+
     async def _reconcile_cluster(self, key: ReconcileKey) -> float | None:
+        if not self.synced:
+            return None
         before = self.remotes.connected(key.name)
         wait = await self.remotes.reconcile(key.name)
         if self.remotes.connected(key.name) is not before:
@@ -135,7 +140,7 @@ class MultiKueue:
     async def _reconcile_check(self, key: ReconcileKey) -> None:
         mirror = self._cache.mirrors.checks
         check = mirror.get(key.name)
-        if check is None or not sends_away(check):
+        if check is None or not sends_away(check) or not self.synced:
             return
         condition = check_condition(
             check,
@@ -147,7 +152,7 @@ class MultiKueue:
             await write_condition(mirror, check, condition, self._writes)
 
     async def _reconcile_quota(self, key: ReconcileKey) -> float | None:
-        return await self.quotas.reconcile(key.name)
+        return await self.quotas.reconcile(key.name) if self.synced else None
 
     # Changes.
 
@@ -279,8 +284,15 @@ class MultiKueue:
             if strategy and any(rule.name == check for rule in strategy.admission_checks):
                 self._queue(_key("MultiKueueQuota", queue.metadata.name))
 
+    @property
+    def synced(self) -> bool:
+        """Whether the objects here are known: until then nothing is said of any."""
+        mirrors: tuple[Mirror[Any], ...] = (self.clusters, self.configs, self.secrets)
+        return all(mirror.informer.synced.is_set() for mirror in mirrors)
+
     def _queue(self, key: ReconcileKey) -> None:
-        self._cache.hooks.reconcile(key)
+        if self.synced:
+            self._cache.hooks.reconcile(key)
 
 
 def _key(subject: Subject, name: str) -> ReconcileKey:
