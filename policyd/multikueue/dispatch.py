@@ -154,16 +154,21 @@ class Group(NamedTuple):
         return next(s for s in self.local.status.admission_checks if s.name == self.check)
 
     def earliest(self, kind: str) -> tuple[Condition, str] | None:
-        """Return the condition that has been true on a worker for longest, and that worker."""
+        """Return the condition that has been true on a worker for longest, and that worker.
+
+        The worker that a workload runs on goes first: one that was away may have an older copy.
+        """
+        chosen = self.local.status.cluster_name
         found = []
         for cluster, copy in self.copies.items():
             condition = copy and find_condition(copy.status.conditions, kind)
             if condition and condition.status == "True":
                 since = condition.last_transition_time
-                found.append((since.timestamp() if since else 0.0, cluster, condition))
+                at = since.timestamp() if since else 0.0
+                found.append((cluster != chosen, at, cluster, condition))
         if not found:
             return None
-        _, cluster, condition = min(found, key=lambda each: each[:2])
+        _, _, cluster, condition = min(found, key=lambda each: each[:3])
         return condition, cluster
 
 
@@ -187,9 +192,11 @@ def plan(group: Group, settings: MultiKueueSettings, *, now: float) -> Plan:
         return done
     actions, group = _synchronized(group, elastic=elastic)
     admitted = group.earliest(ADMITTED)
-    if admitted is not None:
+    chosen = local.status.cluster_name
+    ready = group.state.state == "Ready"
+    if admitted is not None and (not ready or chosen in {None, admitted[1]}):
         rest = _converged(group, admitted[1], settings)
-    elif group.state.state == "Ready":
+    elif ready:
         rest = _lost(group, settings, now=now)
     else:
         rest = _pending(group, settings, elastic=elastic, now=now)
@@ -234,7 +241,7 @@ def _evicted(group: Group) -> Plan | None:
     if condition_true(group.local.status.conditions, EVICTED):
         return Plan((SyncJob(cluster, only_back=True),))
     state = group.state.state
-    if state != "Ready":
+    if state != "Ready" or group.local.status.cluster_name not in {None, cluster}:
         return None
     message = (
         f'Workload evicted on worker cluster: "{group.local.status.cluster_name or cluster}",'
@@ -307,18 +314,20 @@ def _converged(group: Group, cluster: str, settings: MultiKueueSettings) -> Plan
 def _lost(group: Group, settings: MultiKueueSettings, *, now: float) -> Plan:
     """Wait for a worker that is out of reach, and requeue what is not there any more."""
     cluster = group.local.status.cluster_name or ""
+    # Copies of an earlier run, on a worker that was away: the job must not run twice.
+    removed = tuple(Remove(c) for c, copy in group.copies.items() if copy and c != cluster)
     previously = f'Previously: "{group.state.state}"'
     if cluster and cluster not in group.unreachable:
         message = f"Admitting remote no longer exists, {previously}"
-        return Plan((SetCheck("Retry", message),))
+        return Plan((*removed, SetCheck("Retry", message)))
     since = group.lost_at.get(cluster)
     if since is None:
         changed = group.state.last_transition_time
         since = changed.timestamp() if changed else now
     left = settings.lost_seconds - (now - since)
     if left > 0:
-        return Plan(again=left)
-    return Plan((SetCheck("Retry", f"Admitting remote lost, {previously}"),))
+        return Plan(removed, again=left)
+    return Plan((*removed, SetCheck("Retry", f"Admitting remote lost, {previously}")))
 
 
 def _pending(group: Group, settings: MultiKueueSettings, *, elastic: bool, now: float) -> Plan:

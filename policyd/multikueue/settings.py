@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from policyd.alloc.value import Value
 
 ALL_AT_ONCE: Final = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
@@ -68,6 +70,7 @@ _GATES: Final[Mapping[str, str]] = {
 }
 
 
-def gate_fields(gates: Mapping[str, bool]) -> dict[str, bool]:
-    """Return the fields that feature gates set, by Kueue's names of the gates."""
-    return {field: gates[gate] for field, gate in _GATES.items() if gate in gates}
+def gated(gates: Mapping[str, bool]) -> MultiKueueSettings:
+    """Return the default settings with the feature gates that are set, by Kueue's names."""
+    fields = {field: gates[gate] for field, gate in _GATES.items() if gate in gates}
+    return msgspec.structs.replace(DEFAULTS, **fields)

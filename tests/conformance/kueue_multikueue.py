@@ -49,7 +49,7 @@ from policyd.multikueue.connections import (
 )
 from policyd.multikueue.copies import StatusBack, copied_job, status_back
 from policyd.multikueue.dispatch import Group, is_settled, nominated, plan
-from policyd.multikueue.settings import MultiKueueSettings, gate_fields
+from policyd.multikueue.settings import MultiKueueSettings, gated
 from policyd.patch.merge_patch import apply_merge_patch
 from policyd.testing import FakeClient, ObjectStore
 from tests.conformance.kueue_objects import (
@@ -81,8 +81,8 @@ class Manager:
         client, self.pace = self.cluster.client, self.cluster.clock.pace()
         self.notes = Notes(client, self.pace)
         writes = Writes(client, self.notes, leading=lambda: True, pace=self.pace)
-        gates = gate_fields(case.gates)
-        self.settings = MultiKueueSettings(**{"lost_seconds": LOST_SECONDS, **gates, **settings})
+        given = {"lost_seconds": LOST_SECONDS, **settings}
+        self.settings = replace(gated(case.gates), **given)
         self.queued = []
         self.cluster.cache.hooks = replace_hook(self.cluster.cache.hooks, self.queued)
         self.metrics = ControllerMetrics()
@@ -352,9 +352,7 @@ def run_jobs(path):
         local, remote = (held_by(given.get(name)) for name in ("localClient", "remoteClient"))
         if local is None:
             return "" if want.get("err") else "there is no job"
-        settings = MultiKueueSettings(
-            **{**gate_fields(case.gates), "origin": given.get("origin", "")}
-        )
+        settings = replace(gated(case.gates), origin=given.get("origin", ""))
         name, back = given.get("workloadName", ""), StatusBack()
         if remote is None:
             remote = copied_job(local, MANAGERS["batch", "Job"], name, settings)

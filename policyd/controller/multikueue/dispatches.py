@@ -26,6 +26,7 @@ from policyd.errors import PolicydError
 from policyd.jobs.base import controller_of
 from policyd.jobs.kinds.registry import find_kind
 from policyd.jobs.lifecycle import has_quota, is_finished
+from policyd.jobs.managers import Manager
 from policyd.kube.changes import Change, Deleted
 from policyd.kube.client import Client, DeleteOptions, PartialObject
 from policyd.kube.errors import ApiError, NotFoundError, UnreachableError
@@ -34,7 +35,6 @@ from policyd.kube.resources import WORKLOADS, Resource
 from policyd.multikueue.checks import sends_away
 from policyd.multikueue.copies import (
     NOT_OURS,
-    Manager,
     copied_job,
     copied_workload,
     is_ours,

@@ -4,14 +4,18 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import NoReturn
 
+import structlog
+
 from policyd.api.meta import ObjectMeta
 from policyd.jobs.base import prebuilt_name
 from policyd.kube.client import Bookmark, Client, PartialObject
-from policyd.kube.errors import GoneError, UnreachableError
+from policyd.kube.errors import ApiError, GoneError, UnauthorizedError, UnreachableError
 from policyd.kube.pace import Pace
 from policyd.kube.pages import pages
 from policyd.kube.resources import WORKLOADS, Resource
 from policyd.multikueue.settings import ORIGIN
+
+log = structlog.get_logger()
 
 PROBE_SECONDS = 10.0
 """Between looks whether a cluster still answers: a watch does not notice a cable that is cut."""
@@ -81,3 +85,7 @@ async def probe(client: Client, pace: Pace) -> NoReturn:
             await pace.within(PROBE_TIMEOUT_SECONDS, client.served(WORKLOADS.api_version))
         except TimeoutError as error:
             raise UnreachableError("the cluster does not answer") from error
+        except (UnreachableError, UnauthorizedError):
+            raise
+        except ApiError as error:
+            log.debug("cluster_probed", error=str(error))  # it answers, and that was the question

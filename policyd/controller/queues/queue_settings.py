@@ -34,7 +34,7 @@ from policyd.controller.metrics.counters import MetricsSettings
 from policyd.controller.retention import FOR_EVER, Retention, TimeLimits
 from policyd.errors import ConfigurationError
 from policyd.jobs.copied import CopiedKeys
-from policyd.multikueue.settings import MultiKueueSettings, gate_fields
+from policyd.multikueue.settings import MultiKueueSettings, gated
 from policyd.status.naming import OtherTeams
 from policyd.workload.time_limits import ReadyRules
 
@@ -121,7 +121,7 @@ def multi_kueue_settings(configuration: Configuration, *, gates: str = "") -> Mu
         ConfigurationError: If something in it is wrong.
     """
     chosen = all_gates(_checked(configuration, gates))
-    settings, given = MultiKueueSettings(**gate_fields(chosen)), configuration.multi_kueue
+    settings, given = gated(chosen), configuration.multi_kueue
     if given is None:
         return settings
     steps = given.incremental_dispatcher_config
