@@ -7,8 +7,10 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
+from policyd.controller.multikueue.remotes import PROFILES
 from policyd.kube import resources as r
 from policyd.kube.errors import UnreachableError
+from policyd.multikueue.copies import status_back
 from policyd.multikueue.settings import INCREMENTAL, ORIGIN, gated
 from tests.controller.world import World, condition, running
 
@@ -332,3 +334,45 @@ async def test_one_worker_may_preempt_at_a_time(on):
 def state(manager, name, resource=r.MULTIKUEUE_CLUSTERS):
     active = condition(manager.get(resource, name), "Active")
     return active["status"], active["reason"]
+
+
+@pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
+@pytest.mark.gate("MultiKueueClusterProfile")
+async def test_a_cluster_profile_gives_no_credentials(on):
+    manager = Manager(8, 0, gates={"MultiKueueClusterProfile": on})
+    profile = {"metadata": {"name": "east", "namespace": NAMESPACE}}
+    manager.put(PROFILES, profile)
+    spec = {"clusterSource": {"clusterProfileRef": {"name": "east"}}}
+    manager.put(r.MULTIKUEUE_CLUSTERS, {"metadata": {"name": "east"}, "spec": spec})
+    async with clusters(manager):
+        why = "BadClusterProfile" if on else "MultiKueueClusterProfileFeatureDisabled"
+        assert state(manager, "east") == ("False", why)
+
+
+@pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
+@pytest.mark.gate("MultiKueueKubeConfigPathValidation")
+async def test_a_file_anywhere_is_read_only_where_the_gate_is_off(on, tmp_path):
+    manager = Manager(8, 0, gates={"MultiKueueKubeConfigPathValidation": on})
+    file = tmp_path / "kubeconfig"
+    file.write_text(json.dumps(kubeconfig("east")))
+    source = {"kubeConfig": {"location": str(file), "locationType": "Path"}}
+    cluster = {"metadata": {"name": "east"}, "spec": {"clusterSource": source}}
+    manager.put(r.MULTIKUEUE_CLUSTERS, cluster)
+    async with clusters(manager):
+        wanted = ("False", "BadKubeConfig") if on else ("True", "Active")
+        assert state(manager, "east") == wanted
+        assert bool(manager.events("DeprecatedPathUsage")) is not on
+
+
+@pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
+@pytest.mark.gate("MultiKueueRemoteSpecSync")
+def test_a_service_that_changes_does_so_on_its_worker(on):
+    settings = gated({"MultiKueueRemoteSpecSync": on})
+    local, copy = (
+        {"kind": "RayService", "metadata": {}, "spec": {"serveConfigV2": text}}
+        for text in ("new", "old")
+    )
+
+    back = status_back(local, copy, "w", settings)
+
+    assert back.forwarded == ({"spec": {"serveConfigV2": "new"}} if on else None)
