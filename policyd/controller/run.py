@@ -51,7 +51,7 @@ from policyd.kube.workqueue import WorkQueue
 from policyd.process import loading_thread
 
 if TYPE_CHECKING:
-    from policyd.controller.multikueue.service import MultiKueue
+    from policyd.controller.multikueue.service import MultiKueueService
     from policyd.controller.policies.policy_statuses import PolicyStatuses
     from policyd.controller.queues.forecasts import Forecasts
 
@@ -179,12 +179,12 @@ class Controller:
         return asyncio.Event()
 
     @cached_property
-    def multikueue(self) -> "MultiKueue":
+    def multikueue(self) -> "MultiKueueService":
         """What sends jobs to other clusters. It is made once a check does, with its modules."""
         from policyd.controller.multikueue.context import ManagerContext  # noqa: PLC0415
-        from policyd.controller.multikueue.service import MultiKueue  # noqa: PLC0415
+        from policyd.controller.multikueue.service import MultiKueueService  # noqa: PLC0415
 
-        return MultiKueue(
+        return MultiKueueService(
             ManagerContext(
                 cache=self.cache,
                 writes=self.writes,

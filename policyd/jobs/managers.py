@@ -8,7 +8,7 @@ from policyd.patch.draft import Draft
 from policyd.patch.operations import Path
 
 
-class Manager(NamedTuple):
+class JobManager(NamedTuple):
     """Which field of a kind says who runs its jobs.
 
     Attributes:
@@ -21,22 +21,22 @@ class Manager(NamedTuple):
 
 
 _RUN_POLICY: Final = ("spec", "runPolicy", "managedBy")
-_TRAINING: Final = Manager(_RUN_POLICY, ("kubeflow.org/training-operator",))
-_RAY: Final = Manager(own=("ray.io/kuberay-operator",))
+_TRAINING: Final = JobManager(_RUN_POLICY, ("kubeflow.org/training-operator",))
+_RAY: Final = JobManager(own=("ray.io/kuberay-operator",))
 
-MANAGERS: Final[Mapping[tuple[str, str], Manager]] = {
-    ("batch", "Job"): Manager(own=("kubernetes.io/job-controller",)),
-    ("jobset.x-k8s.io", "JobSet"): Manager(own=("jobset.sigs.k8s.io/jobset-controller",)),
+MANAGERS: Final[Mapping[tuple[str, str], JobManager]] = {
+    ("batch", "Job"): JobManager(own=("kubernetes.io/job-controller",)),
+    ("jobset.x-k8s.io", "JobSet"): JobManager(own=("jobset.sigs.k8s.io/jobset-controller",)),
     ("kubeflow.org", "JAXJob"): _TRAINING,
     ("kubeflow.org", "PaddleJob"): _TRAINING,
     ("kubeflow.org", "PyTorchJob"): _TRAINING,
     ("kubeflow.org", "TFJob"): _TRAINING,
     ("kubeflow.org", "XGBoostJob"): _TRAINING,
-    ("kubeflow.org", "MPIJob"): Manager(_RUN_POLICY, ("kubeflow.org/mpi-operator",)),
+    ("kubeflow.org", "MPIJob"): JobManager(_RUN_POLICY, ("kubeflow.org/mpi-operator",)),
     ("ray.io", "RayCluster"): _RAY,
     ("ray.io", "RayJob"): _RAY,
     ("ray.io", "RayService"): _RAY,
-    ("trainer.kubeflow.org", "TrainJob"): Manager(
+    ("trainer.kubeflow.org", "TrainJob"): JobManager(
         own=("trainer.kubeflow.org/trainjob-controller",)
     ),
 }

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from policyd.api.kueue.names import JOB_UID, MULTI_KUEUE, PREBUILT_WORKLOAD
 from policyd.api.meta import Json
 from policyd.jobs.injection import OF_JOBS
-from policyd.jobs.managers import MANAGERS, Manager
+from policyd.jobs.managers import MANAGERS, JobManager
 from policyd.jobs.rules.submission import fits_label
 from policyd.multikueue.settings import ORIGIN, MultiKueueSettings
 from policyd.patch.draft import Draft
@@ -17,7 +17,9 @@ _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """An annotation that tells of the object here, not of its copy."""
 
 
-def manager_of(group: str, kind: str, version: str, frameworks: tuple[str, ...]) -> Manager | None:
+def manager_of(
+    group: str, kind: str, version: str, frameworks: tuple[str, ...]
+) -> JobManager | None:
     """Return how jobs of a kind are handed over; None if they cannot be.
 
     Args:
@@ -27,10 +29,10 @@ def manager_of(group: str, kind: str, version: str, frameworks: tuple[str, ...])
         frameworks: Further kinds that may be, as `Kind.version.group`.
     """
     known = MANAGERS.get((group, kind))
-    return Manager() if known is None and f"{kind}.{version}.{group}" in frameworks else known
+    return JobManager() if known is None and f"{kind}.{version}.{group}" in frameworks else known
 
 
-def unmanaged(manager: Manager, job: Mapping[str, Any]) -> str:
+def unmanaged(manager: JobManager, job: Mapping[str, Any]) -> str:
     """Return why a job is not to be sent to another cluster; empty if it is."""
     given = Draft(dict(job)).get(manager.path) or ""
     if given == MULTI_KUEUE:
@@ -78,7 +80,7 @@ def _copied_metadata(metadata: Mapping[str, Any], origin: str) -> dict[str, Json
 
 
 def copied_job(
-    local: Mapping[str, Any], manager: Manager, workload: str, settings: MultiKueueSettings
+    local: Mapping[str, Any], manager: JobManager, workload: str, settings: MultiKueueSettings
 ) -> dict[str, Json]:
     """Return the body of the copy of a job, which names the copy of its workload.
 

@@ -91,7 +91,7 @@ class SetCheck(NamedTuple):
     event: Literal["", "Normal", "Warning"] = ""
 
 
-class Finish(NamedTuple):
+class FinishWorkload(NamedTuple):
     """Declare the workload finished."""
 
     reason: str
@@ -112,10 +112,12 @@ class Create(NamedTuple):
     """Whether it must not preempt yet."""
 
 
-Action = Remove | SyncJob | Push | OpenGate | Deactivate | SetCheck | Finish | Nominate | Create
+Action = (
+    Remove | SyncJob | Push | OpenGate | Deactivate | SetCheck | FinishWorkload | Nominate | Create
+)
 
 
-class Plan(NamedTuple):
+class DispatchPlan(NamedTuple):
     """What is to be done, in order.
 
     Attributes:
@@ -172,7 +174,7 @@ class Group(NamedTuple):
         return condition, cluster
 
 
-def plan(group: Group, settings: MultiKueueSettings, *, now: float) -> Plan:
+def plan(group: Group, settings: MultiKueueSettings, *, now: float) -> DispatchPlan:
     """Return the next steps of a workload.
 
     Args:
@@ -183,10 +185,10 @@ def plan(group: Group, settings: MultiKueueSettings, *, now: float) -> Plan:
     local = group.local
     elastic = settings.elastic and is_elastic(local.metadata)
     if elastic and _follows_slice(local):
-        return Plan()
+        return DispatchPlan()
     if is_finished(local) or not has_quota(local):
         again = settings.lost_seconds if group.unreachable else None
-        return Plan(tuple(Remove(c) for c in group.copies), again=again, tries_all=True)
+        return DispatchPlan(tuple(Remove(c) for c in group.copies), again=again, tries_all=True)
     done = _ended(group, elastic=elastic) or _evicted(group)
     if done is not None:
         return done
@@ -211,17 +213,19 @@ def _follows_slice(local: Workload) -> bool:
     return not has_quota(local) and bool(local.metadata.annotations.get(SLICE_REPLACEMENT_FOR))
 
 
-def _ended(group: Group, *, elastic: bool) -> Plan | None:
+def _ended(group: Group, *, elastic: bool) -> DispatchPlan | None:
     ended = group.earliest(FINISHED)
     if ended is None:
         return None
     condition, cluster = ended
     if condition.reason == OUT_OF_SYNC and not elastic:
         return _out_of_sync(group, cluster)
-    return Plan((SyncJob(cluster, only_back=True), Finish(condition.reason, condition.message)))
+    return DispatchPlan(
+        (SyncJob(cluster, only_back=True), FinishWorkload(condition.reason, condition.message))
+    )
 
 
-def _out_of_sync(group: Group, cluster: str) -> Plan:
+def _out_of_sync(group: Group, cluster: str) -> DispatchPlan:
     """Send a workload again whose job on the worker asks for something else."""
     state = group.state.state
     if state == "Ready":
@@ -229,17 +233,17 @@ def _out_of_sync(group: Group, cluster: str) -> Plan:
             f'Remote workload on worker cluster "{cluster}" is out of sync with its user job,'
             f' resetting for re-dispatch, Previously: "{state}"'
         )
-        return Plan((SetCheck("Retry", message, event="Warning"),))
-    return Plan() if state == "Retry" else Plan((Remove(cluster),))
+        return DispatchPlan((SetCheck("Retry", message, event="Warning"),))
+    return DispatchPlan() if state == "Retry" else DispatchPlan((Remove(cluster),))
 
 
-def _evicted(group: Group) -> Plan | None:
+def _evicted(group: Group) -> DispatchPlan | None:
     evicted = group.earliest(EVICTED)
     if evicted is None:
         return None
     _, cluster = evicted
     if condition_true(group.local.status.conditions, EVICTED):
-        return Plan((SyncJob(cluster, only_back=True),))
+        return DispatchPlan((SyncJob(cluster, only_back=True),))
     state = group.state.state
     if state != "Ready" or group.local.status.cluster_name not in {None, cluster}:
         return None
@@ -247,7 +251,7 @@ def _evicted(group: Group) -> Plan | None:
         f'Workload evicted on worker cluster: "{group.local.status.cluster_name or cluster}",'
         f' resetting for re-admission. Previously: "{state}"'
     )
-    return Plan((SetCheck("Retry", message, event="Normal"),))
+    return DispatchPlan((SetCheck("Retry", message, event="Normal"),))
 
 
 def _synchronized(group: Group, *, elastic: bool) -> tuple[tuple[Action, ...], Group]:
@@ -290,28 +294,28 @@ def _has_other_priority(local: Workload, copy: Workload) -> bool:
     return others or local.spec.priority != copy.spec.priority
 
 
-def _converged(group: Group, cluster: str, settings: MultiKueueSettings) -> Plan:
+def _converged(group: Group, cluster: str, settings: MultiKueueSettings) -> DispatchPlan:
     """Keep the copy that was admitted first, and none else."""
     local = group.local
     removed = tuple(Remove(c) for c, copy in group.copies.items() if copy and c != cluster)
     eviction = find_condition(local.status.conditions, EVICTED)
     if eviction is not None and eviction.status == "True":
         message = f"Evicted on manager: {eviction.message}"
-        return Plan((*removed, Deactivate(cluster, message)))
+        return DispatchPlan((*removed, Deactivate(cluster, message)))
     actions: tuple[Action, ...] = (*removed, SyncJob(cluster))
     if group.state.state in {"Retry", "Rejected"}:
-        return Plan(actions, again=settings.lost_seconds)
+        return DispatchPlan(actions, again=settings.lost_seconds)
     known = local.status.cluster_name
     if known is not None and known != cluster:
         error = f'attempting to change immutable ClusterName from "{known}" to "{cluster}"'
-        return Plan(actions, error=error)
+        return DispatchPlan(actions, error=error)
     message = f'The workload was admitted on "{cluster}"'
     if (group.state.state, known) != ("Ready", cluster):
         actions = (*actions, SetCheck("Ready", message, cluster=cluster, event="Normal"))
-    return Plan(actions, again=settings.lost_seconds)
+    return DispatchPlan(actions, again=settings.lost_seconds)
 
 
-def _lost(group: Group, settings: MultiKueueSettings, *, now: float) -> Plan:
+def _lost(group: Group, settings: MultiKueueSettings, *, now: float) -> DispatchPlan:
     """Wait for a worker that is out of reach, and requeue what is not there any more."""
     cluster = group.local.status.cluster_name or ""
     # Copies of an earlier run, on a worker that was away: the job must not run twice.
@@ -319,18 +323,20 @@ def _lost(group: Group, settings: MultiKueueSettings, *, now: float) -> Plan:
     previously = f'Previously: "{group.state.state}"'
     if cluster and cluster not in group.unreachable:
         message = f"Admitting remote no longer exists, {previously}"
-        return Plan((*removed, SetCheck("Retry", message)))
+        return DispatchPlan((*removed, SetCheck("Retry", message)))
     since = group.lost_at.get(cluster)
     if since is None:
         changed = group.state.last_transition_time
         since = changed.timestamp() if changed else now
     left = settings.lost_seconds - (now - since)
     if left > 0:
-        return Plan(removed, again=left)
-    return Plan((*removed, SetCheck("Retry", f"Admitting remote lost, {previously}")))
+        return DispatchPlan(removed, again=left)
+    return DispatchPlan((*removed, SetCheck("Retry", f"Admitting remote lost, {previously}")))
 
 
-def _pending(group: Group, settings: MultiKueueSettings, *, elastic: bool, now: float) -> Plan:
+def _pending(
+    group: Group, settings: MultiKueueSettings, *, elastic: bool, now: float
+) -> DispatchPlan:
     opened: tuple[Action, ...] = ()
     again = None
     if settings.orchestrates:
@@ -338,7 +344,7 @@ def _pending(group: Group, settings: MultiKueueSettings, *, elastic: bool, now: 
         if cluster:
             opened = (OpenGate(cluster, _opened(group.copies[cluster], now)),)
     if is_settled(group, elastic=elastic):
-        return Plan(opened, again=again)
+        return DispatchPlan(opened, again=again)
     found = nominated(group, settings, elastic=elastic)
     return found._replace(actions=(*opened, *found.actions), again=again)
 
@@ -391,7 +397,7 @@ def _opened(copy: Workload | None, now: float) -> tuple[PreemptionGateState, ...
     return (*others, gate)
 
 
-def nominated(group: Group, settings: MultiKueueSettings, *, elastic: bool = False) -> Plan:
+def nominated(group: Group, settings: MultiKueueSettings, *, elastic: bool = False) -> DispatchPlan:
     """Return the steps that give each nominated worker a copy, and take the others away.
 
     Args:
@@ -401,7 +407,7 @@ def nominated(group: Group, settings: MultiKueueSettings, *, elastic: bool = Fal
     """
     status = group.local.status
     if any(s.state != "Ready" for s in status.admission_checks if s.name != group.check):
-        return Plan()
+        return DispatchPlan()
     actions: list[Action] = []
     names: tuple[str, ...] = status.nominated_cluster_names
     if elastic and status.cluster_name:
@@ -417,7 +423,7 @@ def nominated(group: Group, settings: MultiKueueSettings, *, elastic: bool = Fal
             actions.append(Remove(cluster))
     absent = [name for name in names if name not in group.copies]
     error = "" if not absent else f"cluster {absent[0]}: it is nominated, but not connected"
-    return Plan(tuple(actions), tries_all=True, error=error)
+    return DispatchPlan(tuple(actions), tries_all=True, error=error)
 
 
 def waits_for_worker(group: Group) -> bool:

@@ -19,7 +19,7 @@ from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.multikueue.context import ManagerContext
 from policyd.controller.multikueue.dispatches import Handed
 from policyd.controller.multikueue.remotes import PROFILES, KubeconfigSecret, Remote
-from policyd.controller.multikueue.service import MultiKueue
+from policyd.controller.multikueue.service import MultiKueueService
 from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.writes import Writes
 from policyd.errors import ConfigurationError
@@ -93,7 +93,7 @@ class Manager:
             metrics=self.metrics,
             namespace=NAMESPACE,
         )
-        self.service = MultiKueue(context)
+        self.service = MultiKueueService(context)
         for mirror in (self.service.clusters, self.service.configs, self.service.secrets):
             mirror.informer.synced.set()
         mirrors = self.cluster.mirrors
@@ -160,7 +160,7 @@ def check(name, config_name):
     return {"kind": "AdmissionCheck", "metadata": {"name": name}, "spec": spec}
 
 
-def told(bodies):
+def described(bodies):
     """Return what is compared of objects, by name."""
     found = {}
     for body in bodies or ():
@@ -209,8 +209,8 @@ def run_workloads(path):
         for owner, client in clients.items():
             for resource, kind in ((WORKLOADS, "Workloads"), (JOBS, "Jobs")):
                 wanted = want[f"want{owner}{kind}"]
-                got = told(manager.all(client, resource))
-                pairs.append((got, told(wanted), f"{owner} {kind}"))
+                got = described(manager.all(client, resource))
+                pairs.append((got, described(wanted), f"{owner} {kind}"))
         return next(filter(None, (difference(*pair) for pair in pairs)), "")
 
     yield from run_table(path, failure)
@@ -363,7 +363,9 @@ def run_jobs(path):
         local = local if back.status is None else {**local, "status": back.status}
         remote = apply_merge_patch(remote, back.forwarded or {})
         pairs = [(local, want.get("localJob")), (remote, want.get("remoteJob"))]
-        found = (difference(told([a]), told([b]), "jobs") for a, b in pairs if b is not None)
+        found = (
+            difference(described([a]), described([b]), "jobs") for a, b in pairs if b is not None
+        )
         return next(filter(None, found), "")
 
     yield from run_table(path, failure, rule=rule)
@@ -435,7 +437,7 @@ def run_collection(path):
         remote = manager.service.remotes.by_name["worker1"]
         asyncio.run(manager.service.dispatches.collect(remote))
         pairs = [
-            (told(manager.all(client, resource)), told(want[column]), column)
+            (described(manager.all(client, resource)), described(want[column]), column)
             for resource, column in (
                 (WORKLOADS, "wantWorkersWorkloads"),
                 (JOBS, "wantWorkersJobs"),
@@ -774,9 +776,9 @@ def run_kubeconfigs(path):
         raw = (case.data.get("locals") or {}).get("raw", "")
         got = read_kubeconfig(raw.encode())
         message = got if isinstance(got, str) else ""
-        said = (case.data.get("observed") or {}).get("err") or {}
-        if case.want["wantErr"] and said.get("$error"):
-            return difference(message, said["$error"], "message")
+        message_of_kueue = (case.data.get("observed") or {}).get("err") or {}
+        if case.want["wantErr"] and message_of_kueue.get("$error"):
+            return difference(message, message_of_kueue["$error"], "message")
         return difference(bool(message), case.want["wantErr"], "refused")
 
     yield from run_table(path, failure)

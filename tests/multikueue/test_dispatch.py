@@ -9,7 +9,7 @@ from policyd.api.kueue import Workload
 from policyd.multikueue.dispatch import (
     Create,
     Deactivate,
-    Finish,
+    FinishWorkload,
     Group,
     Remove,
     SetCheck,
@@ -24,9 +24,9 @@ MULTI_KUEUE = "kueue.x-k8s.io/multikueue"
 
 
 def workload(*conditions, state="Pending", cluster=None, **spec):
-    told = [{"type": kind, "status": "True", "reason": "Test"} for kind in conditions]
+    conditions_of = [{"type": kind, "status": "True", "reason": "Test"} for kind in conditions]
     status = {
-        "conditions": told,
+        "conditions": conditions_of,
         "admissionChecks": [{"name": "away", "state": state, "message": ""}],
         **({"clusterName": cluster} if cluster else {}),
     }
@@ -68,7 +68,7 @@ def test_a_worker_that_was_away_does_not_get_a_job_back_that_runs_elsewhere():
         pytest.param(
             workload("QuotaReserved", state="Ready", cluster="east"),
             {"east": workload("Finished")},
-            [SyncJob, Finish],
+            [SyncJob, FinishWorkload],
             id="finished",
         ),
         pytest.param(

@@ -26,7 +26,7 @@ from policyd.errors import PolicydError
 from policyd.jobs.base import controller_of
 from policyd.jobs.kinds.registry import find_kind
 from policyd.jobs.lifecycle import has_quota, is_finished
-from policyd.jobs.managers import Manager
+from policyd.jobs.managers import JobManager
 from policyd.kube.changes import Change, Deleted
 from policyd.kube.client import Client, DeleteOptions, PartialObject
 from policyd.kube.errors import ApiError, NotFoundError, UnreachableError
@@ -49,11 +49,11 @@ from policyd.multikueue.dispatch import (
     Action,
     Create,
     Deactivate,
-    Finish,
+    DispatchPlan,
+    FinishWorkload,
     Group,
     Nominate,
     OpenGate,
-    Plan,
     Push,
     Remove,
     SetCheck,
@@ -84,7 +84,7 @@ class Handed(NamedTuple):
     """The job of a workload, and how its kind is handed over."""
 
     owner: OwnerReference
-    manager: Manager
+    manager: JobManager
     resource: Resource
 
 
@@ -275,7 +275,7 @@ class Dispatches:
 
     # The steps.
 
-    async def perform(self, group: Group, handed: Handed, steps: Plan) -> float | None:
+    async def perform(self, group: Group, handed: Handed, steps: DispatchPlan) -> float | None:
         """Take steps. Returns the seconds until the workload is looked at again.
 
         Raises:
@@ -325,13 +325,13 @@ class Dispatches:
                 await self._take_here(group, action)
         return False
 
-    async def _take_here(self, group: Group, action: SetCheck | Finish | Nominate) -> None:
+    async def _take_here(self, group: Group, action: SetCheck | FinishWorkload | Nominate) -> None:
         """Take a step that changes the workload itself."""
         local = group.local
         match action:
             case SetCheck():
                 await self._set_check(group, action)
-            case Finish(reason=reason, message=message):
+            case FinishWorkload(reason=reason, message=message):
                 now = self._writes.now
                 await self._write(local, finish(local, reason=reason, message=message, now=now))
             case Nominate(clusters=clusters):

@@ -73,7 +73,7 @@ class KubeconfigSecret(Wire, frozen=True):
     data: dict[str, str] = {}
 
 
-class Loaded(NamedTuple):
+class LoadedConnection(NamedTuple):
     """A connection, and the text that it was read from: another text is another connection."""
 
     config: ConnectionConfig
@@ -83,7 +83,7 @@ class Loaded(NamedTuple):
 class Connect(Protocol):
     """Connects to a cluster."""
 
-    def __call__(self, loaded: Loaded) -> AbstractAsyncContextManager[Client]:
+    def __call__(self, loaded: LoadedConnection) -> AbstractAsyncContextManager[Client]:
         """Open a client. Raises an ApiError or a ConfigurationError if it cannot be had."""
         ...
 
@@ -180,7 +180,7 @@ class Remotes:
             await self._write(cluster, None)
         return wait
 
-    async def load(self, cluster: MultiKueueCluster) -> Loaded | ConnectionProblem:
+    async def load(self, cluster: MultiKueueCluster) -> LoadedConnection | ConnectionProblem:
         """Return how to reach a cluster, as its object says."""
         source = cluster.spec.cluster_source
         if source.cluster_profile_ref is not None:
@@ -200,9 +200,9 @@ class Remotes:
         config = read_kubeconfig(content)
         if isinstance(config, str):
             return ConnectionProblem(INSECURE_KUBECONFIG, config)
-        return Loaded(config, content)
+        return LoadedConnection(config, content)
 
-    async def _load_profile(self, name: str) -> Loaded | ConnectionProblem:
+    async def _load_profile(self, name: str) -> LoadedConnection | ConnectionProblem:
         if not self._settings.profiles:
             message = "MultiKueueClusterProfile feature gate is disabled"
             return ConnectionProblem(PROFILES_OFF, message)
@@ -217,7 +217,7 @@ class Remotes:
             return ConnectionProblem(BAD_PROFILE, str(error))
         if problem := validate_connection(config, may_run=True):
             return ConnectionProblem(BAD_REST_CONFIG, problem)
-        return Loaded(config, repr(config).encode())
+        return LoadedConnection(config, repr(config).encode())
 
     async def _read_secret(self, name: str) -> bytes:
         secret = await self._writes.client.get(
@@ -249,7 +249,9 @@ class Remotes:
             reason = (error.strerror or "it cannot be read").lower()
             raise ConfigurationError(f"open {path}: {reason}") from error
 
-    async def _connect_as(self, cluster: MultiKueueCluster, loaded: Loaded) -> float | None:
+    async def _connect_as(
+        self, cluster: MultiKueueCluster, loaded: LoadedConnection
+    ) -> float | None:
         """Connect, if that is needed and due; return the seconds until it is."""
         name, clock = cluster.metadata.name, self._pace.clock
         remote = self.by_name.get(name)
@@ -274,7 +276,7 @@ class Remotes:
         log.info("cluster_connected", cluster=name)
         return None
 
-    async def _open(self, remote: Remote, loaded: Loaded) -> None:
+    async def _open(self, remote: Remote, loaded: LoadedConnection) -> None:
         """Open a client, and see whether it may read; then watch the workloads there."""
         context = self.connect(loaded)
         client = await context.__aenter__()
@@ -349,7 +351,7 @@ class Remotes:
             await self._disconnect(name)
 
     @asynccontextmanager
-    async def _connect(self, loaded: Loaded) -> AsyncIterator[Client]:
+    async def _connect(self, loaded: LoadedConnection) -> AsyncIterator[Client]:
         connection = connection_of(_selected(loaded.config), self._pace.clock)
         async with HttpClient(connection, pace=self._pace) as client:
             yield client

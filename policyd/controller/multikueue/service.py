@@ -36,7 +36,7 @@ FILE_SECONDS = 30.0
 """Between looks at the files of kubeconfigs."""
 
 
-class MultiKueue:
+class MultiKueueService:
     """All parts that send jobs to other clusters."""
 
     def __init__(self, context: ManagerContext) -> None:
@@ -286,7 +286,7 @@ class MultiKueue:
 
     @property
     def synced(self) -> bool:
-        """Whether the objects here are known: until then nothing is said of any."""
+        """Whether the objects here are known: until then no status is written."""
         mirrors: tuple[Mirror[Any], ...] = (self.clusters, self.configs, self.secrets)
         return all(mirror.informer.synced.is_set() for mirror in mirrors)
 

@@ -40,7 +40,7 @@ async def watch_remote(
         async for page in pages(client, resource, into=PartialObject, label_selector=selector):
             version = page.resource_version or version
             for obj in page.items:
-                _tell(resource, obj.metadata, notify)
+                _report(resource, obj.metadata, notify)
         try:
             while True:
                 version = await _watch(client, resource, version, selector, notify)
@@ -63,11 +63,11 @@ async def _watch(
                 continue
             metadata = event.object.metadata
             version = metadata.resource_version or version
-            _tell(resource, metadata, notify)
+            _report(resource, metadata, notify)
     return version
 
 
-def _tell(resource: Resource, metadata: ObjectMeta, notify: Notify) -> None:
+def _report(resource: Resource, metadata: ObjectMeta, notify: Notify) -> None:
     name = metadata.name if resource == WORKLOADS else prebuilt_name(metadata)
     if name:
         notify(metadata.namespace, name)
