@@ -91,7 +91,10 @@ class MultiKueueService:
         try:
             async with asyncio.TaskGroup() as group:
                 self.remotes.tasks = group
-                for mirror in mirrors:
+                group.create_task(
+                    self.secrets.informer.run()
+                )  # always served, and in one namespace
+                for mirror in mirrors[:2]:
                     group.create_task(mirror.watch_when_served(self._client, self._pace))
                 for mirror in mirrors:
                     await mirror.informer.synced.wait()
