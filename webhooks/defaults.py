@@ -4,22 +4,21 @@ The API server sends jobs that name no queue to the webhooks from namespaces wit
 """
 
 from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeVar
 
 import structlog
 
 from policyd.admission.jobs import DefaultClass
 from policyd.api.kueue.names import DEFAULT_LOCAL_QUEUE
 from policyd.kube.changes import Change, Deleted
-from policyd.kube.client import PartialObject, Reader
+from policyd.kube.client import PartialObject, Reader, Selection
 from policyd.kube.discovery import served_resources
 from policyd.kube.errors import ApiError
-from policyd.kube.informer import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, Informer
+from policyd.kube.informer import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, Identified, Informer
 from policyd.kube.pace import Backoff, Pace
 from policyd.kube.resources import Resource
 
-Take = Callable[[Change[PartialObject]], None]
-"""Takes over a change of an object."""
+T = TypeVar("T", bound=Identified)
 
 FIRST_LIST_SECONDS: Final = 5.0
 """How long the start waits for them: a missing right must not stop it."""
@@ -49,20 +48,38 @@ def take_class(known: DefaultClass, change: Change[PartialObject]) -> None:
     known.there = not isinstance(change, Deleted)
 
 
-class DefaultsWatch:
-    """Follows the objects named `default` in the API server, once it serves their kind."""
+class Followed(NamedTuple, Generic[T]):
+    """Which objects are followed.
 
-    def __init__(self, reader: Reader, resource: Resource, take: Take, *, pace: Pace) -> None:
+    Attributes:
+        resource: The kind of object.
+        into: What is read of one.
+        take: Takes over each change.
+        named: Their name; "" for all.
+    """
+
+    resource: Resource
+    into: type[T]
+    take: Callable[[Change[T]], None]
+    named: str = DEFAULT_LOCAL_QUEUE
+
+
+class DefaultsWatch:
+    """Follows objects in the API server, once it serves their kind."""
+
+    def __init__(self, reader: Reader, followed: Followed[Any], *, pace: Pace) -> None:
         self._reader = reader
-        self._resource = resource
+        self._resource = followed.resource
         self._pace = pace
+        named = followed.named
+        selection = Selection(field_selector=f"metadata.name={named}") if named else Selection()
         self._informer = Informer(
             reader,
-            resource,
-            into=PartialObject,
-            on_change=take,
+            followed.resource,
+            into=followed.into,
+            on_change=followed.take,
             pace=pace,
-            field_selector=f"metadata.name={DEFAULT_LOCAL_QUEUE}",
+            **selection,
         )
 
     async def run(self) -> NoReturn:

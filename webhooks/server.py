@@ -28,12 +28,13 @@ from policyd.connections import Listening
 from policyd.engine.evaluate.policy_set import PHASES, Phase
 from policyd.health import HEALTH_BOUNDS, create_health_app
 from policyd.jobs.integrations import Integrations
+from policyd.kube.client import PartialObject
 from policyd.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
 from policyd.registration.configurations import exempt_groups
 from policyd.snapshot.values import QueueSnapshot
 from webhooks.app import Answer, create_app
 from webhooks.certificate.tls import serve
-from webhooks.defaults import DefaultsWatch, take_class
+from webhooks.defaults import DefaultsWatch, Followed, take_class
 from webhooks.external_data.owners import Owners, include_own_account
 from webhooks.namespaces import without_cluster
 from webhooks.observe.observing import observers
@@ -43,6 +44,7 @@ from webhooks.policies.reading import read_policies
 from webhooks.protocol import ReviewProtocol
 from webhooks.queue_snapshots import POLL_SECONDS, Ask, asking, follow_queues
 from webhooks.registering import use_certificate
+from webhooks.sent_queues import SentQueues
 from webhooks.settings_checks import serves_old_versions
 from webhooks.shared import Start, WebhookServer
 from webhooks.workers import SWITCH_SECONDS, WORKERS, Workers
@@ -126,7 +128,7 @@ async def _prepare(server: WebhookServer, start: Start) -> PoliciesInForce:
     if server.client is not None and server.settings.queue:
         await include_own_account(server.requesters, server.client)
         watches = [
-            DefaultsWatch(server.client, resource, take, pace=server.pace)
+            DefaultsWatch(server.client, Followed(resource, PartialObject, take), pace=server.pace)
             for resource, take in (
                 (LOCAL_QUEUES, server.default_queues.take),
                 (WORKLOAD_PRIORITY_CLASSES, partial(take_class, server.default_class)),
@@ -134,7 +136,12 @@ async def _prepare(server: WebhookServer, start: Start) -> PoliciesInForce:
         ]
         for watch in watches:
             start(watch.run())
-        await asyncio.gather(*(watch.first_list() for watch in watches))
+        first = [watch.first_list() for watch in watches]
+        if "MultiKueue" not in server.integrations.off:
+            sent = SentQueues(server.client, start, pace=server.pace)
+            server.sent = sent.sends_away
+            first.append(sent.first_list())
+        await asyncio.gather(*first)
     settings = server.settings
     if server.ask_queues is not None and settings.queue and settings.queue_snapshots:
         start(_follow_queues(server, server.ask_queues, policies))
@@ -242,6 +249,7 @@ def _jobs(server: WebhookServer, queue: Integrations) -> JobAdmission:
         covers=server.covers,
         gives_queue=server.gives_queue,
         default_class=server.default_class,
+        sends_away=server.sends_away,
         requesters=server.requesters,
         owner_exists=Owners(server.api_server, asked).is_there if asked else None,
         foresee=server.verdicts if server.settings.verdicts else None,

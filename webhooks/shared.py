@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import structlog
 from prometheus_client import CollectorRegistry
 
-from policyd.admission.jobs import DefaultClass, Requesters
+from policyd.admission.jobs import DefaultClass, Requesters, keeps_all
 from policyd.certificates import CertificatePair, certificate_facts
 from policyd.config import Settings
 from policyd.engine.objects.match import labels_of
@@ -82,6 +82,8 @@ class WebhookServer:
     """Where jobs that name no queue are put into one."""
     default_class: DefaultClass = field(default_factory=DefaultClass)
     """Whether jobs that name no priority class get one."""
+    sent: Callable[[str, str], bool] = keeps_all
+    """Tells whether the jobs of a LocalQueue, by namespace and name, go to other clusters."""
     context: LiveContext | None = None
     """The certificate in use, once there is one."""
     callers_pem: bytes = b""
@@ -111,6 +113,10 @@ class WebhookServer:
             return True
         found = self.namespaces.find(namespace)
         return found is None or self.integrations.covers(labels_of(found))
+
+    def sends_away(self, namespace: str, queue: str) -> bool:
+        """Tell whether the jobs of a LocalQueue go to other clusters, as far as is known now."""
+        return self.sent(namespace, queue)
 
     def gives_queue(self, namespace: str) -> bool:
         """Tell whether jobs of a namespace that name no queue are put into its default one."""

@@ -28,7 +28,7 @@ from policyd.jobs.rules.defaults import (
 from policyd.jobs.rules.hidden import hidden_from_queue
 from policyd.jobs.rules.leaving import growth
 from policyd.jobs.rules.submission import annotations_of
-from policyd.jobs.rules.surroundings import JobContext, Requester, believed
+from policyd.jobs.rules.surroundings import JobContext, Requester, believed, kept
 from policyd.jobs.rules.validation import validate_job
 from policyd.jobs.shape import MisshapenError
 from policyd.patch.draft import Draft
@@ -114,6 +114,11 @@ def nowhere(_namespace: str) -> bool:
     return False
 
 
+def keeps_all(_namespace: str, _queue: str) -> bool:
+    """Say that the jobs of every queue stay in their cluster."""
+    return False
+
+
 def everywhere(_namespace: str) -> bool:
     """Say that the jobs of every namespace queue."""
     return True
@@ -129,6 +134,8 @@ class JobAdmission:
             those of others, too.
         gives_queue: Tells whether a namespace has a queue for new jobs that name none.
         default_class: Whether there is a priority class for new jobs that name none.
+        sends_away: Tells whether the jobs of a LocalQueue, by namespace and name, go to other
+            clusters.
         requesters: Tells which users may start pending jobs.
         owner_exists: Looks owners up, where any user's word for them is taken.
         foresee: Says what a new job can expect; None to say nothing.
@@ -138,6 +145,7 @@ class JobAdmission:
     covers: Callable[[str], bool] = everywhere
     gives_queue: Callable[[str], bool] = nowhere
     default_class: DefaultClass = NO_CLASS
+    sends_away: Callable[[str, str], bool] = keeps_all
     requesters: Requesters = NO_AUTHORS_KNOWN
     owner_exists: OwnerExists | None = None
     foresee: Foresee | None = None
@@ -237,6 +245,7 @@ class JobAdmission:
             before=decode_object(request.old_object),
             default_queue=defaults and self.gives_queue(namespace),
             default_class=defaults and self.default_class.there,
+            sent_away=partial(self.sends_away, namespace) if defaults else kept,
             is_there=believed if is_there is None else partial(is_there, namespace),
         )
 

@@ -13,6 +13,8 @@ from policyd.api.kueue import (
     ClusterQueue,
     Cohort,
     LocalQueue,
+    MultiKueueCluster,
+    MultiKueueConfig,
     ProvisioningRequestConfig,
     ResourceFlavor,
     Topology,
@@ -30,6 +32,8 @@ from policyd.api.kueue.queue_validation import (
 from policyd.api.kueue.validation import (
     FieldError,
     validate_admission_check,
+    validate_multi_kueue_cluster,
+    validate_multi_kueue_config,
     validate_resource_flavor,
     validate_topology,
 )
@@ -54,6 +58,12 @@ _KINDS: Final = {
     ),
     "Cohort": _Kind(Cohort, lambda new, _old, _: validate_cohort(new)),
     "LocalQueue": _Kind(LocalQueue, lambda new, old, _: validate_local_queue(new, old)),
+    "MultiKueueCluster": _Kind(
+        MultiKueueCluster, lambda new, _old, _: validate_multi_kueue_cluster(new)
+    ),
+    "MultiKueueConfig": _Kind(
+        MultiKueueConfig, lambda new, _old, _: validate_multi_kueue_config(new)
+    ),
     "ProvisioningRequestConfig": _Kind(ProvisioningRequestConfig, lambda _new, _old, _: []),
     "ResourceFlavor": _Kind(ResourceFlavor, lambda new, old, _: validate_resource_flavor(new, old)),
     "Topology": _Kind(Topology, lambda new, old, _: validate_topology(new, old)),

@@ -135,6 +135,16 @@ KINDS = (
     CustomKind(kueue.AdmissionCheck, "admissionchecks", ("ac",)),
     CustomKind(kueue.ProvisioningRequestConfig, "provisioningrequestconfigs", ("prc",)),
     CustomKind(
+        kueue.MultiKueueCluster,
+        "multikueueclusters",
+        ("mkc",),
+        columns=(
+            PrinterColumn("Connected", ".status.conditions[?(@.type=='Active')].status"),
+            _AGE,
+        ),
+    ),
+    CustomKind(kueue.MultiKueueConfig, "multikueueconfigs", ("mkconf",)),
+    CustomKind(
         policy.Policy,
         "policies",
         ("pdpol",),

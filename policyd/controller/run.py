@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 
+from policyd.api.kueue import AdmissionCheck
+from policyd.api.kueue.names import MULTI_KUEUE
 from policyd.controller.jobs.job_reconciler import job_reconcilers
 from policyd.controller.jobs.job_steps import WorkloadSteps
 from policyd.controller.jobs.parent_reconciler import parent_reconcilers
@@ -39,6 +41,7 @@ from policyd.controller.watch.mirrors import CUSTOM_RESOURCES, open_mirrors
 from policyd.controller.watch.queue_changes import QueueChanges
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Handover, Writes
+from policyd.kube.changes import Change
 from policyd.kube.client import Client
 from policyd.kube.discovery import is_served, wait_until_served
 from policyd.kube.events import EventRecorder
@@ -50,12 +53,15 @@ from policyd.kube.workqueue import WorkQueue
 from policyd.process import loading_thread
 
 if TYPE_CHECKING:
+    from policyd.controller.multikueue.service import MultiKueueService
     from policyd.controller.policies.policy_statuses import PolicyStatuses
     from policyd.controller.queues.forecasts import Forecasts
 
 log = structlog.get_logger()
 
 COMPONENT = "policyd-controller"
+MULTIKUEUE = ("MultiKueue", "MultiKueueCheck", "MultiKueueCluster", "MultiKueueQuota")
+"""What is reconciled where jobs go to other clusters."""
 CRD_SECONDS = 1.0
 """Between looks for custom resources that are not served yet."""
 LATER_SECONDS = 1.0
@@ -170,6 +176,27 @@ class Controller:
             leading=self.leading,
         )
 
+    @cached_property
+    def sends_away(self) -> asyncio.Event:
+        """Set once there is a check that sends jobs to other clusters."""
+        return asyncio.Event()
+
+    @cached_property
+    def multikueue(self) -> "MultiKueueService":
+        """What sends jobs to other clusters. It is made once a check does, with its modules."""
+        from policyd.controller.multikueue.context import ManagerContext  # noqa: PLC0415
+        from policyd.controller.multikueue.service import MultiKueueService  # noqa: PLC0415
+
+        return MultiKueueService(
+            ManagerContext(
+                cache=self.cache,
+                writes=self.writes,
+                settings=self.settings.multi_kueue,
+                metrics=self.health.metrics,
+                namespace=self.settings.namespace,
+            )
+        )
+
     def leading(self) -> bool:
         """Tell whether this process may write."""
         elected = self.election is None or self.election.leading
@@ -178,7 +205,8 @@ class Controller:
     def sweep(self) -> None:
         """Queue the keys of all objects, as after a start."""
         parts = (self.cache, self.in_use, self.topologies, self.provisioning, self.usage)
-        self.queue.sweep([key for part in parts for key in part.all_keys()])
+        away = self.multikueue.all_keys() if self.sends_away.is_set() else ()
+        self.queue.sweep([*(key for part in parts for key in part.all_keys()), *away])
         for queue in self.mirrors.cluster_queues:
             self.statuses.note(queue.metadata.name)
         for local_queue in self.mirrors.local_queues:
@@ -201,6 +229,7 @@ class Controller:
             group.create_task(self.topologies.run())
             group.create_task(self._watch_provisioning())
             group.create_task(self._follow_devices())
+            group.create_task(self._send_away())
             if self.settings.reports_outside_quota:
                 group.create_task(self.usage.pods.informer.run())
             await self.topologies.settle()
@@ -245,6 +274,7 @@ class Controller:
         )
 
     def _reconcilers(self) -> dict[str, Reconcile]:
+        self.mirrors.checks.listen(self._check_changed)
         limits, keys = self.settings.limits, self.settings.copied
         steps = WorkloadSteps(self.cache, self.writes, limits=limits, keys=keys)
         pods = PodReconciler(self.cache, self.writes, steps)
@@ -259,6 +289,7 @@ class Controller:
             **self.topologies.reconcilers(),
             **self.provisioning.reconcilers(),
             **self.usage.reconcilers(),
+            **dict.fromkeys(MULTIKUEUE, self._reconcile_away),
             **steps.gangs.reconcilers(),
             **{kind: reconciler.reconcile for kind, reconciler in (jobs | parents).items()},
         }
@@ -306,6 +337,19 @@ class Controller:
                 await mirror.informer.synced.wait()
             for key in self.provisioning.all_keys():
                 self._add(key)
+
+    def _check_changed(self, change: Change[AdmissionCheck]) -> None:
+        sends = change.object.spec.controller_name == MULTI_KUEUE
+        if sends and self.settings.multi_kueue.enabled:
+            self.sends_away.set()
+
+    async def _send_away(self) -> None:
+        """Send jobs to other clusters, once a check does that."""
+        await self.sends_away.wait()
+        await self.multikueue.run()
+
+    async def _reconcile_away(self, key: ReconcileKey) -> float | None:
+        return await self.multikueue.reconcilers()[key.subject](key)
 
     async def _forecast(self) -> NoReturn:
         """Forecast starts, once the queue has begun its work."""

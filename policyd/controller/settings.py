@@ -11,6 +11,8 @@ from policyd.controller.metrics.counters import MetricsSettings
 from policyd.controller.retention import NO_LIMITS, TimeLimits
 from policyd.jobs.copied import NO_KEYS, CopiedKeys
 from policyd.jobs.integrations import EVERYTHING, Integrations
+from policyd.multikueue.settings import DEFAULTS as MULTI_KUEUE
+from policyd.multikueue.settings import MultiKueueSettings
 from policyd.status.naming import OtherTeams
 
 
@@ -88,6 +90,9 @@ class ControllerSettings:
     hours_record: str = ""
     """The ConfigMap in which GPU-hours are recorded, as `namespace/name`; "" to keep them in the
     process only, where they are lost at its end."""
+
+    multi_kueue: MultiKueueSettings = MULTI_KUEUE
+    """How jobs go to other clusters, where a check sends them there."""
 
     policies: bool = True
     """Whether to write the statuses of Policy objects, where their kind is served."""

@@ -240,6 +240,14 @@ class Writes:
         if version.isdecimal():
             self.written = max(self.written, int(version))
 
+    def must_lead(self) -> None:
+        """Make sure that this process leads, before a write to another cluster.
+
+        Raises:
+            NotLeadingError: If it does not.
+        """
+        self._check()
+
     def _check(self) -> None:
         if not self._leading():
             raise NotLeadingError

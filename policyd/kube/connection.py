@@ -16,6 +16,7 @@ from policyd.kube.proxies import proxy_for
 from policyd.kube.tls import client_context, load_certificate
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+NO_PROXIES: Mapping[str, str] = {}
 _HEADER_NAME = "!#$&'*+-.^_`|~"
 """Allowed characters of a header's name besides letters and digits: RFC 9110, 5.6.2."""
 
@@ -86,7 +87,7 @@ def connection_from(
     home = environ.get("HOME", "")
     named = named or str(Path(home, ".kube", "config"))
     paths = [Path(_expanded(part, home)) for part in named.split(":") if part]
-    return _from_context(read_kubeconfig(paths).choose(context), environ, clock)
+    return connection_of(read_kubeconfig(paths).choose(context), clock, environ)
 
 
 def _in_cluster(environ: Mapping[str, str], account: Path, clock: Clock) -> ApiConnection:
@@ -102,9 +103,19 @@ def _in_cluster(environ: Mapping[str, str], account: Path, clock: Clock) -> ApiC
     )
 
 
-def _from_context(
-    chosen: SelectedContext, environ: Mapping[str, str], clock: Clock
+def connection_of(
+    chosen: SelectedContext, clock: Clock, environ: Mapping[str, str] = NO_PROXIES
 ) -> ApiConnection:
+    """Return how to reach the cluster of a context.
+
+    Args:
+        chosen: The context.
+        clock: The clock by which tokens expire.
+        environ: The environment, with proxies.
+
+    Raises:
+        ConfigurationError: If it cannot be used as it is.
+    """
     cluster = chosen.cluster
     server = cluster.server.rstrip("/")
     if urlsplit(server).scheme not in {"http", "https"}:

@@ -142,4 +142,6 @@ PROVISIONING_CONFIGS = Resource(
 PROVISIONING_REQUESTS = Resource(
     AUTOSCALING_GROUP, AUTOSCALING_VERSION, "provisioningrequests", "ProvisioningRequest"
 )
+MULTIKUEUE_CLUSTERS = Resource(*_KUEUE, "multikueueclusters", "MultiKueueCluster", namespaced=False)
+MULTIKUEUE_CONFIGS = Resource(*_KUEUE, "multikueueconfigs", "MultiKueueConfig", namespaced=False)
 POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")

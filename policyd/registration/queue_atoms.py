@@ -38,6 +38,8 @@ _QUEUE_KINDS: Final[tuple[tuple[str, Scope], ...]] = (
     ("clusterqueues", "Cluster"),
     ("cohorts", "Cluster"),
     ("localqueues", "Namespaced"),
+    ("multikueueclusters", "Cluster"),
+    ("multikueueconfigs", "Cluster"),
     ("provisioningrequestconfigs", "Cluster"),
     ("resourceflavors", "Cluster"),
     ("topologies", "Cluster"),

@@ -37,10 +37,10 @@ def test_locked_gates_of_kueue_cannot_be_set(name):
         pytest.param({"PartialAdmission": False}, [], id="a-gate-that-is-heeded"),
         pytest.param({"WorkloadRequestUseMergePatch": True}, [], id="what-is-so-anyway"),
         pytest.param(
-            {"MultiKueueClusterProfile": True, "WorkloadRequestUseMergePatch": False},
+            {"ConcurrentAdmission": True, "WorkloadRequestUseMergePatch": False},
             [
-                "feature gate `MultiKueueClusterProfile` is set to true, but stays off:"
-                " jobs are not sent to other clusters",
+                "feature gate `ConcurrentAdmission` is set to true, but stays off:"
+                " a workload is tried for one flavor at a time; variants are not made",
                 "feature gate `WorkloadRequestUseMergePatch` is set to false, but stays on:"
                 " every status is a merge patch",
             ],

@@ -171,6 +171,10 @@ SELDOM = {
         },
         Right("", "namespaces", "get"): "if the first pod is faster than the watch of namespaces",
         **{
+            Right("kueue.x-k8s.io", "clusterqueues", verb): "where a check sends jobs away"
+            for verb in ("list", "watch")
+        },
+        **{
             Right("wgpolicyk8s.io", "clusterpolicyreports", verb): "for what is in no namespace"
             for verb in ("get", "create", "update")
         },

@@ -137,7 +137,20 @@ def surroundings(case):
             makers=TRUSTING,
         ),
         basis=case.input.get("clusterTrainingRuntime"),
+        sent_away=lambda queue: goes_away(case, queue),
     )
+
+
+def goes_away(case, queue):
+    """Tell whether the jobs of a LocalQueue of a case go to other clusters."""
+    objects = {}
+    for body in case.objects.values():
+        objects[body.get("kind", ""), body["metadata"]["name"]] = body
+    local = objects.get(("LocalQueue", queue), {}).get("spec", {}).get("clusterQueue")
+    spec = objects.get(("ClusterQueue", local), {}).get("spec", {})
+    rules = (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
+    checks = [objects.get(("AdmissionCheck", rule["name"])) for rule in rules]
+    return any(check and check["spec"]["controllerName"] == MULTI_KUEUE for check in checks)
 
 
 def has_default_class(case):
@@ -173,7 +186,7 @@ def run_defaults(path):
         wanted = next(filter(None, map(case.want.get, names)), None) or case.input["newJob"]
         return difference(draft.object, wanted, "job")
 
-    yield from run_table(path, failure, rule=sent_away)
+    yield from run_table(path, failure)
 
 
 def run_default_classes(path):
@@ -188,13 +201,6 @@ def run_default_classes(path):
         return difference(found, case.want["wantPriorityClassLabel"], "class")
 
     yield from run_table(path, failure)
-
-
-def sent_away(case):
-    """Leave out what is sent to other clusters."""
-    wanted = str(case.want.get("want") or case.want.get("wantManagedBy"))
-    sent = MULTI_KUEUE in wanted and MULTI_KUEUE not in str(given(case))
-    return "MultiKueue" if sent or case.input.get("withMultiKueueAdmissionCheck") else ""
 
 
 def job_of(given):

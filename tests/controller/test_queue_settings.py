@@ -14,6 +14,7 @@ from policyd.controller.queues.queue_settings import (
     deciding_fields,
     ineffective_fields,
     metrics_settings,
+    multi_kueue_settings,
     other_teams,
     queue_settings,
     time_limits,
@@ -227,3 +228,26 @@ def test_the_page_of_differences_names_what_is_not_heeded():
     ]
 
     assert [name for name in unheeded_names if f"`{name}" not in page] == []
+
+
+@pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
+@pytest.mark.gate("MultiKueueIncrementalDispatcherConfig")
+@pytest.mark.gate("MultiKueueAdaptersForCustomJobs")
+def test_a_configuration_says_how_jobs_go_to_other_clusters(on):
+    value = str(on).lower()
+    names = ("MultiKueueIncrementalDispatcherConfig", "MultiKueueAdaptersForCustomJobs")
+    gates = ",".join(f"{name}={value}" for name in names)
+    text = (
+        "multiKueue:\n"
+        "  gcInterval: 0s\n"
+        "  origin: berlin\n"
+        "  workerLostTimeout: 90s\n"
+        "  dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental\n"
+        "  incrementalDispatcherConfig: {stepSize: 5}\n"
+        "  externalFrameworks: [{name: Film.v1.example.com}]\n"
+    )
+
+    found = multi_kueue_settings(configuration(text), gates=gates)
+
+    assert (found.collect_seconds, found.lost_seconds, found.origin) == (0, 90, "berlin")
+    assert (found.step, found.frameworks) == ((5, ("Film.v1.example.com",)) if on else (3, ()))

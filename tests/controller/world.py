@@ -16,6 +16,7 @@ from policyd.jobs.copied import NO_KEYS
 from policyd.jobs.integrations import EVERYTHING
 from policyd.jobs.rules.defaults import default_on_create
 from policyd.kube import resources as r
+from policyd.multikueue.settings import DEFAULTS as MULTI_KUEUE
 from policyd.patch.draft import Draft
 from policyd.testing import FakeClient, FakeClock
 from tests.controller.admitting import Admitting
@@ -90,7 +91,7 @@ class World:
 
     client_type = Mortal
 
-    def __init__(self, queueing=DEFAULTS, resources=None, limits=NO_LIMITS):
+    def __init__(self, queueing=DEFAULTS, resources=None, limits=NO_LIMITS, clock=None):
         self.queueing = queueing
         self.resources = resources
         self.limits = limits
@@ -101,7 +102,8 @@ class World:
         self.other_teams = "names"
         self.forecasts = ForecastsSettings(enabled=False)  # they are made again and again
         self.hours_record = ""
-        self.clock = FakeClock()
+        self.multi_kueue = MULTI_KUEUE
+        self.clock = clock or FakeClock()
         self.store = Admitting(clock=self.clock)
         self.client = None
         self.controller = None
@@ -127,10 +129,15 @@ class World:
             forecasts=self.forecasts,
             hours_record=self.hours_record,
             deletes_outside_quota=self.deletes_outside_quota,
+            multi_kueue=self.multi_kueue,
         )
         self.controller = Controller(self.client, settings, pace=self.clock.pace())
+        self.prepare(self.controller)
         self.task = asyncio.create_task(self.controller.run())
         await self.pass_time(0.1)
+
+    def prepare(self, controller):
+        """Change a controller before it runs."""
 
     async def kill(self):
         self.task.cancel()

@@ -30,6 +30,8 @@ PATHS = {
     "Cohort": "apis/kueue.x-k8s.io/v1beta2/cohorts",
     "Topology": "apis/kueue.x-k8s.io/v1beta2/topologies",
     "AdmissionCheck": "apis/kueue.x-k8s.io/v1beta2/admissionchecks",
+    "MultiKueueCluster": "apis/kueue.x-k8s.io/v1beta2/multikueueclusters",
+    "MultiKueueConfig": "apis/kueue.x-k8s.io/v1beta2/multikueueconfigs",
     "ClusterQueue": "apis/kueue.x-k8s.io/v1beta2/clusterqueues",
     "LocalQueue": "apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/localqueues",
     "Workload": "apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/workloads",

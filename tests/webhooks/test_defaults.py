@@ -7,9 +7,10 @@ from functools import partial
 import pytest
 
 from policyd.admission.jobs import DefaultClass
+from policyd.kube.client import PartialObject
 from policyd.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES
 from policyd.testing import FakeClient, FakeClock
-from webhooks.defaults import FIRST_LIST_SECONDS, DefaultQueues, DefaultsWatch, take_class
+from webhooks.defaults import FIRST_LIST_SECONDS, DefaultQueues, DefaultsWatch, Followed, take_class
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +44,9 @@ async def watching(**server):
     client.store.create(LOCAL_QUEUES, local_queue("team-a"))
     client.store.create(LOCAL_QUEUES, local_queue("team-b", name="other"))
     queues = DefaultQueues(changed=lambda: changes.append(1))
-    watch = DefaultsWatch(client, LOCAL_QUEUES, queues.take, pace=clock.pace())
+    watch = DefaultsWatch(
+        client, Followed(LOCAL_QUEUES, PartialObject, queues.take), pace=clock.pace()
+    )
     running = asyncio.ensure_future(watch.run())
     try:
         yield client, clock, queues, watch, changes
@@ -94,7 +97,9 @@ async def test_the_class_of_default_comes_and_goes():
     clock, known = FakeClock(), DefaultClass()
     client = FakeClient(resources=(WORKLOAD_PRIORITY_CLASSES,))
     take = partial(take_class, known)
-    watch = DefaultsWatch(client, WORKLOAD_PRIORITY_CLASSES, take, pace=clock.pace())
+    watch = DefaultsWatch(
+        client, Followed(WORKLOAD_PRIORITY_CLASSES, PartialObject, take), pace=clock.pace()
+    )
     running = asyncio.ensure_future(watch.run())
     client.store.create(WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "other"}, "value": 1})
     await watch.first_list()

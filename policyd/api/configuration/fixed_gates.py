@@ -21,7 +21,6 @@ class FixedGate(NamedTuple):
 _CACHES = FixedGate(
     on=True, reason="it makes Kueue faster and changes no decision; policyd always caches"
 )
-_CLUSTERS = FixedGate(on=False, reason="jobs are not sent to other clusters")
 _ABSENT_KINDS = FixedGate(on=False, reason="no module reads jobs of that kind")
 
 LEFT_OUT: Final[Mapping[str, FixedGate]] = {
@@ -41,15 +40,6 @@ LEFT_OUT: Final[Mapping[str, FixedGate]] = {
         on=True,
         reason="jobs queue only where `managedJobsNamespaceSelector` says, as Kueue insists",
     ),
-    "MultiKueue": _CLUSTERS,
-    "MultiKueueAdaptersForCustomJobs": _CLUSTERS,
-    "MultiKueueClusterProfile": _CLUSTERS,
-    "MultiKueueIncrementalDispatcherConfig": _CLUSTERS,
-    "MultiKueueIncrementalDispatcherRespectConfigOrder": _CLUSTERS,
-    "MultiKueueKubeConfigPathValidation": _CLUSTERS,
-    "MultiKueueManagerQuotaAutomation": _CLUSTERS,
-    "MultiKueueOrchestratedPreemption": _CLUSTERS,
-    "MultiKueueRemoteSpecSync": _CLUSTERS,
     "RemoveFinalizersWithStrictPatch": FixedGate(
         on=True, reason="a finalizer is only taken from the version that was read"
     ),

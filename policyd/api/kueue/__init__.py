@@ -18,6 +18,7 @@ from policyd.api.kueue.flavors import (
     TopologySpec,
     WorkloadPriorityClass,
 )
+from policyd.api.kueue.multikueue import MultiKueueCluster, MultiKueueConfig
 from policyd.api.kueue.provisioning import ProvisioningRequest, ProvisioningRequestConfig
 from policyd.api.kueue.queues import (
     AdmissionCheckRule,
@@ -96,6 +97,8 @@ __all__ = [
     "LocalQueueResourceUsage",
     "LocalQueueSpec",
     "LocalQueueStatus",
+    "MultiKueueCluster",
+    "MultiKueueConfig",
     "ParametersReference",
     "PodSet",
     "PodSetAssignment",

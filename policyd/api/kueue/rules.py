@@ -7,7 +7,7 @@ where the slim schemas are installed.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from policyd.api.kueue import flavors, queues, workload
+from policyd.api.kueue import flavors, multikueue, queues, workload
 from policyd.api.meta import Json
 from policyd.api.pods import Toleration
 
@@ -52,6 +52,18 @@ _STAYS_CLASSED: Final = f"{_WAS_RESERVED} && has(oldSelf.{_CLASS}) && has(self.{
 _KEPT: Final = "cannot change while quota is reserved"
 
 RULES: Final[Mapping[type, tuple[CelRule, ...]]] = {
+    multikueue.ClusterSource: (
+        CelRule(
+            "has(self.kubeConfig) != has(self.clusterProfileRef)",
+            "exactly one of kubeConfig and clusterProfileRef must be set",
+        ),
+    ),
+    multikueue.MultiKueueConfigSpec: (
+        CelRule(
+            "self.clusters.all(c, self.clusters.filter(o, o == c).size() == 1)",
+            "clusters must be unique",
+        ),
+    ),
     queues.FlavorFungibility: (
         CelRule(
             "!has(self.preference)"

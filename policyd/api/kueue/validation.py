@@ -10,6 +10,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from policyd.api.kueue.flavors import AdmissionCheck, ResourceFlavor, Topology
+from policyd.api.kueue.multikueue import MultiKueueCluster, MultiKueueConfig
 from policyd.api.meta import Json
 from policyd.api.names import label_key_problems, label_value_problems
 from policyd.api.pods import TAINT_EFFECTS, Taint, Toleration
@@ -119,6 +120,24 @@ def validate_topology(topology: Topology, old: Topology | None = None) -> list[F
     if before != labels and {_HOSTNAME} != {*before[-1:], *labels[-1:]}:
         errors.append(FieldError("spec.levels", labels, _LEVELS, schema=True))
     return errors
+
+
+def validate_multi_kueue_cluster(cluster: MultiKueueCluster) -> list[FieldError]:
+    """Return the errors in a MultiKueueCluster: it is reached in one way."""
+    source = cluster.spec.cluster_source
+    if (source.kube_config is None) is not (source.cluster_profile_ref is None):
+        return []
+    message = "exactly one of kubeConfig and clusterProfileRef must be set"
+    given = msgspec.to_builtins(source)
+    return [FieldError("spec.clusterSource", given, message, schema=True)]
+
+
+def validate_multi_kueue_config(config: MultiKueueConfig) -> list[FieldError]:
+    """Return the errors in a MultiKueueConfig: it names no cluster twice."""
+    clusters = config.spec.clusters
+    if len(set(clusters)) == len(clusters):
+        return []
+    return [FieldError("spec.clusters", list(clusters), "clusters must be unique", schema=True)]
 
 
 def validate_admission_check(

@@ -209,13 +209,13 @@ COUNTED: Final = (
     Family(
         "multikueue_workloads_dispatched_total",
         "counter",
-        "Workloads sent to other clusters; none are",
+        "Copies of Workloads sent to other clusters",
         (*_CLUSTER, "cluster"),
     ),
     Family(
         "multikueue_workloads_admitted_total",
         "counter",
-        "Workloads admitted by other clusters; none are",
+        "Workloads admitted by other clusters",
         (*_CLUSTER, "cluster"),
     ),
     Family(

@@ -34,6 +34,7 @@ from policyd.controller.metrics.counters import MetricsSettings
 from policyd.controller.retention import FOR_EVER, Retention, TimeLimits
 from policyd.errors import ConfigurationError
 from policyd.jobs.copied import CopiedKeys
+from policyd.multikueue.settings import MultiKueueSettings, gated
 from policyd.status.naming import OtherTeams
 from policyd.workload.time_limits import ReadyRules
 
@@ -49,6 +50,7 @@ HEEDED = {
     "integrations",
     "manage_jobs_without_queue_name",
     "managed_jobs_namespace_selector",
+    "multi_kueue",
     "visibility",
 }
 
@@ -103,6 +105,35 @@ def metrics_settings(configuration: Configuration, *, gates: str = "") -> Metric
         cohorts=chosen["MetricsForCohorts"],
         creation=chosen["MetricForWorkloadCreationLatency"],
         custom=given.custom_labels if chosen["CustomMetricLabels"] else (),
+    )
+
+
+def multi_kueue_settings(configuration: Configuration, *, gates: str = "") -> MultiKueueSettings:
+    """Return how jobs go to other clusters.
+
+    Args:
+        configuration: With defaults.
+        gates: Feature gates from the command line: `A=true,B=false`.
+
+    Raises:
+        ConfigurationError: If something in it is wrong.
+    """
+    chosen = all_gates(_checked(configuration, gates))
+    settings, given = gated(chosen), configuration.multi_kueue
+    if given is None:
+        return settings
+    steps = given.incremental_dispatcher_config
+    heeded = steps is not None and chosen["MultiKueueIncrementalDispatcherConfig"]
+    step = steps.step_size if heeded and steps is not None else None
+    custom = given.external_frameworks if chosen["MultiKueueAdaptersForCustomJobs"] else ()
+    lengths = {"collect_seconds": given.gc_interval, "lost_seconds": given.worker_lost_timeout}
+    return msgspec.structs.replace(
+        settings,
+        origin=given.origin or settings.origin,
+        dispatcher=given.dispatcher_name or settings.dispatcher,
+        step=step or settings.step,
+        frameworks=tuple(each.name for each in custom),
+        **{name: duration_seconds(text) for name, text in lengths.items() if text is not None},
     )
 
 

@@ -25,6 +25,7 @@ from policyd.jobs.base import JobKind, is_ignored
 from policyd.jobs.injection import add_gate
 from policyd.jobs.integrations import EVERYTHING, POD, Integrations
 from policyd.jobs.kinds.registry import find_kind, find_parent
+from policyd.jobs.managers import hand_over
 from policyd.jobs.pods import POD_INDEX_LABEL, SUSPENDING_PARENT, role_hash
 from policyd.jobs.rules.ownership import (
     belongs_to_managed,
@@ -40,6 +41,7 @@ from policyd.patch.draft import Draft
 
 TOPOLOGIES: Final = "TopologyAwareScheduling"
 ELASTIC_GATE: Final = "ElasticJobsViaWorkloadSlices"
+CLUSTERS_GATE: Final = "MultiKueue"
 CLASSES_GATE: Final = "WorkloadPriorityClassDefaulting"
 _LABELS = ("metadata", "labels")
 _ANNOTATIONS = ("metadata", "annotations")
@@ -74,11 +76,18 @@ def default_on_create(
         return
     if known is not None and not is_ignored(known, draft.object):
         known.suspend(draft)
+        if _goes_away(draft, surroundings):
+            hand_over(draft, group=group, kind=kind)
         if ELASTIC_GATE not in surroundings.integrations.off:
             gate_elastic(draft, known)
         if TOPOLOGIES not in surroundings.integrations.off:
             _number(draft, known)
     default_parent(draft, group=group, kind=kind, surroundings=surroundings)
+
+
+def _goes_away(draft: Draft, surroundings: JobContext) -> bool:
+    on = CLUSTERS_GATE not in surroundings.integrations.off
+    return on and surroundings.sent_away(_text(draft, _LABELS, QUEUE_NAME))
 
 
 def _prepare(draft: Draft, kind: JobKind[Any]) -> None:

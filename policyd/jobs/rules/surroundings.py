@@ -16,6 +16,11 @@ def believed(_owner: Mapping[str, Any]) -> bool:
     return True
 
 
+def kept(_queue: str) -> bool:
+    """Return that the jobs of a queue stay in their cluster."""
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContext:
     """The inputs besides the object.
@@ -28,6 +33,7 @@ class JobContext:
         requester: The kind of user; only the queue's controller takes pending jobs out of it.
         account: The account that creates or changes the object.
         before: The old object, if it is changed.
+        sent_away: Tells whether the jobs of a LocalQueue of the namespace go to other clusters.
         is_there: Tells whether an owner exists, by its UID; asked where owners are trusted.
     """
 
@@ -38,6 +44,7 @@ class JobContext:
     requester: Requester = "queue"
     account: str = ""
     before: Json = None
+    sent_away: Callable[[str], bool] = kept
     is_there: Callable[[Mapping[str, Any]], bool] = believed
 
 

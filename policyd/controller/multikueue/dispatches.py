@@ -1,0 +1,599 @@
+"""Workloads that go to other clusters: their copies there, and what comes back."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import structlog
+from msgspec.structs import replace
+
+from policyd.api.kueue import Admission, AdmissionCheckState, Workload, WorkloadStatus
+from policyd.api.kueue.names import DEACTIVATION_TARGET, RESOURCE_IN_USE_FINALIZER
+from policyd.api.meta import (
+    Condition,
+    Json,
+    OwnerReference,
+    find_condition,
+    timestamp,
+    with_condition,
+)
+from policyd.controller.multikueue.context import ManagerContext
+from policyd.controller.multikueue.remotes import Remote, Remotes
+from policyd.controller.patches import as_json, merge_patch
+from policyd.controller.watch.keys import ReconcileKey
+from policyd.errors import PolicydError
+from policyd.jobs.base import controller_of
+from policyd.jobs.kinds.registry import find_kind
+from policyd.jobs.lifecycle import has_quota, is_finished
+from policyd.jobs.managers import JobManager
+from policyd.kube.changes import Change, Deleted
+from policyd.kube.client import Client, DeleteOptions, PartialObject
+from policyd.kube.errors import ApiError, NotFoundError, UnreachableError
+from policyd.kube.pages import pages
+from policyd.kube.resources import WORKLOADS, Resource
+from policyd.multikueue.checks import sends_away
+from policyd.multikueue.copies import (
+    NOT_OURS,
+    copied_job,
+    copied_workload,
+    is_ours,
+    manager_of,
+    status_back,
+    unmanaged,
+)
+from policyd.multikueue.dispatch import (
+    DEFERRED_SECONDS,
+    EVICTED_ON_MANAGER,
+    ROUND_SECONDS,
+    Action,
+    Create,
+    Deactivate,
+    DispatchPlan,
+    FinishWorkload,
+    Group,
+    Nominate,
+    OpenGate,
+    Push,
+    Remove,
+    SetCheck,
+    SyncJob,
+    next_round,
+    plan,
+    waits_for_worker,
+)
+from policyd.multikueue.settings import INCREMENTAL, ORIGIN
+from policyd.patch.merge_patch import merge_difference
+from policyd.workload.transitions import finish
+
+log = structlog.get_logger()
+
+MOST_GONE = 10_000
+"""Deleted workloads that are remembered until their copies are; the collection finds the rest."""
+MOST_MANAGED = 100_000
+"""Jobs that are remembered as handed over."""
+AGAIN_SECONDS = 5.0
+"""Until a workload is tried again of which something is not as it should be."""
+
+
+class ForeignObjectError(ApiError):
+    """An object of the same name exists on a worker that was made by someone else."""
+
+
+class Handed(NamedTuple):
+    """The job of a workload, and how its kind is handed over."""
+
+    owner: OwnerReference
+    manager: JobManager
+    resource: Resource
+
+
+class Dispatches:
+    """Reconciles workloads with their copies."""
+
+    def __init__(
+        self,
+        context: ManagerContext,
+        remotes: Remotes,
+        clusters_of: Callable[[str], tuple[str, ...] | None],
+    ) -> None:
+        self._cache = context.cache
+        self._mirror = context.cache.mirrors.workloads
+        self._writes = context.writes
+        self._settings = context.settings
+        self._metrics = context.metrics
+        self._remotes = remotes
+        self._clusters_of = clusters_of
+        self._gone: OrderedDict[str, Workload] = OrderedDict()
+        self._managed: OrderedDict[str, None] = OrderedDict()
+        self._rounds: dict[str, float] = {}
+
+    def changed(self, change: Change[Workload]) -> None:
+        """Take in a change of a workload, if its check sends it away."""
+        workload = change.object
+        if self.state_of(workload) is None:
+            return
+        key = workload.metadata.key
+        if isinstance(change, Deleted):
+            self._rounds.pop(key, None)
+            self._gone[key] = workload
+            if len(self._gone) > MOST_GONE:
+                self._gone.popitem(last=False)
+        self._cache.hooks.reconcile(self.key_of(workload))
+
+    def key_of(self, workload: Workload) -> ReconcileKey:
+        """Return the key by which a workload is reconciled here."""
+        return ReconcileKey("MultiKueue", workload.metadata.namespace, workload.metadata.name)
+
+    def state_of(self, workload: Workload) -> AdmissionCheckState | None:
+        """Return the state of the check that sends a workload away; None if none does."""
+        for state in workload.status.admission_checks:
+            check = self._cache.mirrors.checks.get(state.name)
+            if check is not None and sends_away(check):
+                return state
+        return None
+
+    async def reconcile(self, key: ReconcileKey) -> float | None:
+        """Take the next steps of a workload. Returns the seconds until it is looked at again.
+
+        Raises:
+            ApiError: If a cluster refused a step, or does not answer.
+        """
+        stored = self._mirror.get(key.path)
+        workload = stored or self._gone.get(key.path)
+        if workload is None:
+            return None
+        deleted = stored is None or workload.metadata.deletion_timestamp is not None
+        state = self.state_of(workload)
+        if state is None or state.state == "Rejected":
+            self._gone.pop(key.path, None)
+            return None
+        handed = await self._handed(workload, state, deleted=deleted)
+        if handed is None:
+            self._gone.pop(key.path, None)
+            return None
+        group = await self._group(workload, state, handed)
+        if deleted:
+            for cluster in group.copies:
+                await self._remove(group, handed, cluster)
+            self._gone.pop(key.path, None)
+            return None
+        group, left = await self._next_round(group)
+        steps = plan(group, self._settings, now=self._writes.now)
+        again = await self.perform(group, handed, steps)
+        waits = [each for each in (again, left) if each is not None]
+        return min(waits) if waits else None
+
+    # The job.
+
+    async def _handed(
+        self, workload: Workload, state: AdmissionCheckState, *, deleted: bool
+    ) -> Handed | None:
+        """Return the job of a workload; without one that can be sent, the check is rejected."""
+        found = await self._find_job(workload)
+        if isinstance(found, Handed):
+            found = found if deleted else await self._checked(workload, found)
+        if isinstance(found, Handed):
+            return found
+        if not deleted:
+            await self._write_state(workload, replace(state, state="Rejected", message=found))
+        return None
+
+    async def _find_job(self, workload: Workload) -> Handed | str:
+        """Return the job of a workload; a message if jobs of its kind cannot be sent."""
+        references = workload.metadata.owner_references
+        owner = controller_of(workload.metadata) or next(iter(references), None)
+        if owner is None:
+            return "No multikueue adapter found"
+        group, _, version = owner.api_version.rpartition("/")
+        manager = manager_of(group, owner.kind, version, self._settings.frameworks)
+        resource = None if manager is None else await self._resource(owner)
+        if manager is None or resource is None:
+            about = f"{owner.api_version if group else f'/{version}'}, Kind={owner.kind}"
+            return f'No multikueue adapter found for owner kind "{about}"'
+        return Handed(owner, manager, resource)
+
+    async def _checked(self, workload: Workload, handed: Handed) -> Handed | str:
+        """Return a job that was handed over; a message if it was not."""
+        owner, namespace = handed.owner, workload.metadata.namespace
+        if owner.uid not in self._managed:
+            job = await self._writes.client.get(
+                handed.resource, owner.name, namespace=namespace, into=dict[str, Any]
+            )
+            if reason := unmanaged(handed.manager, job):
+                return f"The owner is not managed by Kueue: {reason}"
+            self._managed[owner.uid] = None
+            if len(self._managed) > MOST_MANAGED:
+                self._managed.popitem(last=False)
+        return handed
+
+    async def _resource(self, owner: OwnerReference) -> Resource | None:
+        kind = find_kind(owner.api_version.rpartition("/")[0], owner.kind)
+        if kind is not None:
+            return Resource(kind.group, kind.version, kind.plural, kind.kind)
+        try:
+            served = await self._writes.client.served(owner.api_version)
+        except NotFoundError:
+            return None
+        return next((each for each in served if each.kind == owner.kind), None)
+
+    # The copies.
+
+    async def _group(self, workload: Workload, state: AdmissionCheckState, handed: Handed) -> Group:
+        names = self._clusters_of(state.name)
+        if names is None:
+            raise NotFoundError(f'admission check "{state.name}" has no config')
+        clients = {name: self._remotes.connected(name) for name in names}
+        reachable = {name: client for name, client in clients.items() if client is not None}
+        for name in reachable:
+            remote = self._remotes.by_name[name]
+            remote.follow(handed.resource)
+        found = await asyncio.gather(
+            *(self._read_copy(workload, name, client) for name, client in reachable.items())
+        )
+        return Group(
+            local=workload,
+            check=state.name,
+            copies=dict(zip(reachable, found, strict=True)),
+            unreachable=[name for name in names if name not in reachable],
+            lost_at=self._remotes.lost_at(),
+        )
+
+    async def _read_copy(self, workload: Workload, cluster: str, client: Client) -> Workload | None:
+        metadata = workload.metadata
+        try:
+            copy = await client.get(
+                WORKLOADS, metadata.name, namespace=metadata.namespace, into=Workload
+            )
+        except NotFoundError:
+            return None
+        except UnreachableError:
+            self._remotes.lose(cluster)
+            raise
+        ours = copy.metadata.labels.get(ORIGIN) == self._settings.origin
+        return copy if ours else None
+
+    async def _next_round(self, group: Group) -> tuple[Group, float | None]:
+        """Nominate more workers, if it is time to and this is the dispatcher that does."""
+        local, key = group.local, group.local.metadata.key
+        if self._settings.dispatcher != INCREMENTAL:
+            return group, None
+        if is_finished(local) or not has_quota(local):
+            self._rounds.pop(key, None)
+            return group, None
+        known = local.status.nominated_cluster_names
+        clusters = (self._clusters_of(group.check) or ()) if waits_for_worker(group) else ()
+        names = next_round(known, clusters, self._settings)
+        if names == known:
+            return group, None
+        begun = self._rounds.get(key)
+        if begun is not None and self._writes.now - begun <= ROUND_SECONDS:
+            return group, ROUND_SECONDS - (self._writes.now - begun)
+        stored = await self._write(local, replace(local.status, nominated_cluster_names=names))
+        self._rounds[key] = self._writes.now
+        return group._replace(local=stored), ROUND_SECONDS
+
+    # The steps.
+
+    async def perform(self, group: Group, handed: Handed, steps: DispatchPlan) -> float | None:
+        """Take steps. Returns the seconds until the workload is looked at again.
+
+        Raises:
+            ApiError: If a cluster refused a step; of several errors, the first.
+        """
+        failed: ApiError | PolicydError | None = None
+        deferred = False
+        for action in steps.actions:
+            try:
+                deferred |= await self._take(group, handed, action)
+            except PolicydError as error:
+                if not steps.tries_all or not isinstance(action, Create | Remove):
+                    raise
+                failed = failed or error
+                log.warning(
+                    "cluster_refused",
+                    workload=group.local.metadata.key,
+                    cluster=action.cluster,
+                    error=str(error),
+                )
+        if failed is not None:
+            raise failed
+        if steps.error:
+            log.warning(
+                "workload_not_dispatched", workload=group.local.metadata.key, error=steps.error
+            )
+            return AGAIN_SECONDS
+        return DEFERRED_SECONDS if deferred else steps.again
+
+    async def _take(self, group: Group, handed: Handed, action: Action) -> bool:
+        """Take one step; tell whether the status of the job has to wait."""
+        match action:
+            case Remove(cluster=cluster):
+                await self._remove(group, handed, cluster)
+            case SyncJob():
+                return await self._sync(group.local, handed, action)
+            case Push():
+                await self._push(group, action)
+            case OpenGate(cluster=cluster, gates=gates):
+                status = replace(self._copy(group, cluster).status, preemption_gates=gates)
+                await self._patch_copy(group, cluster, status)
+            case Deactivate():
+                await self._deactivate(group, action)
+            case Create():
+                await self._create(group.local, action)
+            case _:
+                await self._take_here(group, action)
+        return False
+
+    async def _take_here(self, group: Group, action: SetCheck | FinishWorkload | Nominate) -> None:
+        """Take a step that changes the workload itself."""
+        local = group.local
+        match action:
+            case SetCheck():
+                await self._set_check(group, action)
+            case FinishWorkload(reason=reason, message=message):
+                now = self._writes.now
+                await self._write(local, finish(local, reason=reason, message=message, now=now))
+            case Nominate(clusters=clusters):
+                status = replace(local.status, nominated_cluster_names=clusters)
+                await self._write(local, status)
+
+    async def _remove(self, group: Group, handed: Handed, cluster: str) -> None:
+        """Delete the job on a worker first: without its workload it would run on."""
+        client, namespace = self._client(cluster), group.local.metadata.namespace
+        await self._delete_job(client, handed.resource, namespace, handed.owner.name)
+        copy = group.copies.get(cluster)
+        if copy is not None:
+            await self._delete_copy(client, copy)
+
+    async def _delete_job(
+        self, client: Client, resource: Resource, namespace: str, name: str
+    ) -> None:
+        try:
+            job = await client.get(resource, name, namespace=namespace, into=dict[str, Any])
+        except NotFoundError:
+            return
+        if is_ours(job["metadata"], self._settings.origin):
+            await _delete(client, resource, namespace, name, job["metadata"].get("uid", ""))
+
+    async def _delete_copy(self, client: Client, copy: Workload) -> None:
+        metadata = copy.metadata
+        if RESOURCE_IN_USE_FINALIZER in metadata.finalizers:
+            kept = [f for f in metadata.finalizers if f != RESOURCE_IN_USE_FINALIZER]
+            patch = {"metadata": {"finalizers": kept}}
+            try:
+                await client.patch(
+                    WORKLOADS,
+                    metadata.name,
+                    patch,
+                    into=PartialObject,
+                    namespace=metadata.namespace,
+                )
+            except NotFoundError:
+                return
+        await _delete(client, WORKLOADS, metadata.namespace, metadata.name, metadata.uid)
+
+    async def _sync(self, local: Workload, handed: Handed, action: SyncJob) -> bool:
+        """Create the job on a worker, or copy its status back; tell whether that has to wait."""
+        client, namespace = self._client(action.cluster), local.metadata.namespace
+        resource, name, workload = handed.resource, handed.owner.name, local.metadata.name
+        job = await self._writes.client.get(
+            resource, name, namespace=namespace, into=dict[str, Any]
+        )
+        try:
+            copy = await client.get(resource, name, namespace=namespace, into=dict[str, Any])
+        except NotFoundError:
+            if not action.only_back:
+                body = copied_job(job, handed.manager, workload, self._settings)
+                await client.create(resource, body, into=PartialObject, namespace=namespace)
+                log.info("job_sent", workload=local.metadata.key, cluster=action.cluster)
+            return False
+        if not is_ours(copy["metadata"], self._settings.origin):
+            raise ForeignObjectError(NOT_OURS)
+        back = status_back(job, copy, workload, self._settings)
+        if back.deferred:
+            return True
+        if back.status is not None:
+            await self._write_job(resource, job, back.status)
+        if back.forwarded is not None:
+            await client.patch(
+                resource, name, back.forwarded, into=PartialObject, namespace=namespace
+            )
+        return False
+
+    async def _write_job(self, resource: Resource, job: dict[str, Any], status: Json) -> None:
+        self._writes.must_lead()
+        metadata = job["metadata"]
+        patch = {
+            "metadata": {"resourceVersion": metadata["resourceVersion"]},
+            "status": merge_difference(job.get("status") or {}, status),
+        }
+        await self._writes.client.patch(
+            resource,
+            metadata["name"],
+            patch,
+            into=PartialObject,
+            namespace=metadata["namespace"],
+            subresource="status",
+        )
+
+    async def _push(self, group: Group, action: Push) -> None:
+        local = await self._whole(group.local)
+        spec = {k: v for k, v in local["spec"].items() if k != "preemptionGates"}
+        if action.spec == "priority":
+            names = ("priorityClassRef", "priority")
+            spec = {name: spec.get(name) for name in names}
+        metadata = self._copy(group, action.cluster).metadata
+        await self._client(action.cluster).patch(
+            WORKLOADS,
+            metadata.name,
+            merge_patch(metadata, spec=spec),
+            into=PartialObject,
+            namespace=metadata.namespace,
+        )
+
+    async def _deactivate(self, group: Group, action: Deactivate) -> None:
+        copy = self._copy(group, action.cluster)
+        known = find_condition(copy.status.conditions, DEACTIVATION_TARGET)
+        if known is not None and known.status == "True":
+            return
+        condition = Condition(
+            type=DEACTIVATION_TARGET,
+            status="True",
+            reason=EVICTED_ON_MANAGER,
+            message=action.message,
+            last_transition_time=timestamp(self._writes.now),
+            observed_generation=copy.metadata.generation,
+        )
+        conditions = with_condition(copy.status.conditions, condition)
+        status = replace(copy.status, conditions=conditions)
+        await self._patch_copy(group, action.cluster, status)
+
+    async def _patch_copy(self, group: Group, cluster: str, status: WorkloadStatus) -> None:
+        copy = self._copy(group, cluster)
+        names = ("conditions", "preemptionGates")
+        new = {name: part for name, part in as_json(status).items() if name in names}
+        await self._client(cluster).patch(
+            WORKLOADS,
+            copy.metadata.name,
+            merge_patch(copy.metadata, status=new),
+            into=PartialObject,
+            namespace=copy.metadata.namespace,
+            subresource="status",
+        )
+
+    async def _set_check(self, group: Group, action: SetCheck) -> None:
+        local = group.local
+        state = replace(
+            group.state,
+            state=action.state,
+            message=action.message,
+            last_transition_time=timestamp(self._writes.now),
+        )
+        status = _with_state(local.status, state)
+        if action.cluster:
+            copy = group.copies.get(action.cluster)
+            status = replace(
+                status,
+                cluster_name=action.cluster,
+                nominated_cluster_names=(),
+                admission=_placed(local, copy),
+            )
+        await self._write(local, status)
+        if action.cluster and local.status.cluster_name is None:
+            self._count("multikueue_workloads_admitted_total", local, action.cluster)
+        if action.event:
+            warning = action.event == "Warning"
+            self._writes.record(
+                WORKLOADS, local.metadata, "MultiKueue", action.message, warning=warning
+            )
+
+    async def _create(self, local: Workload, action: Create) -> None:
+        body = copied_workload(await self._whole(local), self._settings, gated=action.gated)
+        await self._client(action.cluster).create(
+            WORKLOADS, body, into=PartialObject, namespace=local.metadata.namespace
+        )
+        self._count("multikueue_workloads_dispatched_total", local, action.cluster)
+        log.info("workload_sent", workload=local.metadata.key, cluster=action.cluster)
+
+    # Orphans.
+
+    async def collect(self, remote: Remote) -> None:
+        """Delete what this manager made on a worker, and whose workload is no more.
+
+        Raises:
+            ApiError: If the worker does not answer.
+        """
+        client = remote.client
+        if client is None or not remote.state.connected:
+            return
+        selector = f"{ORIGIN}={self._settings.origin}"
+        orphans: list[Workload] = []
+        async for page in pages(client, WORKLOADS, into=Workload, label_selector=selector):
+            orphans += [each for each in page.items if self._is_orphan(each)]
+        for orphan in orphans:
+            self._writes.must_lead()
+            owner = controller_of(orphan.metadata)
+            resource = None if owner is None else await self._owner_resource(owner)
+            if owner is not None and resource is not None:
+                await self._delete_job(client, resource, orphan.metadata.namespace, owner.name)
+            await self._delete_copy(client, orphan)
+            log.info("orphan_removed", workload=orphan.metadata.key, cluster=remote.name)
+
+    def _is_orphan(self, copy: Workload) -> bool:
+        local = self._mirror.get(copy.metadata.key)
+        return local is None or local.metadata.deletion_timestamp is not None
+
+    async def _owner_resource(self, owner: OwnerReference) -> Resource | None:
+        group, _, version = owner.api_version.rpartition("/")
+        known = manager_of(group, owner.kind, version, self._settings.frameworks)
+        return None if known is None else await self._resource(owner)
+
+    # Parts.
+
+    def _client(self, cluster: str) -> Client:
+        """Return the client of a worker, for a write.
+
+        Raises:
+            UnreachableError: If it was lost meanwhile.
+        """
+        self._writes.must_lead()
+        client = self._remotes.connected(cluster)
+        if client is None:
+            raise UnreachableError(f"cluster `{cluster}` is not connected")
+        return client
+
+    def _copy(self, group: Group, cluster: str) -> Workload:
+        copy = group.copies[cluster]
+        assert copy is not None, "a step about a copy is taken where there is one"
+        return copy
+
+    async def _whole(self, local: Workload) -> dict[str, Any]:
+        """Read a workload with all of its templates, of which only a part is kept."""
+        metadata = local.metadata
+        return await self._writes.client.get(
+            WORKLOADS, metadata.name, namespace=metadata.namespace, into=dict[str, Any]
+        )
+
+    async def _write(self, local: Workload, status: WorkloadStatus) -> Workload:
+        return await self._writes.status(self._mirror, local, status)
+
+    async def _write_state(self, workload: Workload, state: AdmissionCheckState) -> None:
+        state = replace(state, last_transition_time=timestamp(self._writes.now))
+        await self._write(workload, _with_state(workload.status, state))
+
+    def _count(self, name: str, local: Workload, cluster: str) -> None:
+        admission = local.status.admission
+        self._metrics.count(name, "" if admission is None else admission.cluster_queue, cluster)
+
+
+def _with_state(status: WorkloadStatus, state: AdmissionCheckState) -> WorkloadStatus:
+    checks = tuple(state if s.name == state.name else s for s in status.admission_checks)
+    return replace(status, admission_checks=checks)
+
+
+def _placed(local: Workload, copy: Workload | None) -> Admission | None:
+    """Return the admission of a workload whose pods the worker has placed."""
+    admission = local.status.admission
+    theirs = None if copy is None else copy.status.admission
+    if admission is None or theirs is None:
+        return admission
+    placed = {a.name for a in theirs.pod_set_assignments if a.topology_assignment is not None}
+    assignments = tuple(
+        replace(each, delayed_topology_request="Ready")
+        if each.name in placed and each.delayed_topology_request == "Pending"
+        else each
+        for each in admission.pod_set_assignments
+    )
+    return replace(admission, pod_set_assignments=assignments)
+
+
+async def _delete(client: Client, resource: Resource, namespace: str, name: str, uid: str) -> None:
+    """Delete an object; one that is gone is not an error."""
+    options = DeleteOptions(namespace=namespace, propagation="Background")
+    if uid:
+        options["uid"] = uid
+    try:
+        await client.delete(resource, name, **options)
+    except NotFoundError:
+        return

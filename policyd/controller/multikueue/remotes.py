@@ -1,0 +1,406 @@
+"""The clients of other clusters: made of kubeconfigs, watched, and renewed.
+
+A connection that breaks is made anew, later each time. A kubeconfig that changes replaces the
+client, without a restart. Each cluster is connected by a task of its own, so that a slow one keeps
+no other waiting.
+"""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from policyd.api.kueue import AdmissionCheck, ClusterQueue
+from policyd.api.kueue.multikueue import MultiKueueCluster
+from policyd.api.meta import Condition, ObjectMeta, Wire, with_condition
+from policyd.controller.multikueue.context import ManagerContext
+from policyd.controller.multikueue.watching import probe, watch_remote
+from policyd.controller.patches import status_difference
+from policyd.controller.watch.mirror import Mirror
+from policyd.controller.writes import Writes
+from policyd.errors import ConfigurationError, PolicydError
+from policyd.kube.client import Client, PartialObject
+from policyd.kube.connection import connection_of
+from policyd.kube.errors import ApiError, NotFoundError
+from policyd.kube.http_client import HttpClient
+from policyd.kube.kubeconfig import KubeconfigCluster, KubeconfigUser, SelectedContext
+from policyd.kube.resources import MULTIKUEUE_CLUSTERS, SECRETS, WORKLOADS, Resource
+from policyd.multikueue.connections import (
+    BAD_KUBECONFIG,
+    BAD_PROFILE,
+    BAD_REST_CONFIG,
+    DEPRECATED_PATH,
+    DEPRECATED_PATH_MESSAGE,
+    INSECURE_KUBECONFIG,
+    KUBECONFIG_KEY,
+    NOT_CONNECTED,
+    PROFILES_OFF,
+    ConnectionConfig,
+    ConnectionProblem,
+    ConnectionState,
+    connected_condition,
+    establish_seconds,
+    failure_message,
+    path_problem,
+    read_kubeconfig,
+    retry_seconds,
+    validate_connection,
+)
+from policyd.multikueue.settings import KUBECONFIG_FOLDER, ORIGIN
+
+log = structlog.get_logger()
+
+LONGEST_KUBECONFIG = 1_048_576
+"""Bytes; a Secret has no room for more."""
+INSECURE_SECONDS = 60.0
+"""Between looks at a kubeconfig that cannot be used: a file changes without an event."""
+PROFILES = Resource("multicluster.x-k8s.io", "v1alpha1", "clusterprofiles", "ClusterProfile")
+
+
+C = TypeVar("C", MultiKueueCluster, AdmissionCheck, ClusterQueue)
+
+
+class KubeconfigSecret(Wire, frozen=True):
+    """A Secret, trimmed to the key that may hold a kubeconfig."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] = {}
+
+
+class LoadedConnection(NamedTuple):
+    """A connection, and the text that it was read from: another text is another connection."""
+
+    config: ConnectionConfig
+    source: bytes
+
+
+class Connect(Protocol):
+    """Connects to a cluster."""
+
+    def __call__(self, loaded: LoadedConnection) -> AbstractAsyncContextManager[Client]:
+        """Open a client. Raises an ApiError or a ConfigurationError if it cannot be had."""
+        ...
+
+
+@dataclass
+class Remote:
+    """One cluster.
+
+    Attributes:
+        name: Its name here.
+        source: The text of its kubeconfig.
+        state: Whether it is connected.
+        client: Its API server, while it is.
+        failures: Attempts in a row that failed.
+        next_at: When the next attempt is, on the monotonic clock.
+        stop: Ends its connection and its watches.
+    """
+
+    name: str
+    source: bytes
+    state: ConnectionState
+    client: Client | None = None
+    failures: int = 0
+    next_at: float = 0.0
+    stop: Callable[[], Awaitable[None]] | None = None
+    watched: set[Resource] = field(default_factory=set)
+    watch: Callable[[Resource], None] = lambda _resource: None
+
+    def follow(self, resource: Resource) -> None:
+        """Watch the jobs of a kind there, from now on."""
+        if resource not in self.watched:
+            self.watched.add(resource)
+            self.watch(resource)
+
+
+class Remotes:
+    """Keeps the clients of all clusters, and says of each whether it is connected."""
+
+    def __init__(
+        self,
+        clusters: Mirror[MultiKueueCluster],
+        context: ManagerContext,
+        *,
+        changed: Callable[[str, str], None] = lambda _namespace, _name: None,
+        lost: Callable[[str], None] = lambda _name: None,
+    ) -> None:
+        self._clusters = clusters
+        self._writes = context.writes
+        self._settings = context.settings
+        self._pace = context.writes.pace
+        self.namespace = context.namespace
+        self._changed = changed
+        self._lost = lost
+        self.by_name: dict[str, Remote] = {}
+        self.connect: Connect = self._connect
+        self.from_profile: Callable[[dict[str, Any]], ConnectionConfig] = _no_credentials
+        self.folder = KUBECONFIG_FOLDER
+        self.tasks: asyncio.TaskGroup | None = None
+        """Where connections run; set while the controller does."""
+
+    def connected(self, name: str) -> Client | None:
+        """Return the client of a cluster; None if it is not connected."""
+        remote = self.by_name.get(name)
+        return remote.client if remote is not None and remote.state.connected else None
+
+    def lost_at(self) -> dict[str, float]:
+        """Return since when clusters are not connected, in seconds since the epoch."""
+        return {
+            name: remote.state.lost_at
+            for name, remote in self.by_name.items()
+            if remote.state.lost_at is not None
+        }
+
+    async def reconcile(self, name: str) -> float | None:
+        """Connect to a cluster, if it is not. Returns the seconds until it should be tried again.
+
+        Raises:
+            ApiError: If the status could not be written.
+        """
+        cluster = self._clusters.get(name)
+        if cluster is None or cluster.metadata.deletion_timestamp is not None:
+            await self._disconnect(name)
+            self.by_name.pop(name, None)
+            return None
+        loaded = await self.load(cluster)
+        if isinstance(loaded, ConnectionProblem):
+            await self._disconnect(name)
+            message = f"load client config failed: {loaded.message}"
+            await self._write(cluster, (loaded.reason, message))
+            log.warning("cluster_not_connected", cluster=name, reason=loaded.reason)
+            return None if loaded.absent else INSECURE_SECONDS
+        wait = await self._connect_as(cluster, loaded)
+        if wait is None:
+            await self._write(cluster, None)
+        return wait
+
+    async def load(self, cluster: MultiKueueCluster) -> LoadedConnection | ConnectionProblem:
+        """Return how to reach a cluster, as its object says."""
+        source = cluster.spec.cluster_source
+        if source.cluster_profile_ref is not None:
+            return await self._load_profile(source.cluster_profile_ref.name)
+        reference = source.kube_config
+        if reference is None:
+            return ConnectionProblem(BAD_KUBECONFIG, "kubeconfig reference is nil")
+        try:
+            if reference.location_type == "Path":
+                content = self._read_file(cluster, reference.location)
+            else:
+                content = await self._read_secret(reference.location)
+        except NotFoundError as error:
+            return ConnectionProblem(BAD_KUBECONFIG, str(error), absent=True)
+        except PolicydError as error:
+            return ConnectionProblem(BAD_KUBECONFIG, str(error))
+        config = read_kubeconfig(content)
+        if isinstance(config, str):
+            return ConnectionProblem(INSECURE_KUBECONFIG, config)
+        return LoadedConnection(config, content)
+
+    async def _load_profile(self, name: str) -> LoadedConnection | ConnectionProblem:
+        if not self._settings.profiles:
+            message = "MultiKueueClusterProfile feature gate is disabled"
+            return ConnectionProblem(PROFILES_OFF, message)
+        try:
+            profile = await self._writes.client.get(
+                PROFILES, name, namespace=self.namespace, into=dict[str, Any]
+            )
+            config = self.from_profile(profile)
+        except NotFoundError as error:
+            return ConnectionProblem(BAD_PROFILE, str(error), absent=True)
+        except PolicydError as error:
+            return ConnectionProblem(BAD_PROFILE, str(error))
+        if problem := validate_connection(config, may_run=True):
+            return ConnectionProblem(BAD_REST_CONFIG, problem)
+        return LoadedConnection(config, repr(config).encode())
+
+    async def _read_secret(self, name: str) -> bytes:
+        secret = await self._writes.client.get(
+            SECRETS, name, namespace=self.namespace, into=KubeconfigSecret
+        )
+        content = secret.data.get(KUBECONFIG_KEY)
+        if content is None:
+            raise ConfigurationError(f'key "{KUBECONFIG_KEY}" not found in secret "{name}"')
+        return base64.b64decode(content)
+
+    def _read_file(self, cluster: MultiKueueCluster, path: str) -> bytes:
+        file = Path(path)
+        try:
+            if self._settings.checks_paths:
+                folder = str(Path(self.folder).resolve())
+                if problem := path_problem(path, str(file.resolve()), folder):
+                    raise ConfigurationError(problem)
+            else:
+                self._writes.record(
+                    MULTIKUEUE_CLUSTERS,
+                    cluster.metadata,
+                    DEPRECATED_PATH,
+                    DEPRECATED_PATH_MESSAGE,
+                    warning=True,
+                )
+            with file.open("rb") as opened:
+                return opened.read(LONGEST_KUBECONFIG)
+        except OSError as error:
+            reason = (error.strerror or "it cannot be read").lower()
+            raise ConfigurationError(f"open {path}: {reason}") from error
+
+    async def _connect_as(
+        self, cluster: MultiKueueCluster, loaded: LoadedConnection
+    ) -> float | None:
+        """Connect, if that is needed and due; return the seconds until it is."""
+        name, clock = cluster.metadata.name, self._pace.clock
+        remote = self.by_name.get(name)
+        if remote is None or remote.source != loaded.source:
+            await self._disconnect(name)
+            lost = ConnectionState() if remote is None else remote.state
+            remote = self.by_name[name] = Remote(name, loaded.source, lost.lost(clock.now()))
+        if remote.state.connected:
+            return None
+        left = remote.next_at - clock.monotonic()
+        if remote.failures and left > 0:
+            return left
+        await self._stop(remote)
+        try:
+            await self._pace.within(establish_seconds(remote.failures), self._open(remote, loaded))
+        except TimeoutError:
+            return await self._failed(cluster, remote, "watch establishment timed out")
+        except PolicydError as error:
+            return await self._failed(cluster, remote, str(error))
+        remote.failures = 0
+        remote.state = ConnectionState()
+        log.info("cluster_connected", cluster=name)
+        return None
+
+    async def _open(self, remote: Remote, loaded: LoadedConnection) -> None:
+        """Open a client, and see whether it may read; then watch the workloads there."""
+        context = self.connect(loaded)
+        client = await context.__aenter__()
+        tasks: list[asyncio.Task[None]] = []
+
+        def run(work: Coroutine[Any, Any, None]) -> None:
+            if self.tasks is None:
+                work.close()
+            else:
+                tasks.append(self.tasks.create_task(self._until_lost(remote, client, work)))
+
+        def watch(resource: Resource) -> None:
+            run(watch_remote(client, resource, self._settings.origin, self._pace, self._changed))
+
+        async def stop() -> None:
+            for task in tasks:
+                task.cancel()
+            await context.__aexit__(None, None, None)
+
+        remote.client, remote.stop, remote.watch, remote.watched = client, stop, watch, set()
+        selector = f"{ORIGIN}={self._settings.origin}"
+        await client.page(WORKLOADS, into=PartialObject, limit=1, label_selector=selector)
+        remote.follow(WORKLOADS)
+        run(probe(client, self._pace))
+
+    async def _until_lost(self, remote: Remote, client: Client, watching: Awaitable[None]) -> None:
+        """Watch until the cluster is out of reach, and have it connected again."""
+        try:
+            await watching
+        except ApiError as error:
+            if remote.client is client:
+                self.lose(remote.name, str(error))
+
+    def lose(self, name: str, error: str = "") -> None:
+        """Note that a cluster does not answer, and have it connected again."""
+        remote = self.by_name.get(name)
+        if remote is not None and remote.state.connected:
+            remote.state = remote.state.lost(self._pace.clock.now())
+            log.warning("cluster_lost", cluster=name, error=error)
+            self._lost(name)
+
+    async def _failed(self, cluster: MultiKueueCluster, remote: Remote, problem: str) -> float:
+        await self._stop(remote)
+        remote.failures += 1
+        wait = retry_seconds(remote.failures)
+        remote.next_at = self._pace.clock.monotonic() + wait
+        next_at = self._pace.clock.now() + wait
+        message = failure_message(problem, remote.failures, next_at)
+        await self._write(cluster, (NOT_CONNECTED, message))
+        log.warning("cluster_not_connected", cluster=remote.name, error=problem)
+        return wait
+
+    async def _write(self, cluster: MultiKueueCluster, problem: tuple[str, str] | None) -> None:
+        condition = connected_condition(cluster, problem, now=self._pace.clock.now())
+        if condition is not None:
+            await write_condition(self._clusters, cluster, condition, self._writes)
+
+    async def _disconnect(self, name: str) -> None:
+        remote = self.by_name.get(name)
+        if remote is not None:
+            remote.state = remote.state.lost(self._pace.clock.now())
+            await self._stop(remote)
+
+    async def _stop(self, remote: Remote) -> None:
+        stop, remote.stop, remote.client = remote.stop, None, None
+        if stop is not None:
+            await stop()
+
+    async def close(self) -> None:
+        """Close all clients."""
+        for name in tuple(self.by_name):
+            await self._disconnect(name)
+
+    @asynccontextmanager
+    async def _connect(self, loaded: LoadedConnection) -> AsyncIterator[Client]:
+        connection = connection_of(_selected(loaded.config), self._pace.clock)
+        async with HttpClient(connection, pace=self._pace) as client:
+            yield client
+
+
+async def write_condition(mirror: Mirror[C], obj: C, condition: Condition, writes: Writes) -> None:
+    """Write one condition of an object.
+
+    Args:
+        mirror: The objects of its kind.
+        obj: The object, with conditions in its status.
+        condition: The condition.
+        writes: Writes.
+
+    Raises:
+        ApiError: If it could not be written.
+    """
+    old = obj.status.conditions
+    before, after = (
+        {"conditions": msgspec.to_builtins(conditions)}
+        for conditions in (old, with_condition(old, condition))
+    )
+    patch = status_difference(obj.metadata, before, after)
+    if patch is not None:
+        await writes.patch(mirror, obj, patch, subresource="status")
+
+
+def _no_credentials(_profile: dict[str, Any]) -> ConnectionConfig:
+    raise ConfigurationError("no credentials provider configured")
+
+
+def _selected(config: ConnectionConfig) -> SelectedContext:
+    def text(data: bytes) -> str | None:
+        return base64.b64encode(data).decode() if data else None
+
+    return SelectedContext(
+        files=(),
+        context="worker",
+        namespace="default",
+        cluster=KubeconfigCluster(
+            server=config.host,
+            certificate_authority_data=text(config.authority),
+            tls_server_name=config.server_name or None,
+        ),
+        cluster_folder=Path(),
+        user=KubeconfigUser(
+            token=config.token or None,
+            client_certificate_data=text(config.certificate),
+            client_key_data=text(config.key),
+        ),
+        user_folder=Path(),
+    )

@@ -1,0 +1,312 @@
+"""Jobs on other clusters as a whole: what is watched, and which keys a change queues."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import structlog
+
+from policyd.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue, Workload
+from policyd.api.kueue.multikueue import MultiKueueCluster, MultiKueueConfig
+from policyd.api.kueue.names import ACTIVE
+from policyd.api.meta import condition_true
+from policyd.controller.multikueue.context import ManagerContext
+from policyd.controller.multikueue.dispatches import Dispatches
+from policyd.controller.multikueue.quotas import Quotas
+from policyd.controller.multikueue.remotes import KubeconfigSecret, Remotes, write_condition
+from policyd.controller.reconcile import Reconcile
+from policyd.controller.watch.keys import ReconcileKey, Subject
+from policyd.controller.watch.mirror import Mirror
+from policyd.controller.writes import NotLeadingError
+from policyd.kube.changes import Change, Deleted, Modified
+from policyd.kube.errors import ApiError
+from policyd.kube.resources import MULTIKUEUE_CLUSTERS, MULTIKUEUE_CONFIGS, SECRETS
+from policyd.multikueue.checks import (
+    check_condition,
+    clusters_changed,
+    concerns_workloads,
+    find_config,
+    sends_away,
+    workloads_of,
+)
+
+log = structlog.get_logger()
+
+FILE_SECONDS = 30.0
+"""Between looks at the files of kubeconfigs."""
+
+
+class MultiKueueService:
+    """All parts that send jobs to other clusters."""
+
+    def __init__(self, context: ManagerContext) -> None:
+        cache, writes, settings = context.cache, context.writes, context.settings
+        self._cache, self._writes, self._settings = cache, writes, settings
+        self._client, self._pace = writes.client, writes.pace
+        client, pace = self._client, self._pace
+        self.clusters = Mirror(client, MULTIKUEUE_CLUSTERS, into=MultiKueueCluster, pace=pace)
+        self.configs = Mirror(client, MULTIKUEUE_CONFIGS, into=MultiKueueConfig, pace=pace)
+        self.secrets = Mirror(
+            client, SECRETS, into=KubeconfigSecret, pace=pace, namespace=context.namespace
+        )
+        self.remotes = Remotes(self.clusters, context, changed=self._changed_there, lost=self._lost)
+        self.dispatches = Dispatches(context, self.remotes, self._clusters_of)
+        self.quotas = Quotas(context, self.remotes, self._config_of)
+        self.clusters.listen(self.cluster_changed)
+        self.configs.listen(self.config_changed)
+        self.secrets.listen(self.secret_changed)
+        cache.mirrors.checks.listen(self.check_changed)
+        cache.mirrors.workloads.listen(self.dispatches.changed)
+        if settings.automates:
+            cache.mirrors.cluster_queues.listen(self.queue_changed)
+            cache.mirrors.local_queues.listen(self.local_queue_changed)
+
+    def reconcilers(self) -> dict[str, Reconcile]:
+        """Return the reconcilers of workloads, checks, clusters and quotas."""
+        return {
+            "MultiKueue": self._reconcile_workload,
+            "MultiKueueCheck": self._reconcile_check,
+            "MultiKueueCluster": self._reconcile_cluster,
+            "MultiKueueQuota": self._reconcile_quota,
+        }
+
+    def all_keys(self) -> Iterator[ReconcileKey]:
+        """Yield the keys of all objects, as after a start."""
+        yield from (_key("MultiKueueCluster", c.metadata.name) for c in self.clusters)
+        yield from (
+            _key("MultiKueueCheck", check.metadata.name)
+            for check in self._cache.mirrors.checks
+            if sends_away(check)
+        )
+        for workload in self._cache.mirrors.workloads:
+            if self.dispatches.state_of(workload) is not None:
+                yield self.dispatches.key_of(workload)
+        if self._settings.automates:
+            queues = self._cache.mirrors.cluster_queues
+            yield from (_key("MultiKueueQuota", queue.metadata.name) for queue in queues)
+
+    async def run(self) -> None:
+        """Watch the objects here, connect to the clusters, and collect orphans there."""
+        mirrors: tuple[Mirror[Any], ...] = (self.clusters, self.configs, self.secrets)
+        try:
+            async with asyncio.TaskGroup() as group:
+                self.remotes.tasks = group
+                group.create_task(
+                    self.secrets.informer.run()
+                )  # always served, and in one namespace
+                for mirror in mirrors[:2]:
+                    group.create_task(mirror.watch_when_served(self._client, self._pace))
+                for mirror in mirrors:
+                    await mirror.informer.synced.wait()
+                for key in self.all_keys():
+                    self._queue(key)
+                group.create_task(self._read_files())
+                if self._settings.collect_seconds > 0:
+                    group.create_task(self._collect())
+        finally:
+            await self.remotes.close()
+
+    async def _read_files(self) -> NoReturn:
+        """Read kubeconfigs of files again now and then: a file changes without an event."""
+        while True:
+            await self._pace.sleep(FILE_SECONDS)
+            for cluster in self.clusters:
+                reference = cluster.spec.cluster_source.kube_config
+                if reference is not None and reference.location_type == "Path":
+                    self._queue(_key("MultiKueueCluster", cluster.metadata.name))
+
+    async def _collect(self) -> NoReturn:
+        while True:
+            await self._pace.sleep(self._settings.collect_seconds)
+            for remote in tuple(self.remotes.by_name.values()):
+                try:
+                    await self.dispatches.collect(remote)
+                except NotLeadingError:
+                    break
+                except ApiError as error:
+                    log.warning("orphans_not_read", cluster=remote.name, error=str(error))
+
+    # Reconcilers.
+
+    async def _reconcile_workload(self, key: ReconcileKey) -> float | None:
+        return await self.dispatches.reconcile(key) if self.synced else None
+
+    async def _reconcile_cluster(self, key: ReconcileKey) -> float | None:
+        if not self.synced:
+            return None
+        before = self.remotes.connected(key.name)
+        wait = await self.remotes.reconcile(key.name)
+        if self.remotes.connected(key.name) is not before:
+            self._cluster_moved(key.name)
+        return wait
+
+    async def _reconcile_check(self, key: ReconcileKey) -> None:
+        mirror = self._cache.mirrors.checks
+        check = mirror.get(key.name)
+        if check is None or not sends_away(check) or not self.synced:
+            return
+        condition = check_condition(
+            check,
+            {each.metadata.name: each for each in self.configs},
+            {each.metadata.name: each for each in self.clusters},
+            now=self._writes.now,
+        )
+        if condition is not None:
+            await write_condition(mirror, check, condition, self._writes)
+
+    async def _reconcile_quota(self, key: ReconcileKey) -> float | None:
+        return await self.quotas.reconcile(key.name) if self.synced else None
+
+    # Changes.
+
+    def _config_of(self, check_name: str) -> MultiKueueConfig | None:
+        check = self._cache.mirrors.checks.get(check_name)
+        if check is None:
+            return None
+        found = find_config(check, {each.metadata.name: each for each in self.configs})
+        return None if isinstance(found, str) else found
+
+    def _clusters_of(self, check_name: str) -> tuple[str, ...] | None:
+        config = self._config_of(check_name)
+        return None if config is None else config.spec.clusters
+
+    def _changed_there(self, namespace: str, name: str) -> None:
+        self._queue(ReconcileKey("MultiKueue", namespace, name))
+
+    def _lost(self, name: str) -> None:
+        self._queue(_key("MultiKueueCluster", name))
+        self._cluster_moved(name)
+
+    def _cluster_moved(self, name: str) -> None:
+        """Queue what depends on whether a cluster is connected."""
+        for config in self.configs_with(name):
+            for check in self.checks_with(config.metadata.name):
+                self._queue_workloads(check.metadata.name)
+                self._queue_quotas(check.metadata.name)
+
+    def configs_with(self, cluster: str) -> list[MultiKueueConfig]:
+        """Return the configs that name a cluster."""
+        return [each for each in self.configs if cluster in each.spec.clusters]
+
+    def checks_with(self, config: str) -> list[AdmissionCheck]:
+        """Return the checks whose parameters are a config."""
+        return [
+            check
+            for check in self._cache.mirrors.checks
+            if sends_away(check) and check.spec.parameters and check.spec.parameters.name == config
+        ]
+
+    def clusters_with_secret(self, key: str) -> list[MultiKueueCluster]:
+        """Return the clusters whose kubeconfig is in a Secret, by its namespace and name."""
+        namespace, _, name = key.partition("/")
+        if namespace != self.remotes.namespace:
+            return []
+        references = ((c, c.spec.cluster_source.kube_config) for c in self.clusters)
+        return [
+            c for c, r in references if r and r.location_type == "Secret" and r.location == name
+        ]
+
+    def clusters_with_profile(self, key: str) -> list[MultiKueueCluster]:
+        """Return the clusters that a ClusterProfile describes, by its namespace and name."""
+        namespace, _, name = key.partition("/")
+        if namespace != self.remotes.namespace:
+            return []
+        references = ((c, c.spec.cluster_source.cluster_profile_ref) for c in self.clusters)
+        return [c for c, reference in references if reference and reference.name == name]
+
+    def cluster_changed(self, change: Change[MultiKueueCluster]) -> None:
+        """Take in a change of a cluster: one of its status alone has nothing connected anew."""
+        name = change.object.metadata.name
+        same = isinstance(change, Modified) and _same_source(change)
+        if not same:
+            self._queue(_key("MultiKueueCluster", name))
+        if isinstance(change, Modified) and _active(change.old) is _active(change.object):
+            return
+        for config in self.configs_with(name):
+            for check in self.checks_with(config.metadata.name):
+                self._queue(_key("MultiKueueCheck", check.metadata.name))
+                self._queue_quotas(check.metadata.name)
+
+    def config_changed(self, change: Change[MultiKueueConfig]) -> None:
+        """Take in a change of a config."""
+        if isinstance(change, Modified) and change.old.spec == change.object.spec:
+            return
+        moved = not isinstance(change, Modified) or clusters_changed(change.old, change.object)
+        for check in self.checks_with(change.object.metadata.name):
+            self._queue(_key("MultiKueueCheck", check.metadata.name))
+            self._queue_quotas(check.metadata.name)
+            if moved:
+                self._queue_workloads(check.metadata.name)
+
+    def check_changed(self, change: Change[AdmissionCheck]) -> None:
+        """Take in a change of a check."""
+        old = change.old if isinstance(change, Modified) else None
+        if isinstance(change, Deleted):
+            old, new = change.object, None
+        else:
+            new = change.object
+        name = change.object.metadata.name
+        if new is not None and sends_away(new):
+            self._queue(_key("MultiKueueCheck", name))
+        if concerns_workloads(old, new):
+            self._queue_workloads(name)
+            self._queue_quotas(name)
+
+    def secret_changed(self, change: Change[KubeconfigSecret]) -> None:
+        """Connect anew to the clusters whose kubeconfig changed."""
+        for cluster in self.clusters_with_secret(change.object.metadata.key):
+            self._queue(_key("MultiKueueCluster", cluster.metadata.name))
+
+    def queue_changed(self, change: Change[ClusterQueue]) -> None:
+        """Take in a change of a queue: of its quota, or of its checks."""
+        queue = change.object
+        if isinstance(change, Modified):
+            old, new = change.old.spec, queue.spec
+            if (old.admission_checks_strategy, old.resource_groups) == (
+                new.admission_checks_strategy,
+                new.resource_groups,
+            ):
+                return
+        self._queue(_key("MultiKueueQuota", queue.metadata.name))
+
+    def local_queue_changed(self, change: Change[LocalQueue]) -> None:
+        """Take in a new or a deleted LocalQueue; the ClusterQueue of one does not change."""
+        if not isinstance(change, Modified):
+            self._queue(_key("MultiKueueQuota", change.object.spec.cluster_queue))
+
+    def _queue_workloads(self, check: str) -> None:
+        workloads: list[Workload] = list(self._cache.mirrors.workloads)
+        for workload in workloads_of(check, workloads):
+            self._queue(self.dispatches.key_of(workload))
+
+    def _queue_quotas(self, check: str) -> None:
+        if not self._settings.automates:
+            return
+        for queue in self._cache.mirrors.cluster_queues:
+            strategy = queue.spec.admission_checks_strategy
+            if strategy and any(rule.name == check for rule in strategy.admission_checks):
+                self._queue(_key("MultiKueueQuota", queue.metadata.name))
+
+    @property
+    def synced(self) -> bool:
+        """Whether the objects here are known: until then no status is written."""
+        mirrors: tuple[Mirror[Any], ...] = (self.clusters, self.configs, self.secrets)
+        return all(mirror.informer.synced.is_set() for mirror in mirrors)
+
+    def _queue(self, key: ReconcileKey) -> None:
+        if self.synced:
+            self._cache.hooks.reconcile(key)
+
+
+def _key(subject: Subject, name: str) -> ReconcileKey:
+    return ReconcileKey(subject, "", name)
+
+
+def _active(cluster: MultiKueueCluster) -> bool:
+    return condition_true(cluster.status.conditions, ACTIVE)
+
+
+def _same_source(change: Modified[MultiKueueCluster]) -> bool:
+    old, new = change.old, change.object
+    same_life = old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
+    return old.spec == new.spec and same_life

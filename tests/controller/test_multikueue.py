@@ -1,0 +1,378 @@
+"""Jobs that run on other clusters: a manager and two workers, each with a controller of its own."""
+
+import base64
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+from msgspec.structs import replace
+
+from policyd.controller.multikueue.remotes import PROFILES
+from policyd.kube import resources as r
+from policyd.kube.errors import UnreachableError
+from policyd.multikueue.copies import status_back
+from policyd.multikueue.settings import INCREMENTAL, ORIGIN, gated
+from tests.controller.world import World, condition, running
+
+pytestmark = pytest.mark.anyio
+
+MANAGER = "kueue.x-k8s.io/multikueue"
+NAMESPACE = "policyd"
+
+
+class Manager(World):
+    """A cluster that sends its jobs to others."""
+
+    def __init__(self, *rooms, gates=None, **settings):
+        super().__init__()
+        workers = [World(clock=self.clock) for _ in rooms]
+        for world, gpus in zip(workers, rooms, strict=True):
+            world.furnish(gpus=gpus)
+        self.multi_kueue = replace(gated(gates or {}), lost_seconds=300.0, **settings)
+        self.workers = dict(zip(("east", "west"), workers, strict=False))
+        self.cut = set()
+        check = {"admissionChecks": [{"name": "away"}]}
+        self.furnish(gpus=64, admissionChecksStrategy=check)
+        reference = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "all"}
+        spec = {"controllerName": MANAGER, "parameters": reference}
+        self.create(r.ADMISSION_CHECKS, {"metadata": {"name": "away"}, "spec": spec})
+        names = list(self.workers)
+        config = {"metadata": {"name": "all"}, "spec": {"clusters": names}}
+        self.create(r.MULTIKUEUE_CONFIGS, config)
+        for name in names:
+            self.add_secret(name)
+            source = {"kubeConfig": {"location": name, "locationType": "Secret"}}
+            cluster = {"metadata": {"name": name}, "spec": {"clusterSource": source}}
+            self.create(r.MULTIKUEUE_CLUSTERS, cluster)
+
+    def add_secret(self, name, **user):
+        data = base64.b64encode(json.dumps(kubeconfig(name, **user)).encode()).decode()
+        metadata = {"name": name, "namespace": NAMESPACE}
+        self.put(r.SECRETS, {"metadata": metadata, "data": {"kubeconfig": data}})
+
+    def prepare(self, controller):
+        controller.multikueue.remotes.connect = self.connect
+
+    @asynccontextmanager
+    async def connect(self, loaded):
+        name = loaded.config.host.partition("//")[2]
+        if name in self.cut:
+            raise UnreachableError(f"no route to {name}")
+        yield Cable(self.workers[name].client, name, self.cut)
+
+    def remote(self, kind):
+        return {name: worker.all(kind) for name, worker in self.workers.items()}
+
+
+class Cable:
+    """The client of a worker, which can be cut."""
+
+    def __init__(self, client, name, cut):
+        self._client, self._name, self._cut = client, name, cut
+
+    def __getattr__(self, verb):
+        return self._guarded(getattr(self._client, verb))
+
+    def _guarded(self, call):
+        async def guarded(*args, **kwargs):
+            self._check()
+            return await call(*args, **kwargs)
+
+        return guarded
+
+    async def watch(self, *args, **kwargs):
+        self._check()
+        async for event in self._client.watch(*args, **kwargs):
+            self._check()
+            yield event
+
+    def _check(self):
+        if self._name in self._cut:
+            raise UnreachableError(f"no route to {self._name}")
+
+
+def kubeconfig(name, **user):
+    cluster = {"server": f"https://{name}", "certificate-authority-data": "LS0t"}
+    return {
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": user or {"token": "secret"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+
+
+def job(manager, name, **spec):
+    manager.job(name, **spec)
+    stored = manager.get(r.JOBS, name)
+    manager.put(r.JOBS, {**stored, "spec": {**stored["spec"], "managedBy": MANAGER}})
+
+
+@asynccontextmanager
+async def clusters(manager):
+    east, west = (running(manager.workers[name]) for name in ("east", "west"))
+    async with east, west, running(manager):
+        await manager.pass_time(5)
+        yield
+
+
+def where(manager, name):
+    """Return the cluster that a job was sent to."""
+    return manager.workload_of(name)["status"].get("clusterName")
+
+
+async def test_a_job_runs_on_the_worker_that_has_room_and_its_status_comes_back():
+    manager = Manager(0, 8)
+    job(manager, "train")
+    async with clusters(manager):
+        assert where(manager, "train") == "west"
+        (sent,) = manager.remote(r.JOBS)["west"]
+        assert sent["spec"].get("managedBy") is None
+        assert sent["metadata"]["labels"][ORIGIN] == "multikueue"
+        assert not manager.workers["west"].suspended("train")
+        assert not manager.suspended("train")
+        assert manager.remote(r.WORKLOADS)["east"] == []
+        manager.workers["west"].end_job("train")
+        await manager.pass_time(10)
+        assert manager.is_true("train", "Finished")
+        assert condition(manager.get(r.JOBS, "train"), "Complete")["status"] == "True"
+        assert manager.remote(r.JOBS)["west"] == []
+        assert manager.remote(r.WORKLOADS)["west"] == []
+
+
+async def test_a_worker_that_is_cut_off_keeps_its_job_until_it_has_been_away_for_long():
+    manager = Manager(8, 0)
+    job(manager, "train")
+    async with clusters(manager):
+        assert where(manager, "train") == "east"
+        manager.cut.add("east")
+        await manager.pass_time(40)
+        assert state(manager, "east") == ("False", "ClientConnectionFailed")
+        assert where(manager, "train") == "east"
+        manager.cut.clear()
+        await manager.pass_time(120)
+        assert state(manager, "east") == ("True", "Active")
+        manager.workers["east"].end_job("train")
+        await manager.pass_time(10)
+        assert manager.is_true("train", "Finished")
+        assert manager.remote(r.JOBS)["east"] == []
+
+
+async def test_a_job_of_a_worker_that_stays_away_runs_elsewhere_and_is_removed_there_later():
+    manager = Manager(8, 8)
+    job(manager, "train")
+    async with clusters(manager):
+        first = where(manager, "train")
+        second = next(name for name in manager.workers if name != first)
+        manager.cut.add(first)
+        await manager.pass_time(500)
+        assert where(manager, "train") == second
+        manager.cut.clear()
+        await manager.pass_time(400)
+        assert where(manager, "train") == second
+        assert manager.remote(r.JOBS)[first] == []
+        assert manager.remote(r.WORKLOADS)[first] == []
+        assert [j["metadata"]["name"] for j in manager.remote(r.JOBS)[second]] == ["train"]
+
+
+async def test_a_job_that_its_worker_evicts_is_sent_again():
+    manager = Manager(8, 0)
+    job(manager, "train")
+    async with clusters(manager):
+        east = manager.workers["east"]
+        east.queue(gpus=8, stopPolicy="HoldAndDrain")
+        await manager.pass_time(5)
+        assert "Workload evicted on worker cluster" in str(manager.workload_of("train"))
+        east.queue(gpus=8)
+        await manager.pass_time(60)
+        assert where(manager, "train") == "east"
+        assert not east.suspended("train")
+
+
+async def test_a_job_that_is_stopped_here_stops_on_its_worker():
+    manager = Manager(8, 0)
+    job(manager, "train")
+    async with clusters(manager):
+        workload = manager.workload_of("train")
+        manager.put(r.WORKLOADS, {**workload, "spec": {**workload["spec"], "active": False}})
+        await manager.pass_time(30)
+        assert manager.suspended("train")
+        assert not manager.is_true("train", "QuotaReserved")
+        assert manager.remote(r.JOBS)["east"] == []
+        assert manager.remote(r.WORKLOADS)["east"] == []
+
+
+async def test_a_job_that_is_deleted_here_is_deleted_on_its_worker():
+    manager = Manager(8, 0)
+    job(manager, "train")
+    async with clusters(manager):
+        manager.delete(r.JOBS, "train")
+        await manager.pass_time(5)
+        assert manager.remote(r.JOBS)["east"] == []
+        assert manager.remote(r.WORKLOADS)["east"] == []
+
+
+async def test_orphans_of_a_controller_that_died_are_collected_but_nobody_elses():
+    manager = Manager(8, 0)
+    job(manager, "train")
+    async with clusters(manager):
+        await manager.kill()
+        manager.delete(r.JOBS, "train")
+        for workload in manager.all(r.WORKLOADS):
+            manager.put(
+                r.WORKLOADS, {**workload, "metadata": {**workload["metadata"], "finalizers": []}}
+            )
+            manager.collect_garbage()
+        manager.workers["east"].job("local")
+        await manager.start()
+        await manager.pass_time(130)
+        assert [j["metadata"]["name"] for j in manager.remote(r.JOBS)["east"]] == ["local"]
+
+
+async def test_a_job_that_was_not_handed_over_is_rejected():
+    manager = Manager(8, 0)
+    manager.job("train")
+    async with clusters(manager):
+        workload = manager.workload_of("train")
+        (check,) = workload["status"]["admissionChecks"]
+        assert check["state"] == "Rejected"
+        assert check["message"].startswith(
+            "The owner is not managed by Kueue: Expecting spec.managed"
+        )
+        assert manager.suspended("train")
+        assert manager.remote(r.JOBS)["east"] == []
+
+
+async def test_a_job_of_the_same_name_that_others_made_is_left_alone():
+    manager = Manager(8, 0)
+    manager.workers["east"].job("train", gpus=1)
+    job(manager, "train")
+    async with clusters(manager):
+        (found,) = manager.remote(r.JOBS)["east"]
+        assert ORIGIN not in found["metadata"]["labels"]
+        manager.delete(r.JOBS, "train")
+        await manager.pass_time(100)
+        assert len(manager.remote(r.JOBS)["east"]) == 1
+
+
+async def test_a_kubeconfig_is_renewed_without_a_restart_and_one_that_runs_a_program_is_refused():
+    manager = Manager(8, 0)
+    async with clusters(manager):
+        before = manager.controller.multikueue.remotes.by_name["east"].source
+        manager.add_secret("east", token="another")
+        await manager.pass_time(5)
+        assert manager.controller.multikueue.remotes.by_name["east"].source != before
+        assert state(manager, "east") == ("True", "Active")
+        manager.add_secret("east", exec={"command": "steal"})
+        await manager.pass_time(5)
+        assert state(manager, "east") == ("False", "InsecureKubeConfig")
+        assert state(manager, "away", r.ADMISSION_CHECKS) == ("True", "SomeActiveClusters")
+        job(manager, "train")
+        await manager.pass_time(5)
+        assert manager.remote(r.WORKLOADS)["east"] == []
+
+
+async def test_a_dispatcher_of_others_says_where_a_job_goes():
+    manager = Manager(8, 8, dispatcher="example.com/nearest")
+    job(manager, "train")
+    async with clusters(manager):
+        assert manager.remote(r.WORKLOADS) == {"east": [], "west": []}
+        workload = manager.workload_of("train")
+        names = {"nominatedClusterNames": ["west"]}
+        manager.set_status(r.WORKLOADS, workload["metadata"]["name"], **names)
+        await manager.pass_time(5)
+        assert where(manager, "train") == "west"
+
+
+@pytest.mark.parametrize(("keeps", "first"), [(True, "west"), (False, "east")], ids=["on", "off"])
+@pytest.mark.gate("MultiKueueIncrementalDispatcherRespectConfigOrder")
+async def test_workers_are_tried_in_the_order_of_the_config(keeps, first):
+    gates = {"MultiKueueIncrementalDispatcherRespectConfigOrder": keeps}
+    manager = Manager(0, 0, dispatcher=INCREMENTAL, step=1, gates=gates)
+    manager.put(
+        r.MULTIKUEUE_CONFIGS, {"metadata": {"name": "all"}, "spec": {"clusters": ["west", "east"]}}
+    )
+    job(manager, "train")
+    async with clusters(manager):
+        nominated = manager.workload_of("train")["status"]["nominatedClusterNames"]
+        assert nominated == [first]
+        await manager.pass_time(310)
+        assert len(manager.workload_of("train")["status"]["nominatedClusterNames"]) == 2
+
+
+@pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
+@pytest.mark.gate("MultiKueue")
+async def test_no_job_is_sent_where_the_gate_is_off(on):
+    manager = Manager(8, 0, gates={"MultiKueue": on})
+    job(manager, "train")
+    async with clusters(manager):
+        assert len(manager.remote(r.WORKLOADS)["east"]) == (1 if on else 0)
+
+
+@pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
+@pytest.mark.gate("MultiKueueManagerQuotaAutomation")
+async def test_quota_here_follows_the_workers_where_the_config_says_so(on):
+    manager = Manager(8, 4, gates={"MultiKueueManagerQuotaAutomation": on})
+    spec = {"clusters": ["east", "west"], "quotaManagement": "Automated"}
+    manager.put(r.MULTIKUEUE_CONFIGS, {"metadata": {"name": "all"}, "spec": spec})
+    async with clusters(manager):
+        queue = manager.get(r.CLUSTER_QUEUES, "cq")
+        (resource,) = queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
+        assert resource["nominalQuota"] == ("12" if on else "64")
+
+
+@pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
+@pytest.mark.gate("MultiKueueOrchestratedPreemption")
+async def test_one_worker_may_preempt_at_a_time(on):
+    gates = {"MultiKueueOrchestratedPreemption": on}
+    manager = Manager(0, 0, gates=gates)
+    job(manager, "train")
+    async with clusters(manager):
+        specs = [w["spec"] for copies in manager.remote(r.WORKLOADS).values() for w in copies]
+        assert [bool(spec.get("preemptionGates")) for spec in specs] == [on, on]
+
+
+def state(manager, name, resource=r.MULTIKUEUE_CLUSTERS):
+    active = condition(manager.get(resource, name), "Active")
+    return active["status"], active["reason"]
+
+
+@pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
+@pytest.mark.gate("MultiKueueClusterProfile")
+async def test_a_cluster_profile_gives_no_credentials(on):
+    manager = Manager(8, 0, gates={"MultiKueueClusterProfile": on})
+    profile = {"metadata": {"name": "east", "namespace": NAMESPACE}}
+    manager.put(PROFILES, profile)
+    spec = {"clusterSource": {"clusterProfileRef": {"name": "east"}}}
+    manager.put(r.MULTIKUEUE_CLUSTERS, {"metadata": {"name": "east"}, "spec": spec})
+    async with clusters(manager):
+        why = "BadClusterProfile" if on else "MultiKueueClusterProfileFeatureDisabled"
+        assert state(manager, "east") == ("False", why)
+
+
+@pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
+@pytest.mark.gate("MultiKueueKubeConfigPathValidation")
+async def test_a_file_anywhere_is_read_only_where_the_gate_is_off(on, tmp_path):
+    manager = Manager(8, 0, gates={"MultiKueueKubeConfigPathValidation": on})
+    file = tmp_path / "kubeconfig"
+    file.write_text(json.dumps(kubeconfig("east")))
+    source = {"kubeConfig": {"location": str(file), "locationType": "Path"}}
+    cluster = {"metadata": {"name": "east"}, "spec": {"clusterSource": source}}
+    manager.put(r.MULTIKUEUE_CLUSTERS, cluster)
+    async with clusters(manager):
+        wanted = ("False", "BadKubeConfig") if on else ("True", "Active")
+        assert state(manager, "east") == wanted
+        assert bool(manager.events("DeprecatedPathUsage")) is not on
+
+
+@pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
+@pytest.mark.gate("MultiKueueRemoteSpecSync")
+def test_a_service_that_changes_does_so_on_its_worker(on):
+    settings = gated({"MultiKueueRemoteSpecSync": on})
+    local, copy = (
+        {"kind": "RayService", "metadata": {}, "spec": {"serveConfigV2": text}}
+        for text in ("new", "old")
+    )
+
+    back = status_back(local, copy, "w", settings)
+
+    assert back.forwarded == ({"spec": {"serveConfigV2": "new"}} if on else None)
