@@ -65,6 +65,10 @@ _OF_QUEUES: Final[_Commands] = {
     ),
     "stop": ("policyd.cli.operating.stopping:stop", "Stop queues, or the workloads of jobs."),
     "resume": ("policyd.cli.operating.stopping:resume", "Resume what was stopped."),
+    "import": (
+        "policyd.cli.importing.command:command",
+        "Bring running jobs and pods under queues.",
+    ),
     "doctor": ("policyd.cli.doctor.command:command", "Find what is wrong with an installation."),
     "what-if": (
         "policyd.cli.questions.what_if:command",

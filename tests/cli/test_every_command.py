@@ -95,6 +95,7 @@ OTHERS = {
     "release": (None, None, ["--kubeconfig", "none"]),
     "events": (None, None, ["--kubeconfig", "none"]),
     "doctor": (None, None, ["--kubeconfig", "none"]),
+    "import": (None, None, ["--queue-label", "a", "--kubeconfig", "none"]),
     "stop": (None, None, ["job/j", "--kubeconfig", "none"]),
     "resume": (None, None, ["clusterqueue/a", "--kubeconfig", "none"]),
     "history": (None, None, ["--kubeconfig", "none"]),
@@ -205,7 +206,7 @@ def outputs(name):
 
 
 OF_CLUSTERS = {
-    *("history", "stop", "resume", "doctor", "events"),
+    *("history", "stop", "resume", "doctor", "events", "import"),
     *("usage idle", "usage rightsize", "usage fragmentation", "usage hours"),
 }
 """Commands that have nothing to say without a cluster: their output is tested on clusters."""

@@ -29,6 +29,7 @@ class JobContext:
         account: The account that creates or changes the object.
         before: The old object, if it is changed.
         is_there: Tells whether an owner exists, by its UID; asked where owners are trusted.
+        imported: Whether the object runs and comes into a queue where it has quota already.
     """
 
     integrations: Integrations = EVERYTHING
@@ -39,6 +40,7 @@ class JobContext:
     account: str = ""
     before: Json = None
     is_there: Callable[[Mapping[str, Any]], bool] = believed
+    imported: bool = False
 
 
 NOWHERE = JobContext()
