@@ -91,6 +91,7 @@ _OTHERS: Final[_Commands] = {
         "policyd.cli.policies.library:command",
         "List, show and copy the policies of the library.",
     ),
+    "init": ("policyd.cli.starting.command:command", "Create a repository of policies."),
     "schema": (
         "policyd.cli.policies.schema:command",
         "Print the JSON schema of policies, for editors.",

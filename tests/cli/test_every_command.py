@@ -95,6 +95,7 @@ OTHERS = {
     "release": (None, None, ["--kubeconfig", "none"]),
     "events": (None, None, ["--kubeconfig", "none"]),
     "doctor": (None, None, ["--kubeconfig", "none"]),
+    "init": (["none", "--no-ask", "--dry-run"], None, ["none", "--policy", "none"]),
     "import": (None, None, ["--queue-label", "a", "--kubeconfig", "none"]),
     "stop": (None, None, ["job/j", "--kubeconfig", "none"]),
     "resume": (None, None, ["clusterqueue/a", "--kubeconfig", "none"]),
@@ -226,8 +227,8 @@ def members(value):
 
 
 @pytest.mark.parametrize("name", JSON)
-def test_json_has_fields_of_one_case_and_numbers_as_numbers(name, monkeypatch):
-    monkeypatch.chdir(POLICY.parent)
+def test_json_has_fields_of_one_case_and_numbers_as_numbers(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path if name == "init" else POLICY.parent)
     words, text = JSON[name][:2] if JSON[name] else ([], "")
     if name == "simulate":
         words = ["--explain", "--defragment", "1"]
@@ -250,6 +251,7 @@ WRITTEN = {
     ("up", "--kubeconfig"),
     ("up", "--state"),
     ("library copy", "--to"),
+    ("init", "folder"),
     ("simulate", "--chart"),
     ("usage idle", "--chart"),
     ("usage rightsize", "--chart"),

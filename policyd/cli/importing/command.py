@@ -23,13 +23,13 @@ from policyd.cli.formats.tables import show_table
 from policyd.cli.importing.planning import PlannedImport, QueuesAsTheyAre, planned
 from policyd.cli.importing.reading import (
     IMPORTABLE,
-    Found,
-    Search,
+    ImportSearch,
+    RunningJobs,
     read_jobs,
     read_namespaces,
     read_pods,
 )
-from policyd.cli.importing.rules import Rules, read_rules, rules_from_options
+from policyd.cli.importing.rules import ImportRuleSet, read_rules, rules_from_options
 from policyd.cli.importing.writing import NotImportedError, import_job
 from policyd.cli.options import CONTEXT, KUBECONFIG, TEXT_OR_JSON, ContextOptions
 from policyd.clock import SystemClock
@@ -191,7 +191,7 @@ def command(**given: Unpack[_Given]) -> None:
     sys.exit(codes[0])
 
 
-def _rules(given: _Given) -> Rules:
+def _rules(given: _Given) -> ImportRuleSet:
     if bool(given["rules"]) == bool(given["queue_label"]):
         raise click.UsageError("give either --rules or --queue-label")
     if given["mapping"] and not given["queue_label"]:
@@ -205,10 +205,12 @@ def _rules(given: _Given) -> Rules:
     return found
 
 
-async def _answer(client: Client, rules: Rules, given: _Given, stop: asyncio.Event) -> ImportAnswer:
+async def _answer(
+    client: Client, rules: ImportRuleSet, given: _Given, stop: asyncio.Event
+) -> ImportAnswer:
     answer = ImportAnswer(applied=given["apply"])
     labels = await _namespaces(client, answer)
-    search, found = Search(rules, given["namespaces"], labels), Found()
+    search, found = ImportSearch(rules, given["namespaces"], labels), RunningJobs()
     for kind in progress((*KINDS, None), "reading", total=len(KINDS) + 1):
         if stop.is_set():
             answer.stopped = True

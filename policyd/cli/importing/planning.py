@@ -27,7 +27,7 @@ from policyd.cli.formats.scenarios import (
     scenario_state,
     scenario_workloads,
 )
-from policyd.cli.importing.reading import Candidate, PodPlace
+from policyd.cli.importing.reading import Candidate, ImportedPodPlace
 from policyd.controller.watch.cache import RulesByNamespace
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.watch.mirrors import Mirrors
@@ -165,7 +165,7 @@ def _fill(mirrors: Mirrors, objects: Iterable[Mapping[str, Json]]) -> None:
 def planned(
     candidates: Iterable[Candidate],
     queues: QueuesAsTheyAre,
-    places: Mapping[str, Sequence[PodPlace]],
+    places: Mapping[str, Sequence[ImportedPodPlace]],
     *,
     over_quota: bool,
 ) -> Iterator[PlannedImport]:
@@ -252,7 +252,7 @@ class _Planner:
     """Plans one job."""
 
     def __init__(
-        self, candidate: Candidate, queues: QueuesAsTheyAre, places: Sequence[PodPlace]
+        self, candidate: Candidate, queues: QueuesAsTheyAre, places: Sequence[ImportedPodPlace]
     ) -> None:
         self.cluster_queue = ""
         self._candidate, self._queues = candidate, queues

@@ -14,7 +14,7 @@ import msgspec
 from policyd.api.kueue.names import MANAGED, QUEUE_NAME, ROLE_HASH
 from policyd.api.meta import Json, ObjectMeta
 from policyd.api.names import SYSTEM_NAMESPACES
-from policyd.cli.importing.rules import ImportRule, Rules, UndecidedError, queue_of
+from policyd.cli.importing.rules import ImportRule, ImportRuleSet, UndecidedError, queue_of
 from policyd.controller.watch.mirrors import job_resource
 from policyd.jobs.base import JobKind, JobObject, controller_of, prebuilt_name, queue_name
 from policyd.jobs.kinds.registry import KINDS, kind_of_owner
@@ -50,7 +50,7 @@ OF_OTHERS: Final = "their owner makes them, and is no job that can be imported"
 UNKNOWN_SHAPE: Final = "they cannot be read"
 
 
-class PodPlace(NamedTuple):
+class ImportedPodPlace(NamedTuple):
     """A pod of a job: the names of its containers, the values of its labels, and its node."""
 
     containers: frozenset[str]
@@ -95,7 +95,7 @@ class Candidate:
 
 
 @dataclass(slots=True)
-class Found:
+class RunningJobs:
     """What runs in a cluster.
 
     Attributes:
@@ -107,12 +107,12 @@ class Found:
 
     candidates: list[Candidate] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
-    places: dict[str, list[PodPlace]] = field(default_factory=lambda: defaultdict(list))
+    places: dict[str, list[ImportedPodPlace]] = field(default_factory=lambda: defaultdict(list))
     parents: dict[str, str] = field(default_factory=dict)
 
-    def places_of(self) -> Mapping[str, Sequence[PodPlace]]:
+    def places_of(self) -> Mapping[str, Sequence[ImportedPodPlace]]:
         """Return the pods of each job by its UID, those of its jobs too."""
-        found: dict[str, list[PodPlace]] = defaultdict(list)
+        found: dict[str, list[ImportedPodPlace]] = defaultdict(list)
         for uid, places in self.places.items():
             above = uid
             for _ in range(_LONGEST_CHAIN):
@@ -123,7 +123,7 @@ class Found:
         return found
 
 
-class Search(NamedTuple):
+class ImportSearch(NamedTuple):
     """What is looked for.
 
     Attributes:
@@ -132,7 +132,7 @@ class Search(NamedTuple):
         labels: Namespaces by name, as far as they may be read.
     """
 
-    rules: Rules
+    rules: ImportRuleSet
     namespaces: tuple[str, ...]
     labels: Mapping[str, Json]
 
@@ -149,7 +149,9 @@ async def read_namespaces(reader: Reader) -> dict[str, Json]:
     return found
 
 
-async def read_jobs(reader: Reader, kind: JobKind[Any], search: Search, found: Found) -> None:
+async def read_jobs(
+    reader: Reader, kind: JobKind[Any], search: ImportSearch, found: RunningJobs
+) -> None:
     """Add the running jobs of a kind that are in no queue.
 
     Raises:
@@ -166,7 +168,11 @@ async def read_jobs(reader: Reader, kind: JobKind[Any], search: Search, found: F
 
 
 def _take_job(
-    kind: JobKind[Any], resource: Resource, item: dict[str, Json], search: Search, found: Found
+    kind: JobKind[Any],
+    resource: Resource,
+    item: dict[str, Json],
+    search: ImportSearch,
+    found: RunningJobs,
 ) -> None:
     try:
         job: JobObject = msgspec.convert(item, kind.type)
@@ -219,9 +225,9 @@ def _unsupported(kind: JobKind[Any], job: JobObject) -> str:
 def _rule_for(
     item: dict[str, Json],
     metadata: ObjectMeta,
-    search: Search,
+    search: ImportSearch,
     priorities: set[str],
-    found: Found,
+    found: RunningJobs,
 ) -> tuple[ImportRule | None, str]:
     """Return the rule of an object, or why it has none; counts what no rule is about."""
     try:
@@ -235,7 +241,7 @@ def _rule_for(
     return rule, ""
 
 
-async def read_pods(reader: Reader, search: Search, found: Found) -> None:
+async def read_pods(reader: Reader, search: ImportSearch, found: RunningJobs) -> None:
     """Add the running pods that are in no queue, alone and in groups, and the nodes of all pods.
 
     Raises:
@@ -277,8 +283,8 @@ class _Member(NamedTuple):
 def _take_pod(
     pod: QueuedPod,
     item: dict[str, Json],
-    search: Search,
-    found: Found,
+    search: ImportSearch,
+    found: RunningJobs,
     groups: "dict[tuple[str, str], list[_Member]]",
 ) -> None:
     metadata = pod.metadata
@@ -345,9 +351,9 @@ def _without_queue(pod: QueuedPod) -> QueuedPod:
     return msgspec.structs.replace(pod, metadata=metadata)
 
 
-def _place(pod: QueuedPod) -> PodPlace:
+def _place(pod: QueuedPod) -> ImportedPodPlace:
     names = frozenset(each.name for each in pod.spec.containers)
-    return PodPlace(names, frozenset(pod.metadata.labels.values()), pod.spec.node_name)
+    return ImportedPodPlace(names, frozenset(pod.metadata.labels.values()), pod.spec.node_name)
 
 
 async def _objects(

@@ -84,7 +84,7 @@ class UndecidedError(PolicydError):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ImportRuleSet:
     """Rules with their conditions compiled."""
 
     rules: tuple[ImportRule, ...]
@@ -169,7 +169,7 @@ def queue_of(rule: ImportRule, metadata: ObjectMeta) -> str:
     return rule.queues.get(value, value)
 
 
-def rules_from_options(label: str, mapping: Iterable[str]) -> Rules:
+def rules_from_options(label: str, mapping: Iterable[str]) -> ImportRuleSet:
     """Return the rule of `--queue-label` and `--queue-mapping`.
 
     Raises:
@@ -183,10 +183,10 @@ def rules_from_options(label: str, mapping: Iterable[str]) -> Rules:
                 f"--queue-mapping `{each}` is not VALUE=QUEUE, such as research=team-a"
             )
         queues[value] = queue
-    return Rules((ImportRule(name="--queue-label", queue_label=label, queues=queues),))
+    return ImportRuleSet((ImportRule(name="--queue-label", queue_label=label, queues=queues),))
 
 
-def read_rules(path: str, kinds: Iterable[str]) -> tuple[Rules | None, list[Finding]]:
+def read_rules(path: str, kinds: Iterable[str]) -> tuple[ImportRuleSet | None, list[Finding]]:
     """Read a file of rules.
 
     Args:
@@ -202,7 +202,13 @@ def read_rules(path: str, kinds: Iterable[str]) -> tuple[Rules | None, list[Find
     if len(documents) != 1:
         where = documents[1] if len(documents) > 1 else documents[0]
         return None, [where.finding("one document of rules is expected, and there are more")]
-    (document,) = documents
+    return rules_of(documents[0], kinds)
+
+
+def rules_of(
+    document: Document, kinds: Iterable[str]
+) -> tuple[ImportRuleSet | None, list[Finding]]:
+    """Return the rules of a document; as `read_rules`."""
     found = _shape().check(document)
     if found:
         return None, found
@@ -219,7 +225,7 @@ def read_rules(path: str, kinds: Iterable[str]) -> tuple[Rules | None, list[Find
         if rule.name in {each.name for each in given.rules[:index]}
     ]
     found += twice
-    return (None if found else Rules(given.rules, conditions)), found
+    return (None if found else ImportRuleSet(given.rules, conditions)), found
 
 
 def _mistakes(

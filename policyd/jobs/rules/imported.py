@@ -2,7 +2,7 @@
 
 `policyd import` first creates a Workload with quota, and then writes the label of the queue. The
 webhooks look for that Workload. It has quota because the controller gave it some, or because an
-account wrote its status that an administrator trusts with this. Nobody gets quota by the label.
+account wrote its status that an administrator trusts with this. The label itself gives no quota.
 """
 
 from dataclasses import dataclass

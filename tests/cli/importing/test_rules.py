@@ -104,7 +104,7 @@ def test_options_are_a_rule(tmp_path):
         pytest.param("{namespaceSelector: {}}", "may not be read", id="unknown-namespace"),
     ],
 )
-def test_what_cannot_be_decided_is_said(tmp_path, rule, why):
+def test_what_cannot_be_decided_has_a_reason(tmp_path, rule, why):
     with pytest.raises(UndecidedError, match=why):
         matched(tmp_path, f"- {{name: r, queue: q, match: {rule}}}\n")
 
@@ -142,18 +142,18 @@ def test_mistakes_are_found_with_their_place(tmp_path, rules, message, line):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         pytest.param([], "give either --rules or --queue-label", id="nothing"),
         pytest.param(["--queue-label", "a", "--queue-mapping", "b"], "VALUE=QUEUE", id="mapping"),
         pytest.param(["--queue-label", "a", "-n", "A_B"], "not the name of a namespace", id="name"),
     ],
 )
-def test_wrong_options_end_with_2(words, said):
+def test_wrong_options_end_with_2(words, message):
     result = CliRunner().invoke(main, ["import", *words])
 
     assert result.exit_code == 2
-    assert said in result.output
+    assert message in result.output
 
 
 def test_rules_of_another_kind_end_with_2(tmp_path):
