@@ -36,6 +36,7 @@ from webhooks.app import Answer, create_app
 from webhooks.certificate.tls import serve
 from webhooks.defaults import DefaultsWatch, Followed, take_class
 from webhooks.external_data.owners import Owners, include_own_account
+from webhooks.external_data.reserved import ReservedQuotas
 from webhooks.namespaces import without_cluster
 from webhooks.observe.observing import observers
 from webhooks.observe.review_spans import traced
@@ -243,7 +244,8 @@ def _answer(server: WebhookServer, handler: AdmissionHandler) -> Answer:
 
 def _jobs(server: WebhookServer, queue: Integrations) -> JobAdmission:
     """Return the part for jobs; owners are looked up only where owner references are trusted."""
-    asked = server.lookups if server.client and server.integrations.makers.trusted else None
+    lookups = server.lookups if server.client else None
+    asked = lookups if server.integrations.makers.trusted else None
     return JobAdmission(
         integrations=queue,
         covers=server.covers,
@@ -253,6 +255,7 @@ def _jobs(server: WebhookServer, queue: Integrations) -> JobAdmission:
         requesters=server.requesters,
         owner_exists=Owners(server.api_server, asked).is_there if asked else None,
         foresee=server.verdicts if server.settings.verdicts else None,
+        has_quota=ReservedQuotas(server.api_server, lookups).has_quota if lookups else None,
     )
 
 

@@ -26,6 +26,7 @@ from policyd.jobs.rules.defaults import (
     is_prepared,
 )
 from policyd.jobs.rules.hidden import hidden_from_queue
+from policyd.jobs.rules.imported import ImportedObject, imported_object
 from policyd.jobs.rules.leaving import growth
 from policyd.jobs.rules.submission import annotations_of
 from policyd.jobs.rules.surroundings import JobContext, Requester, believed, kept
@@ -56,6 +57,10 @@ CLAIMS_WAIT = (
 
 Foresee = Callable[[Callable[[], Submission | None]], str]
 """Says what the job can expect that a call returns; "" if that is not known."""
+
+HasQuota = Callable[[ImportedObject], bool]
+"""Returns whether a Workload has quota for an object that comes into its queue. Raises a
+PendingError if that is to be looked up first."""
 
 OwnerExists = Callable[[str, Mapping[str, Any]], bool]
 """Returns whether the owner that an object of a namespace names exists. Raises a PendingError if
@@ -139,6 +144,8 @@ class JobAdmission:
         requesters: Tells which users may start pending jobs.
         owner_exists: Looks owners up, where any user's word for them is taken.
         foresee: Says what a new job can expect; None to say nothing.
+        has_quota: Looks up whether what runs has quota in the queue that it comes into; None if
+            that cannot be looked up.
     """
 
     integrations: Integrations = EVERYTHING
@@ -149,6 +156,7 @@ class JobAdmission:
     requesters: Requesters = NO_AUTHORS_KNOWN
     owner_exists: OwnerExists | None = None
     foresee: Foresee | None = None
+    has_quota: HasQuota | None = None
 
     def change(self, request: AdmissionRequest, decision: Decision) -> Decision:
         """Suspend new jobs that queue, gate new pods, and mark kinds that create such pods."""
@@ -199,9 +207,23 @@ class JobAdmission:
         context = self._context(request, defaults=True, requester=requester)
         try:
             found = _with_job_rules(request, decision, context)
+            if found.denials and self._is_imported(request, decision, context):
+                found = _with_job_rules(request, decision, replace(context, imported=True))
             return found if decision.denials else self._with_verdict(request, decision, found)
         except PendingError:
             return ALLOWED  # thrown away: it is decided again once the owner was looked up
+
+    def _is_imported(
+        self, request: AdmissionRequest, decision: Decision, context: JobContext
+    ) -> bool:
+        """Tell whether an object that was in no queue comes into one where it has quota."""
+        if self.has_quota is None or request.operation != "UPDATE" or request.sub_resource:
+            return False
+        kind = request.kind
+        coming = imported_object(
+            object_of(request, decision), context.before, group=kind.group, kind=kind.kind
+        )
+        return coming is not None and self.has_quota(coming)
 
     def _with_verdict(
         self, request: AdmissionRequest, policies: Decision, found: Decision

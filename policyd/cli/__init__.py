@@ -65,6 +65,10 @@ _OF_QUEUES: Final[_Commands] = {
     ),
     "stop": ("policyd.cli.operating.stopping:stop", "Stop queues, or the workloads of jobs."),
     "resume": ("policyd.cli.operating.stopping:resume", "Resume what was stopped."),
+    "import": (
+        "policyd.cli.importing.command:command",
+        "Bring running jobs and pods under queues.",
+    ),
     "doctor": ("policyd.cli.doctor.command:command", "Find what is wrong with an installation."),
     "what-if": (
         "policyd.cli.questions.what_if:command",
@@ -87,6 +91,7 @@ _OTHERS: Final[_Commands] = {
         "policyd.cli.policies.library:command",
         "List, show and copy the policies of the library.",
     ),
+    "init": ("policyd.cli.starting.command:command", "Create a repository of policies."),
     "schema": (
         "policyd.cli.policies.schema:command",
         "Print the JSON schema of policies, for editors.",

@@ -5,7 +5,12 @@ from dataclasses import dataclass
 from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.alloc.workload import Objection
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload, WorkloadStatus
-from policyd.api.kueue.names import ADMISSION_GATED_BY, QUOTA_RESERVED, WAITING_FOR_REPLACEMENT
+from policyd.api.kueue.names import (
+    ADMISSION_GATED_BY,
+    IMPORT_GATE,
+    QUOTA_RESERVED,
+    WAITING_FOR_REPLACEMENT,
+)
 from policyd.api.meta import Condition, condition_true, find_condition
 from policyd.jobs.lifecycle import is_on_hold
 from policyd.workload.time_limits import ReadyRules
@@ -97,7 +102,7 @@ def _kept_message(present: Condition | None) -> str:
 def gated(workload: Workload, context: StatusContext, now: float) -> WorkloadStatus:
     """Take back the quota of a workload that is not to be admitted yet."""
     gates = _gates(workload, context)
-    if not gates:
+    if gates in {"", IMPORT_GATE}:
         return workload.status
     return released(workload, context, GATED, _gated_by(gates), now)
 

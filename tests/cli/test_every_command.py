@@ -105,6 +105,8 @@ OTHERS = {
     "takeover start": (None, None, ["--kubeconfig", "none"]),
     "takeover back": (None, None, ["--kubeconfig", "none"]),
     "takeover status": (None, None, ["--kubeconfig", "none"]),
+    "init": (["none", "--no-ask", "--dry-run"], None, ["none", "--policy", "none"]),
+    "import": (None, None, ["--queue-label", "a", "--kubeconfig", "none"]),
     "stop": (None, None, ["job/j", "--kubeconfig", "none"]),
     "resume": (None, None, ["clusterqueue/a", "--kubeconfig", "none"]),
     "history": (None, None, ["--kubeconfig", "none"]),
@@ -215,7 +217,7 @@ def outputs(name):
 
 
 OF_CLUSTERS = {
-    *("history", "stop", "resume", "doctor", "events"),
+    *("history", "stop", "resume", "doctor", "events", "import"),
     *("usage idle", "usage rightsize", "usage fragmentation", "usage hours"),
     "takeover status",
 }
@@ -236,8 +238,8 @@ def members(value):
 
 
 @pytest.mark.parametrize("name", JSON)
-def test_json_has_fields_of_one_case_and_numbers_as_numbers(name, monkeypatch):
-    monkeypatch.chdir(POLICY.parent)
+def test_json_has_fields_of_one_case_and_numbers_as_numbers(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path if name == "init" else POLICY.parent)
     words, text = JSON[name][:2] if JSON[name] else ([], "")
     if name == "simulate":
         words = ["--explain", "--defragment", "1"]
@@ -260,6 +262,7 @@ WRITTEN = {
     ("up", "--kubeconfig"),
     ("up", "--state"),
     ("library copy", "--to"),
+    ("init", "folder"),
     ("simulate", "--chart"),
     ("usage idle", "--chart"),
     ("usage rightsize", "--chart"),

@@ -16,6 +16,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 DOCS = PROJECT / "docs"
 FENCE = re.compile(r"^```(\w+) +([^\n]+)$", re.MULTILINE)
 LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+MOVED = {"guides/test-policies-in-ci.html": "ci.html"}
+"""Pages that had another name, by their path in the site: a browser is led to where they are."""
 NAMES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 
 
@@ -83,6 +85,14 @@ def on_page_markdown(markdown, *, page, config, files):
         return f"[{text}]({posixpath.relpath(place(path), here)}{anchor})"
 
     return FENCE.sub(_titled, LINK.sub(moved, markdown))
+
+
+def on_post_build(config):
+    """Lead from where pages were to where they are."""
+    for path, target in MOVED.items():
+        refresh = f'<meta http-equiv="refresh" content="0; url={target}">'
+        text = f'<!doctype html><title>Moved</title>{refresh}<a href="{target}">Moved</a>\n'
+        (Path(config.site_dir) / path).write_text(text)
 
 
 def _titled(fence):

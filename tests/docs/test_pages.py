@@ -11,6 +11,8 @@ from policyd.api import crd, kinds
 from policyd.api.admission import ReviewError, parse_review
 from policyd.api.configuration import check_configuration, decode_configuration
 from policyd.api.kueue.v1beta1 import upgraded
+from policyd.cli.importing.reading import IMPORTABLE
+from policyd.cli.importing.rules import rules_of
 from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.engine.documents.reading import Document
@@ -128,7 +130,12 @@ def constraint_mistakes(document):
     return []
 
 
+def import_mistakes(document):
+    return [finding.message for finding in rules_of(Document(document, ""), IMPORTABLE)[1]]
+
+
 READ = {
+    "ImportRules": import_mistakes,
     "AdmissionReview": review_mistakes,
     "Configuration": configuration_mistakes,
     KIND: snapshot_mistakes,

@@ -35,6 +35,7 @@ RUNS = (
     "field is immutable while the job runs: set `spec.suspend` to true in the same change, which"
     " stops its pods, and the queue starts it again"
 )
+IMPORT = "; an administrator can bring it into a queue while it runs: `policyd import`"
 
 
 def wrong(new, old=None, kind="Job", **options):
@@ -85,7 +86,7 @@ def test_new_jobs(obj, field):
     ("old", "new", "detail"),
     [
         pytest.param(job({QUEUE: "a"}), job({QUEUE: "b"}), RUNS, id="queue-of-a-running-job"),
-        pytest.param(job(), job({QUEUE: "b"}), RUNS, id="a-queue-for-a-running-job"),
+        pytest.param(job(), job({QUEUE: "b"}), RUNS + IMPORT, id="a-queue-for-a-running-job"),
         pytest.param(
             job(),
             job({QUEUE: "b"}, suspend=True),

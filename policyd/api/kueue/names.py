@@ -27,6 +27,9 @@ SLICE_NAME: Final = "kueue.x-k8s.io/workload-slice-name"
 SLICE_REPLACEMENT_FOR: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 ALLOWED_FLAVORS: Final = "kueue.x-k8s.io/workload-allowed-resource-flavors"
 ADMISSION_GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
+IMPORT_GATE: Final = "policyd.io/import"
+"""The admission gate of a Workload that `policyd import` makes, until it has its quota: the
+controller does not admit the Workload, and does not take the quota back that it gets."""
 
 PODSET_REQUIRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
 PODSET_PREFERRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-preferred-topology"

@@ -43,7 +43,7 @@ def list_command(output: Literal["text", "json"]) -> None:
       policyd library list -o json | jq '.[].name'
     """
     default = {file.parent for file in default_files(shipped("policies"))}
-    described = {name: (folder, _description(folder)) for name, folder in _folders().items()}
+    described = {name: (folder, _description(folder)) for name, folder in folders().items()}
     if output == "json":
         listed = [
             {
@@ -73,7 +73,7 @@ def show_command(name: str) -> None:
       policyd library show cap-gpus-per-pod
       policyd library show cap-gpus-per-pod | kubectl apply -f -
     """
-    text = content(_found(name) / _POLICY).decode()
+    text = content(folder_of(name) / _POLICY).decode()
     click.echo(text, nl=False)
 
 
@@ -101,7 +101,7 @@ def copy_command(names: tuple[str, ...], to: Path, *, force: bool) -> None:
       policyd library copy cap-gpus-per-pod max-run-time
       policyd library copy cap-gpus-per-pod --to my-policies && policyd test my-policies
     """
-    folders = [_found(name) for name in names]
+    folders = [folder_of(name) for name in names]
     for folder in folders:
         target = to / folder.name
         if target.exists() and not force:
@@ -113,28 +113,28 @@ def copy_command(names: tuple[str, ...], to: Path, *, force: bool) -> None:
     click.echo(f"{count(len(folders), 'policy')} copied to {to}", err=True)
 
 
-def _folders() -> Mapping[str, Path]:
+def folders() -> Mapping[str, Path]:
     """Return the folder of each policy, by name."""
     found = sorted(file.parent for file in shipped("policies").glob(f"*/*/{_POLICY}"))
     return {folder.name: folder for folder in sorted(found, key=lambda each: each.name)}
 
 
-def _found(name: str) -> Path:
+def folder_of(name: str) -> Path:
     """Return the folder of a policy, named with its category or without.
 
     Raises:
         LibraryError: If there is none.
     """
-    folders = _folders()
-    folder = folders.get(name.rpartition("/")[2])
+    known = folders()
+    folder = known.get(name.rpartition("/")[2])
     if folder is None or not str(folder).endswith(f"/{name}"):
-        hint = did_you_mean(name, folders) or "`policyd library list` lists them"
+        hint = did_you_mean(name, known) or "`policyd library list` lists them"
         raise LibraryError(f"the library has no policy `{name}`", hint=hint)
     return folder
 
 
 def _begun(begun: str) -> list[str]:
-    return [name for name in _folders() if name.startswith(begun)]
+    return [name for name in folders() if name.startswith(begun)]
 
 
 def _description(folder: Path) -> str:

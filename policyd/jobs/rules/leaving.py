@@ -83,7 +83,8 @@ def departures(
         return
     if (group, kind) == ("", "Pod"):
         if _queues(old) or _queues(new):
-            yield from _of_pod(new, old, surroundings.integrations.off)
+            if not surroundings.imported:
+                yield from _of_pod(new, old, surroundings.integrations.off)
             yield from _of_owner(new, old, surroundings)
         return
     if not _is_held(old, surroundings):

@@ -35,6 +35,7 @@ class JobContext:
         before: The old object, if it is changed.
         sent_away: Tells whether the jobs of a LocalQueue of the namespace go to other clusters.
         is_there: Tells whether an owner exists, by its UID; asked where owners are trusted.
+        imported: Whether the object runs and comes into a queue where it has quota already.
     """
 
     integrations: Integrations = EVERYTHING
@@ -46,6 +47,7 @@ class JobContext:
     before: Json = None
     sent_away: Callable[[str], bool] = kept
     is_there: Callable[[Mapping[str, Any]], bool] = believed
+    imported: bool = False
 
 
 NOWHERE = JobContext()

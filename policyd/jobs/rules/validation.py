@@ -61,6 +61,7 @@ _JOB_INSTEAD = (
     "while the job runs: set `{}` to true in the same change, which stops its pods, and the queue"
     " starts it again"
 )
+_IMPORT = "; an administrator can bring it into a queue while it runs: `policyd import`"
 _POD_INSTEAD = (
     "once the pod was let go: no gate can be added to a pod; delete it, and create it with the"
     " label"
@@ -288,15 +289,17 @@ def _changes(
     before, after = labels_of(old), labels_of(new)
     queue, limit = (f"metadata.labels[{name}]" for name in (QUEUE_NAME, MAX_EXEC_TIME_SECONDS))
     if before.get(QUEUE_NAME, "") != after.get(QUEUE_NAME, ""):
-        if not suspended[1]:
-            yield FieldError(queue, after.get(QUEUE_NAME, ""), f"{_IMMUTABLE} {instead}")
+        if not (suspended[1] or surroundings.imported):
+            detail = f"{_IMMUTABLE} {instead}{'' if before.get(QUEUE_NAME) else _IMPORT}"
+            yield FieldError(queue, after.get(QUEUE_NAME, ""), detail)
         if surroundings.default_queue and not after.get(QUEUE_NAME):
             detail = f"cannot be removed while there is a LocalQueue `{DEFAULT_LOCAL_QUEUE}`"
             yield FieldError(queue, "", detail)
     if before.get(MAX_EXEC_TIME_SECONDS) != after.get(MAX_EXEC_TIME_SECONDS) and not all(suspended):
         yield FieldError(limit, after.get(MAX_EXEC_TIME_SECONDS, ""), _IMMUTABLE)
     yield from _fixed(new, old, suspended=suspended[1], off=surroundings.integrations.off)
-    yield from priority_changes(before, after, running=not any(suspended))
+    running = not (any(suspended) or surroundings.imported)
+    yield from priority_changes(before, after, running=running)
     yield from gate_changes(annotations_of(old), annotations_of(new), surroundings.integrations.off)
 
 

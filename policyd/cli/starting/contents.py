@@ -1,0 +1,316 @@
+"""The files of a new repository: policies with their cases, CI, a hook, manifests for GitOps."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import yaml
+
+from policyd import __version__
+from policyd.cli.formats.files import content
+from policyd.cli.starting.ignored import for_argo_cd, for_flux
+
+Ci = Literal["github", "gitlab"]
+GitOps = Literal["argocd", "flux"]
+Enforcement = Literal["Deny", "Warn", "Audit"]
+
+SHOWN_URL: Final = "https://git.example/policies.git"
+"""The address of the repository until its owner gives one."""
+_PYTHON: Final = "3.12"
+_NAMESPACE: Final = "policyd-system"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepositoryOptions:
+    """What a repository is to have.
+
+    Attributes:
+        policies: The folders of the policies, by name.
+        enforcement: How strictly they apply.
+        ci: The systems that test them.
+        gitops: The tools that bring them to clusters.
+        hook: Whether git tests a commit.
+        url: The address of the repository.
+    """
+
+    policies: Mapping[str, Path]
+    enforcement: Enforcement
+    ci: tuple[Ci, ...]
+    gitops: tuple[GitOps, ...]
+    hook: bool
+    url: str
+
+
+def files_of(wanted: RepositoryOptions) -> Iterator[tuple[str, bytes]]:
+    """Yield the path and the content of each file."""
+    for name, folder in wanted.policies.items():
+        for file in sorted(each for each in folder.iterdir() if each.is_file()):
+            yield f"policies/{name}/{file.name}", content(file)
+    yield "policies/kustomization.yaml", _kustomization(wanted)
+    yield "requirements.txt", _REQUIREMENTS.encode()
+    for asked, path, made, about in (
+        (
+            "github" in wanted.ci,
+            ".github/workflows/policies.yaml",
+            [_github()],
+            "Tests the policies of each pull request, and shows findings at their lines.",
+        ),
+        (
+            "gitlab" in wanted.ci,
+            ".gitlab-ci.yml",
+            [_gitlab()],
+            "Tests the policies of each merge request.",
+        ),
+        (
+            wanted.hook,
+            ".pre-commit-config.yaml",
+            [_hook()],
+            "Tests the policies of each commit. Install it with `pre-commit install`.",
+        ),
+        (
+            bool(wanted.gitops),
+            "deploy/values.yaml",
+            [_VALUES],
+            "Values of policyd's chart: `helm show values` lists all of them.",
+        ),
+        (
+            "argocd" in wanted.gitops,
+            "deploy/argocd.yaml",
+            _argo_cd(wanted.url),
+            "Argo CD: policyd's chart, and the policies of this repository.",
+        ),
+        (
+            "flux" in wanted.gitops,
+            "deploy/flux.yaml",
+            _flux(wanted.url),
+            "Flux: policyd's chart, and the policies of this repository.",
+        ),
+    ):
+        if asked:
+            yield path, _written(made, about)
+    yield "README.md", _readme(wanted).encode()
+
+
+def _written(documents: Iterable[Any], about: str) -> bytes:
+    texts = [yaml.safe_dump(each, sort_keys=False, width=100) for each in documents]
+    return (f"# {about}\n" + "---\n".join(texts)).encode()
+
+
+def _kustomization(wanted: RepositoryOptions) -> bytes:
+    made: dict[str, Any] = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [f"{name}/policy.yaml" for name in wanted.policies],
+    }
+    if wanted.enforcement != "Deny":
+        patch = f"- op: add\n  path: /spec/enforcement\n  value: {wanted.enforcement}\n"
+        made["patches"] = [
+            {"target": {"group": "policyd.io", "kind": "Policy"}, "patch": patch},
+        ]
+    about = "What a cluster gets: kubectl apply --server-side -k policies/"
+    return _written([made], about)
+
+
+_REQUIREMENTS: Final = f"""\
+# What CI and the hook install. Name where your organisation has policyd: an index, a wheel or a
+# repository, such as policyd @ git+https://git.example/policyd.git
+policyd=={__version__}
+"""
+
+_CHECKS: Final = ("policyd check policies/", "policyd test --together policies/")
+
+_VALUES: Final[dict[str, Any]] = {
+    "image": {"repository": "registry.example/policyd"},
+    # The policies are those of the repository, so that they are not installed twice.
+    "policies": {"enabled": False},
+}
+
+
+def _github() -> dict[str, Any]:
+    return {
+        "name": "policies",
+        "on": {"pull_request": {}, "push": {"branches": ["main"]}},
+        "permissions": {"contents": "read", "security-events": "write"},
+        "jobs": {
+            "policies": {
+                "runs-on": "ubuntu-latest",
+                "steps": [
+                    {"uses": "actions/checkout@v4"},
+                    {"uses": "actions/setup-python@v5", "with": {"python-version": _PYTHON}},
+                    {"run": "pip install -r requirements.txt"},
+                    *({"run": each} for each in _CHECKS),
+                    {
+                        "run": "policyd check -o sarif policies/ > policyd.sarif",
+                        "if": "failure()",
+                    },
+                    {
+                        "uses": "github/codeql-action/upload-sarif@v3",
+                        "if": "failure()",
+                        "with": {"sarif_file": "policyd.sarif"},
+                    },
+                ],
+            }
+        },
+    }
+
+
+def _gitlab() -> dict[str, Any]:
+    return {
+        "policies": {
+            "image": f"python:{_PYTHON}",
+            "script": [
+                "pip install -r requirements.txt",
+                *_CHECKS,
+                "policyd test -o junit policies/ > policyd.xml",
+            ],
+            "artifacts": {"when": "always", "reports": {"junit": "policyd.xml"}},
+        }
+    }
+
+
+def _hook() -> dict[str, Any]:
+    return {
+        "repos": [
+            {
+                "repo": "local",
+                "hooks": [
+                    {
+                        "id": f"policyd-{each.split()[1]}",
+                        "name": each,
+                        "entry": each,
+                        "language": "system",
+                        "files": "^policies/",
+                        "pass_filenames": False,
+                    }
+                    for each in _CHECKS
+                ],
+            }
+        ]
+    }
+
+
+_SYNC: Final = ["CreateNamespace=true", "ServerSideApply=true", "RespectIgnoreDifferences=true"]
+
+
+def _argo_cd(url: str) -> list[Any]:
+    automated = {"automated": {"prune": True, "selfHeal": True}, "syncOptions": _SYNC}
+    server = {"server": "https://kubernetes.default.svc"}
+    head: dict[str, Any] = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Application"}
+    chart: dict[str, Any] = {
+        **head,
+        "metadata": {
+            "name": "policyd",
+            "namespace": "argocd",
+            "annotations": {"argocd.argoproj.io/compare-options": "ServerSideDiff=true"},
+        },
+        "spec": {
+            "project": "default",
+            "destination": {**server, "namespace": _NAMESPACE},
+            "sources": [
+                {
+                    "repoURL": "https://git.example/policyd.git",
+                    "targetRevision": f"v{__version__}",
+                    "path": "charts/policyd",
+                    "helm": {"valueFiles": ["$repository/deploy/values.yaml"]},
+                },
+                {"repoURL": url, "targetRevision": "main", "ref": "repository"},
+            ],
+            "syncPolicy": automated,
+            "ignoreDifferences": for_argo_cd(of_chart=True),
+        },
+    }
+    policies: dict[str, Any] = {
+        **head,
+        "metadata": {
+            "name": "policies",
+            "namespace": "argocd",
+            "annotations": {"argocd.argoproj.io/compare-options": "ServerSideDiff=true"},
+        },
+        "spec": {
+            "project": "default",
+            "destination": {**server, "namespace": "default"},
+            "source": {"repoURL": url, "targetRevision": "main", "path": "policies"},
+            "syncPolicy": automated,
+            "ignoreDifferences": for_argo_cd(of_chart=False),
+        },
+    }
+    return [chart, policies]
+
+
+def _flux(url: str) -> list[Any]:
+    source = "source.toolkit.fluxcd.io/v1"
+    at = {"namespace": "flux-system"}
+
+    def repository(name: str, address: str, reference: dict[str, str]) -> dict[str, Any]:
+        spec = {"interval": "5m", "url": address, "ref": reference}
+        metadata = {"name": name, **at}
+        return {"apiVersion": source, "kind": "GitRepository", "metadata": metadata, "spec": spec}
+
+    release = {
+        "apiVersion": "helm.toolkit.fluxcd.io/v2",
+        "kind": "HelmRelease",
+        "metadata": {"name": "policyd", **at},
+        "spec": {
+            "interval": "10m",
+            "releaseName": "policyd",
+            "targetNamespace": _NAMESPACE,
+            "install": {"createNamespace": True, "crds": "CreateReplace"},
+            "upgrade": {"crds": "CreateReplace"},
+            "chart": {
+                "spec": {
+                    "chart": "./charts/policyd",
+                    "sourceRef": {"kind": "GitRepository", "name": "policyd"},
+                }
+            },
+            "values": _VALUES,
+            "driftDetection": {"mode": "enabled", "ignore": for_flux()},
+        },
+    }
+    policies: dict[str, Any] = {
+        "apiVersion": "kustomize.toolkit.fluxcd.io/v1",
+        "kind": "Kustomization",
+        "metadata": {"name": "policies", **at},
+        "spec": {
+            "interval": "10m",
+            "path": "./policies",
+            "prune": True,
+            "sourceRef": {"kind": "GitRepository", "name": "policies"},
+        },
+    }
+    chart = repository("policyd", "https://git.example/policyd.git", {"tag": f"v{__version__}"})
+    return [chart, release, repository("policies", url, {"branch": "main"}), policies]
+
+
+def _readme(wanted: RepositoryOptions) -> str:
+    parts = [
+        "# Policies\n",
+        "Policies of policyd for our clusters, each in a folder with its test cases.\n",
+        "```sh",
+        "pip install -r requirements.txt",
+        *_CHECKS,
+        "```\n",
+        "| Folder | |",
+        "|---|---|",
+        *(
+            f"| [`{name}`](policies/{name}/README.md) | from the library of policyd |"
+            for name in wanted.policies
+        ),
+        "",
+        "To change a policy, change its `policy.yaml` and its `cases.yaml` together.",
+        "`policyd library list` lists more policies, and `policyd library copy NAME` adds one:"
+        " name it in `policies/kustomization.yaml` too.\n",
+    ]
+    if wanted.enforcement != "Deny":
+        parts.append(
+            f"In clusters, all policies have the enforcement {wanted.enforcement}, by the patch in"
+            " `policies/kustomization.yaml`. Remove the patch to let them refuse.\n"
+        )
+    if wanted.hook:
+        parts.append("`pre-commit install` tests each commit.\n")
+    if wanted.gitops:
+        parts.append(
+            "`deploy/` has the manifests for GitOps. Set the addresses of the repositories and of"
+            " the image there. `requirements.txt` names where CI gets policyd from.\n"
+        )
+    return "\n".join(parts)
