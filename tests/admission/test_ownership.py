@@ -225,8 +225,8 @@ def whole(kind, version, spec, **metadata):
             id="kind-that-nobody-knows",
         ),
         pytest.param(
-            whole("SparkApplication", "sparkoperator.k8s.io/v1beta2", {"driver": {}}),
-            "spec.driver.labels, spec.executor.labels",
+            whole("ScheduledSparkApplication", "sparkoperator.k8s.io/v1beta2", {"template": {}}),
+            "spec.template.driver.labels, spec.template.executor.labels",
             id="without-templates",
         ),
         pytest.param(

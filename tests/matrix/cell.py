@@ -176,6 +176,8 @@ class Cell:
             self.clear_pods(keep=len(wanted))
             if self.kind in RAYS:
                 self.report(len(wanted) - 1)
+            elif self.kind in foreign.PUBLISHED:
+                self.report_states(made, runs=bool(wanted))
 
     def report(self, workers: int) -> None:
         """Report how many workers a Ray cluster has, -1 for no cluster."""
@@ -193,6 +195,14 @@ class Cell:
         elif self.kind == "RayService":
             status = {"activeServiceStatus": {"rayClusterName": NAME, "rayClusterStatus": status}}
         self.patch({"status": status}, subresource="status")
+
+    def report_states(self, made: Body, *, runs: bool) -> None:
+        """Report whether the job runs, unless it says so already, or has ended."""
+        status, known = foreign.running(self.kind, runs=runs), made.get("status", {})
+        done = foreign.done(self.kind) or {}
+        ended = all(known.get(name) == value for name, value in done.items())
+        if status is not None and not ended and any(known.get(k) != v for k, v in status.items()):
+            self.patch({"status": status}, subresource="status")
 
     def clear_pods(self, keep: int = 0) -> None:
         """Delete the pods of the job, but for the first of them."""

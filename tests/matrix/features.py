@@ -23,7 +23,7 @@ from tests.scenarios.objects import job
 P = "kueue.x-k8s.io/"
 PREBUILT, TAKES_PREBUILT = (
     f"{P}prebuilt-workload-name",
-    frozenset({"Job", *WITH_LEADER, "TrainJob", "PodGroup"}),
+    frozenset({"Job", *WITH_LEADER, "TrainJob", "AppWrapper", "PodGroup"} - {"SparkApplication"}),
 )
 LIMIT_SECONDS = 10
 """Time enough for pods to run on a busy machine, that come once their workload is admitted."""

@@ -154,7 +154,9 @@ def jobs(operations):
         f"kubeflow.org/v1 Namespaced {operations} {trained}",
         f"kubeflow.org/v2beta1 Namespaced {operations} mpijobs",
         f"ray.io/v1 Namespaced {operations} rayclusters+rayjobs+rayservices",
+        f"sparkoperator.k8s.io/v1beta2 Namespaced {operations} sparkapplications",
         f"trainer.kubeflow.org/v1alpha1 Namespaced {operations} trainjobs",
+        f"workload.codeflare.dev/v1beta2 Namespaced {operations} appwrappers",
     ]
 
 

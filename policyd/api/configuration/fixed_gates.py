@@ -23,7 +23,6 @@ _CACHES = FixedGate(
 )
 _DEVICES = FixedGate(on=False, reason="devices of ResourceClaims are not counted")
 _CLUSTERS = FixedGate(on=False, reason="jobs are not sent to other clusters")
-_ABSENT_KINDS = FixedGate(on=False, reason="no module reads jobs of that kind")
 
 LEFT_OUT: Final[Mapping[str, FixedGate]] = {
     "ConcurrentAdmission": FixedGate(
@@ -67,7 +66,6 @@ LEFT_OUT: Final[Mapping[str, FixedGate]] = {
     "SkipAncestorCheckForDeletedWorkloads": FixedGate(
         on=True, reason="nothing is looked up for a workload that is gone"
     ),
-    "SparkApplicationIntegration": _ABSENT_KINDS,
     "TASCacheNodeMatchResults": _CACHES,
     "TASCacheTopologyTree": _CACHES,
     "TASCachingRemainingResources": _CACHES,

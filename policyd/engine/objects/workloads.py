@@ -219,6 +219,10 @@ KINDS: tuple[WorkloadKind, ...] = (
     _training("MPIJob", "mpiReplicaSpecs"),
     # Its pods are those of a runtime, which is another object.
     WorkloadKind("trainer.kubeflow.org", "TrainJob", "trainjobs", ()),
+    # Its pods are those of other objects in it, which are reviewed themselves.
+    WorkloadKind("workload.codeflare.dev", "AppWrapper", "appwrappers", ()),
+    # It has no templates: Spark makes its pods, which are reviewed themselves.
+    WorkloadKind("sparkoperator.k8s.io", "SparkApplication", "sparkapplications", ()),
 )
 """Every kind that makes pods as far as policyd knows; a DaemonSet counts as one pod."""
 

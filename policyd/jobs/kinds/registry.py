@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from policyd.api.meta import ObjectMeta, OwnerReference
 from policyd.jobs.base import JobKind
+from policyd.jobs.kinds.app_wrapper import APP_WRAPPER
 from policyd.jobs.kinds.batch_job import BATCH_JOB
 from policyd.jobs.kinds.deployment import DEPLOYMENT
 from policyd.jobs.kinds.job_set import JOB_SET
@@ -17,6 +18,7 @@ from policyd.jobs.kinds.leader_worker_set import LEADER_WORKER_SET
 from policyd.jobs.kinds.ray_cluster import RAY_CLUSTER
 from policyd.jobs.kinds.ray_job import RAY_JOB
 from policyd.jobs.kinds.ray_service import RAY_SERVICE
+from policyd.jobs.kinds.spark_application import SPARK_APPLICATION
 from policyd.jobs.kinds.stateful_set import STATEFUL_SET
 from policyd.jobs.kinds.train_job import TRAIN_JOB
 from policyd.jobs.parents import ParentKind
@@ -32,6 +34,8 @@ BUILT_IN: Final[tuple[JobKind[Any], ...]] = (
     RAY_JOB,
     RAY_SERVICE,
     TRAIN_JOB,
+    APP_WRAPPER,
+    SPARK_APPLICATION,
 )
 
 
