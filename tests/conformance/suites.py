@@ -155,6 +155,11 @@ ADAPTERS: tuple[Adapter, ...] = (
     ),
     Adapter("kueue-controllers", "*-mpijob__TestPodSets", "kueue_jobs:run_pod_sets"),
     Adapter("kueue-controllers", "*-kubeflow-jobs-*__TestPodSets", "kueue_jobs:run_pod_sets"),
+    Adapter(
+        "kueue-later",
+        "pkg-scheduler__TestScheduleConcurrentAdmission",
+        "kueue_scheduler:run_schedule",
+    ),
     *(
         Adapter("kueue-later", f"pkg-controller-jobs-{table}", code)
         for table, code in (

@@ -26,7 +26,7 @@ _CLUSTERS = FixedGate(on=False, reason="jobs are not sent to other clusters")
 
 LEFT_OUT: Final[Mapping[str, FixedGate]] = {
     "ConcurrentAdmission": FixedGate(
-        on=False, reason="a workload is tried for one flavor at a time; variants are not made"
+        on=False, reason="variants that exist are decided about as in Kueue, but none are made"
     ),
     "DeferRayServiceFinalizationForRedisCleanup": FixedGate(
         on=True, reason="a service keeps its quota until the pods are gone that clean up Redis"
