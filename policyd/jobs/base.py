@@ -179,6 +179,11 @@ class JobKind(Generic[J]):
         draft.set(self.suspend_path, value=False)
 
     @property
+    def key(self) -> str:
+        """Its name among all kinds of jobs."""
+        return self.kind
+
+    @property
     def api_version(self) -> str:
         """`group/version`."""
         return f"{self.group}/{self.version}" if self.group else self.version

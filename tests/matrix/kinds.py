@@ -13,13 +13,17 @@ NAME = "main"
 GPUS = 8
 PARENTS = {
     "Deployment": test_parents.deployment,
+    "ReplicaSet": test_parents.replica_set,
     "StatefulSet": test_parents.stateful_set,
     "LeaderWorkerSet": test_parents.leader_worker_set,
+    "VolcanoJob": test_parents.volcano_job,
 }
 RAYS = ("RayCluster", "RayJob", "RayService")
 PODS = ("Pod", "PodGroup")
 KINDS = ("Job", *foreign.SPECS, *PODS, *PARENTS)
-ENDLESS = frozenset({"RayCluster", "RayService", *PARENTS})
+ONE_BY_ONE = frozenset({"Deployment", "ReplicaSet"})
+"""What has pods that queue each for itself."""
+ENDLESS = frozenset({"RayCluster", "RayService", *PARENTS} - {"VolcanoJob"})
 """What runs until it is deleted."""
 WITH_LEADER = (
     "JobSet",
@@ -33,6 +37,7 @@ WITH_LEADER = (
 )
 """What has a pod set of one pod, and another one beside it."""
 
+driver.PATHS["ReplicaSet"] = "apis/apps/v1/namespaces/{namespace}/replicasets"
 driver.PATHS["StatefulSet"] = "apis/apps/v1/namespaces/{namespace}/statefulsets"
 
 

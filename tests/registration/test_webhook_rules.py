@@ -161,7 +161,9 @@ def jobs(operations):
 
 
 PARENTS = [
-    "apps/v1 Namespaced CREATE+UPDATE deployments+statefulsets",
+    "apps/v1 Namespaced CREATE+UPDATE deployments+replicasets+statefulsets",
+    "batch/v1 Namespaced CREATE+UPDATE cronjobs",
+    "batch.volcano.sh/v1alpha1 Namespaced CREATE+UPDATE jobs",
     "leaderworkerset.x-k8s.io/v1 Namespaced CREATE+UPDATE leaderworkersets",
 ]
 """The rules for what makes pods that are held for it."""
@@ -171,8 +173,14 @@ PREPARED = "trainer.kubeflow.org/v1alpha1 Namespaced CREATE trainjobs"
 """The rule for jobs that get something in no queue either."""
 
 
+def by_group(rule):
+    """Sort as rules are: by group, version and resource."""
+    words = rule.split()
+    return words[0].split("/"), words[-1]
+
+
 def everything(operations):
-    return sorted([*jobs(operations), *PARENTS], key=lambda rule: rule.partition(" ")[0])
+    return sorted([*jobs(operations), *PARENTS], key=by_group)
 
 
 @pytest.mark.parametrize(

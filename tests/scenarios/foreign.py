@@ -31,8 +31,11 @@ GROUPS = {
     "LeaderWorkerSet": ("leaderworkerset.x-k8s.io", "v1"),
     "AppWrapper": ("workload.codeflare.dev", "v1beta2"),
     "SparkApplication": ("sparkoperator.k8s.io", "v1beta2"),
+    "VolcanoJob": ("batch.volcano.sh", "v1alpha1"),
 }
-PUBLISHED = {"AppWrapper": "appwrapper", "SparkApplication": "spark"}
+SERVED_AS = {"VolcanoJob": "Job"}
+"""The kinds of objects, where there are several of one name."""
+PUBLISHED = {"AppWrapper": "appwrapper", "SparkApplication": "spark", "VolcanoJob": "vcjob"}
 """The files of published CRDs, by kind."""
 CRDS = Path(
     os.environ.get("POLICYD_JOB_CRDS", "")
@@ -73,14 +76,14 @@ def served(api: Api, kind: str) -> bool:
 
 
 def plural(kind: str) -> str:
-    return f"{kind.lower()}s"
+    return f"{SERVED_AS.get(kind, kind).lower()}s"
 
 
 def definition(kind: str) -> dict[str, Any]:
     """Return the CRD of a kind: the published one, of the version that counts, if it is there."""
     file = CRDS / f"{PUBLISHED.get(kind, '')}.yaml"
     if not file.is_file():
-        return anything(*GROUPS[kind], kind)
+        return anything(*GROUPS[kind], SERVED_AS.get(kind, kind))
     made: dict[str, Any] = yaml.load(file.read_text(), Loader=yaml.CSafeLoader)
     version = GROUPS[kind][1]
     made["spec"]["versions"] = [v for v in made["spec"]["versions"] if v["name"] == version]

@@ -62,7 +62,7 @@ class Operators(threading.Thread):
             for owner in pod["metadata"].get("ownerReferences", ()):
                 pods[owner["uid"]].append(pod)
         for kind, (group, version) in foreign.GROUPS.items():
-            if kind in foreign.CLUSTER_WIDE:
+            if kind in foreign.CLUSTER_WIDE or kind in foreign.SERVED_AS:
                 continue
             path = f"apis/{group}/{version}/{foreign.plural(kind)}"
             for job in self._api.call("GET", path)["items"]:

@@ -196,6 +196,13 @@ KINDS: tuple[WorkloadKind, ...] = (
     WorkloadKind("apps", "StatefulSet", "statefulsets", (_Place(_TEMPLATE, _replicas),)),
     WorkloadKind("apps", "DaemonSet", "daemonsets", (_Place(_TEMPLATE, _one),)),
     WorkloadKind("batch", "Job", "jobs", (_Place(_TEMPLATE, _job_pods),), frozen=True),
+    WorkloadKind(
+        "batch.volcano.sh",
+        "Job",
+        "jobs",
+        (_Place(("spec", "tasks", EACH, "template"), _replicas),),
+        frozen=True,
+    ),
     WorkloadKind("batch", "CronJob", "cronjobs", (_Place(_JOB_TEMPLATE, _job_pods),), queued=_JOB),
     WorkloadKind(
         "jobset.x-k8s.io",
