@@ -162,11 +162,14 @@ def jobs(operations):
 
 PARENTS = [
     "apps/v1 Namespaced CREATE+UPDATE deployments+replicasets+statefulsets",
-    "batch/v1 Namespaced CREATE+UPDATE cronjobs",
     "batch.volcano.sh/v1alpha1 Namespaced CREATE+UPDATE jobs",
     "leaderworkerset.x-k8s.io/v1 Namespaced CREATE+UPDATE leaderworkersets",
 ]
 """The rules for what makes pods that are held for it."""
+
+
+CRON_JOBS = "batch/v1 Namespaced CREATE+UPDATE cronjobs"
+"""The rule for what passes its queue on to its Jobs."""
 
 
 PREPARED = "trainer.kubeflow.org/v1alpha1 Namespaced CREATE trainjobs"
@@ -180,7 +183,13 @@ def by_group(rule):
 
 
 def everything(operations):
-    return sorted([*jobs(operations), *PARENTS], key=by_group)
+    rules = [*jobs(operations), *PARENTS]
+    own = f"batch/v1 Namespaced {operations} jobs"
+    if operations == CRON_JOBS.split()[2]:  # one rule for both
+        rules[rules.index(own)] = own.replace(" jobs", " cronjobs+jobs")
+    else:
+        rules.append(CRON_JOBS)
+    return sorted(rules, key=by_group)
 
 
 @pytest.mark.parametrize(
