@@ -230,7 +230,7 @@ class WorkloadWrites:
                 message = stale_message(now - action.since)
             case "NodeFailures":
                 message = no_replacement_message(workload)
-            case "FlavorMigration":
+            case _:
                 message = MIGRATED
         status = evict(workload, reason=action.reason, message=message, now=now)
         try:

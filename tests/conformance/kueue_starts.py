@@ -23,7 +23,7 @@ def run_ways(path):
     def failure(case):
         kind, draft = kind_of(path), Draft(copy.deepcopy(job_of(given(case))))
         original = copy.deepcopy(draft.object)
-        infos = case.input.get("runInfo", told(case))
+        infos = case.input.get("runInfo", infos_of(case))
         if {"wantRunError", "wantErr"} & case.want.keys():
             wrong_start, wrong = unlike_start(case, kind, draft, infos)
             if wrong_start or wrong or "wantSparkApp" in case.want:
@@ -34,7 +34,7 @@ def run_ways(path):
     yield from run_table(path, failure, rule=lambda _case: unknown)
 
 
-def told(case):
+def infos_of(case):
     """Return what a table says of the pod sets, however it spells that."""
     return case.input.get("podSetsInfo") or case.input.get("podsetsInfo")
 
@@ -60,7 +60,7 @@ def unlike_start(case, kind, draft, infos):
 
 
 def unlike_back(case, kind, draft, original):
-    infos = case.input.get("restoreInfo") or told(case) or ()
+    infos = case.input.get("restoreInfo") or infos_of(case) or ()
     before = copy.deepcopy(draft.object)
     job = msgspec.convert(before, kind.type)
     put_back(draft, job, kind=kind, pod_sets=[pod_set_of(each) for each in infos])

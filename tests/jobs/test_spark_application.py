@@ -72,7 +72,7 @@ def test_sidecars_and_templates_count_too():
 @pytest.mark.parametrize(
     ("executor", "more", "count"),
     [
-        pytest.param({"instances": 3}, {}, 3, id="said"),
+        pytest.param({"instances": 3}, {}, 3, id="given"),
         pytest.param({"instances": 0}, {}, 0, id="none"),
         pytest.param({}, {}, 2, id="as-many-as-spark-makes"),
         pytest.param({}, {"sparkConf": {"spark.executor.instances": "5"}}, 5, id="conf"),

@@ -75,9 +75,9 @@ def members(parent):
         return
     if "tasks" in spec:
         for task in spec["tasks"]:
-            told = {"annotations": {"volcano.sh/task-spec": task["name"]}}
+            of_task = {"annotations": {"volcano.sh/task-spec": task["name"]}}
             for index in range(task["replicas"]):
-                yield f"{task['name']}-{index}", task["template"], told
+                yield f"{task['name']}-{index}", task["template"], of_task
         return
     for index in range(spec["replicas"]):
         name = f"{parent['metadata']['name']}-{index}"

@@ -11,7 +11,7 @@ from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json, Wire
 from policyd.api.pods import PodTemplate
 from policyd.jobs.base import JobKind, JobObject, JobOutcome
-from policyd.jobs.kinds.spark_pods import Role, conf_mistakes, role_mistakes, template_of
+from policyd.jobs.kinds.spark_pods import SparkRole, conf_mistakes, role_mistakes, template_of
 from policyd.jobs.topology import topology_request
 from policyd.patch.draft import Draft
 
@@ -43,8 +43,8 @@ class SparkApplicationSpec(Wire, frozen=True):
     node_selector: dict[str, str] = {}
     spark_conf: dict[str, str] = {}
     volumes: tuple[dict[str, Any], ...] = ()
-    driver: Role = Role()
-    executor: Role = Role()
+    driver: SparkRole = SparkRole()
+    executor: SparkRole = SparkRole()
     dynamic_allocation: DynamicAllocation | None = None
 
 
@@ -81,10 +81,10 @@ def _executors(job: SparkApplication) -> int:
     """Return the number of executors that quota is requested for: the most, if it changes."""
     if _bounds(job).enabled:
         return max(_bounds(job).max_executors or 0, job.spec.executor.instances or 0)
-    said, conf = job.spec.executor.instances, job.spec.spark_conf.get("spark.executor.instances")
-    if said is None and conf is not None and conf.isdecimal():
+    given, conf = job.spec.executor.instances, job.spec.spark_conf.get("spark.executor.instances")
+    if given is None and conf is not None and conf.isdecimal():
         return min(int(conf[:10]), 2**31 - 1)
-    return _OF_SPARK if said is None else max(said, 0)
+    return _OF_SPARK if given is None else max(given, 0)
 
 
 def _whole(job: SparkApplication, _given: Sequence[Json]) -> list[Json]:

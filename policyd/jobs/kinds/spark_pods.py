@@ -33,7 +33,7 @@ class Gpu(Wire, frozen=True):
     quantity: int = 0
 
 
-class Role(Wire, frozen=True):
+class SparkRole(Wire, frozen=True):
     """The pods of one role: the driver's, or those of the executors."""
 
     instances: int | None = None
@@ -57,7 +57,7 @@ class Role(Wire, frozen=True):
 
 
 def template_of(
-    role: Role, name: str, conf: Mapping[str, str], volumes: tuple[dict[str, Any], ...]
+    role: SparkRole, name: str, conf: Mapping[str, str], volumes: tuple[dict[str, Any], ...]
 ) -> Json:
     """Return the template of the pods of a role.
 
@@ -103,7 +103,7 @@ def _plain(toleration: Toleration) -> Json:
     return found if seconds is None else {**found, "tolerationSeconds": seconds}
 
 
-def _filled(container: Json, role: Role, name: str, conf: Mapping[str, str]) -> Json:
+def _filled(container: Json, role: SparkRole, name: str, conf: Mapping[str, str]) -> Json:
     resources = container.get("resources") or {}
     requests, limits = (dict(resources.get(key) or {}) for key in ("requests", "limits"))
     amounts = {field: _amount(text) for field, text in _amounts(role, name, conf).items()}
@@ -119,20 +119,20 @@ def _filled(container: Json, role: Role, name: str, conf: Mapping[str, str]) -> 
     return {**container, "resources": found} if found else container
 
 
-def _amounts(role: Role, name: str, conf: Mapping[str, str]) -> dict[str, str]:
+def _amounts(role: SparkRole, name: str, conf: Mapping[str, str]) -> dict[str, str]:
     """Return what a role requests, by field, as it is written; empty texts for what it does not."""
 
-    def said(field: str | None, *keys: str) -> str:
+    def setting(field: str | None, *keys: str) -> str:
         return field or next((conf[key] for key in keys if conf.get(key)), "")
 
     cores = "" if role.cores is None else str(role.cores)
     kubernetes, own = f"spark.kubernetes.{name}", f"spark.{name}"
     return {
-        "coreRequest": said(role.core_request, f"{kubernetes}.request.cores")
-        or said(cores, f"{own}.cores"),
-        "coreLimit": said(role.core_limit, f"{kubernetes}.limit.cores"),
-        "memory": _in_java(said(role.memory, f"{own}.memory")),
-        "memoryOverhead": _in_java(said(role.memory_overhead, f"{own}.memoryOverhead")),
+        "coreRequest": setting(role.core_request, f"{kubernetes}.request.cores")
+        or setting(cores, f"{own}.cores"),
+        "coreLimit": setting(role.core_limit, f"{kubernetes}.limit.cores"),
+        "memory": _in_java(setting(role.memory, f"{own}.memory")),
+        "memoryOverhead": _in_java(setting(role.memory_overhead, f"{own}.memoryOverhead")),
         "memoryLimit": _in_java(role.memory_limit or ""),
     }
 
@@ -154,7 +154,7 @@ def _amount(text: str) -> str:
 
 
 def _mounts(
-    role: Role, volumes: tuple[dict[str, Any], ...]
+    role: SparkRole, volumes: tuple[dict[str, Any], ...]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the mounts of a role whose volumes there are, and those volumes, each once."""
     known = {each.get("name"): each for each in volumes}
@@ -166,7 +166,7 @@ def _mounts(
     return mounts, [known[name] for name in dict.fromkeys(each["name"] for each in mounts)]
 
 
-def role_mistakes(role: Role, name: str, conf: Mapping[str, str]) -> Iterator[FieldError]:
+def role_mistakes(role: SparkRole, name: str, conf: Mapping[str, str]) -> Iterator[FieldError]:
     """Yield the errors in what the pods of a role request: amounts that are none."""
     for field, text in _amounts(role, name, conf).items():
         if not text:
