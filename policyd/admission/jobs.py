@@ -16,13 +16,13 @@ from policyd.engine.model.decision import ALLOWED, Decision, Denial
 from policyd.engine.objects.match import labels_of
 from policyd.engine.objects.pods import PodError, claims
 from policyd.jobs.integrations import DEVICES_GATE, EVERYTHING, POD, Integrations
-from policyd.jobs.kinds.registry import find_parent
 from policyd.jobs.pods import SUSPENDING_PARENT
 from policyd.jobs.rules.defaults import (
     default_on_create,
     default_parent,
     holds,
     is_held_twice,
+    is_marked_on_change,
     is_prepared,
 )
 from policyd.jobs.rules.hidden import hidden_from_queue
@@ -246,7 +246,8 @@ class JobAdmission:
         """Tell by the envelope and the decision of the policies, without decoding the object."""
         group, kind = request.kind.group, request.kind.kind
         creates = request.operation == "CREATE"
-        if not creates and not (request.operation == "UPDATE" and find_parent(group, kind)):
+        changes = request.operation == "UPDATE" and is_marked_on_change(group, kind)
+        if not (creates or changes):
             return False
         return (
             self.integrations.manages_all

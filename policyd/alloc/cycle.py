@@ -43,6 +43,7 @@ from policyd.alloc.state import CoreState
 from policyd.alloc.topology.assignments import without
 from policyd.alloc.topology.placing import room_for
 from policyd.alloc.topology.values import Placement
+from policyd.alloc.variants import admitted_siblings, is_surpassed, outcome_of_migration
 
 
 class CycleRoom:
@@ -210,6 +211,8 @@ class _Cycle:
         """Decide about one nominated workload."""
         self._state.deciding = entry.key
         extension, missing = self._extension, entry.assignment.refusals
+        if self._gates.concurrent_admission and self._is_surpassed(entry):
+            return
         if extension.active and extension.make_room(entry, self.room.victims):
             self._preempt(entry, missing)
             return
@@ -262,6 +265,8 @@ class _Cycle:
         if blocks and (any(isinstance(each, Admit) for each in self.actions) or awaits()):
             self._skip(entry, Refusal("WaitingForPodsReady", cause="AwaitsPods"))
             return
+        if self._gates.concurrent_admission and self._migrates(entry):
+            return
         self.room.keep(entry)
         self.actions.append(
             Admit(
@@ -272,6 +277,26 @@ class _Cycle:
                 considered=assignment.considered() if assignment.hindered else (),
             )
         )
+
+    def _is_surpassed(self, entry: NominatedWorkload) -> bool:
+        """Let a variant wait for which there is a better one; tell whether it is so."""
+        surpassed = is_surpassed(self._state, entry.options.spec, entry.ticket.workload)
+        if surpassed:
+            self._skip(entry, Refusal("PendingEvaluation", cause="Surpassed"))
+        return surpassed
+
+    def _migrates(self, entry: NominatedWorkload) -> bool:
+        """Stop the admitted variant in whose place this one comes; tell whether there is one."""
+        workload, spec = entry.ticket.workload, entry.options.spec
+        siblings = admitted_siblings(self._state, workload)
+        if not siblings:
+            return False
+        cause = outcome_of_migration(spec, workload)
+        if cause == "Migrates":
+            self.room.keep(entry)
+            self.actions += [Evict(workload=each, reason="FlavorMigration") for each in siblings]
+        self._requeue(entry, "PendingMigration", Refusal("PendingEvaluation", cause=cause))
+        return True
 
     def _preempt_if_it_helps(self, entry: NominatedWorkload) -> None:
         assignment, gates = entry.assignment, self._gates

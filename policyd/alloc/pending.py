@@ -35,7 +35,7 @@ _MOST_KEYS = 1_000
 _SLACK = 64
 """How many places beyond twice the tickets a heap may have before it is made anew."""
 _RETRIED: frozenset[RequeueReason] = frozenset(
-    {"FailedAfterNomination", "PendingPreemption", "PreemptionFailed"}
+    {"FailedAfterNomination", "PendingMigration", "PendingPreemption", "PreemptionFailed"}
 )
 _SHARED: frozenset[RequeueReason] = frozenset({"NoFit", "PreemptionNoCandidates"})
 """Failures of all workloads with the same requests."""

@@ -10,7 +10,8 @@ from policyd.alloc.workload import QueuedWorkload, ReservedQuota
 
 RequeueReason = Literal[
     "Generic", "NoFit", "PreemptionNoCandidates", "PreemptionGated", "PendingPreemption",
-    "PreemptionFailed", "FailedAfterNomination", "NamespaceMismatch", "SecondPassFailed"
+    "PreemptionFailed", "FailedAfterNomination", "NamespaceMismatch", "SecondPassFailed",
+    "PendingMigration"
 ]  # fmt: skip
 """How an attempt failed: it decides whether the workload is tried again at once."""
 
@@ -60,10 +61,14 @@ class Move(Value, frozen=True):
 
 
 class Evict(Value, frozen=True):
-    """Stop a gang that is short of pods `since` then, or one without a place for a failed node."""
+    """Stop a workload.
+
+    A gang that is short of pods `since` then, one without a place for a failed node, or a variant
+    in whose place another one comes.
+    """
 
     workload: QueuedWorkload
-    reason: Literal["StaleGang", "NodeFailures"]
+    reason: Literal["StaleGang", "NodeFailures", "FlavorMigration"]
     since: float = 0.0
     refusal: Refusal | None = None
 

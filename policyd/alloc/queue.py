@@ -83,6 +83,8 @@ class QueueSpec(Value, frozen=True):
         clashes: Why its admission checks cannot be used together: a reason and a sentence each.
         elsewhere: Whether its jobs run in other clusters, which place their pods.
         delayed: Flavors whose nodes are made once there is quota: pods are placed after that.
+        migrates: Whether a variant with a better flavor takes the place of an admitted one.
+        last_acceptable: The last flavor to which variants migrate; "" for any.
         opt_ins: Settings beyond Kueue's rules, for the state's extension.
     """
 
@@ -100,6 +102,8 @@ class QueueSpec(Value, frozen=True):
     clashes: tuple[tuple[ClashReason, str], ...] = ()
     elsewhere: bool = False
     delayed: tuple[str, ...] = ()
+    migrates: bool = True
+    last_acceptable: str = ""
     opt_ins: QueueExtras = NO_EXTRAS
 
     @property

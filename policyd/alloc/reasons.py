@@ -32,9 +32,13 @@ class Mode(IntEnum):
 FIT, NO_FIT = Mode.FIT, Mode.NO_FIT
 
 
-Cause = Literal["", "NoLongerFits", "TargetsTaken", "FitsAfterOthers", "AwaitsPods"]
+Cause = Literal[
+    "", "NoLongerFits", "TargetsTaken", "FitsAfterOthers", "AwaitsPods", "Surpassed", "Migrates",
+    "NotAcceptable"
+]  # fmt: skip
 """Causes besides obstacles: earlier workloads of the same cycle took the room, or
-the victims; there will be room thanks to their victims; pods of admitted ones are not ready."""
+the victims; there will be room thanks to their victims; pods of admitted ones are not ready.
+Another variant of the workload is better, stops for this one, or goes on."""
 
 UnsuitableKind = Literal[
     "NotFound", "NotCovered", "NotProvided", "Untolerated", "AffinityMismatch",

@@ -45,6 +45,7 @@ DEFAULT_MAKERS: Final[Mapping[str, frozenset[str]]] = {
         "statefulset-controller",
     ),
     "batch": _of_kubernetes("cronjob-controller", "job-controller"),
+    "batch.volcano.sh": _accounts("volcano-system:volcano-controllers"),
     "jobset.x-k8s.io": _accounts(
         "jobset-system:jobset-controller-manager",
         "jobset-system:jobset-controller",

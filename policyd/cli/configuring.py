@@ -19,7 +19,8 @@ from policyd.controller.queues.queue_settings import (
     time_limits,
 )
 from policyd.controller.settings import ControllerSettings
-from policyd.jobs.frameworks import integrations_of, unknown_frameworks
+from policyd.errors import ConfigurationError
+from policyd.jobs.frameworks import gated_frameworks, integrations_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.standard_input import STORED_FILE
 
@@ -66,12 +67,19 @@ def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> C
 
 
 def _integrations(configuration: Configuration, path: str, gates: str) -> Integrations:
-    """Return which kinds queue, and warn of those that no module reads."""
+    """Return which kinds queue.
+
+    Raises:
+        ConfigurationError: If a kind is asked for whose feature gate is off.
+    """
     found = integrations_of(configuration, gates=gates)
     if not path:
         return replace(EVERYTHING, off=found.off, on=found.on)
-    for name in unknown_frameworks(configuration):
-        log.warning("framework_not_known", framework=name, why="no module reads jobs of that kind")
+    for name, gate in gated_frameworks(configuration, gates=gates):
+        raise ConfigurationError(
+            f"`integrations.frameworks` has `{name}`, but the feature gate `{gate}` is off",
+            hint=f"set the feature gate `{gate}` to true, or leave the framework out",
+        )
     for group, kind in sorted(found.external):
         why = "its own controller queues it and its children"
         log.info("framework_external", kind=kind, group=group, why=why)

@@ -1,6 +1,7 @@
 """Writes of one Workload: decisions of cycles, and other changes of its status."""
 
 from contextlib import suppress
+from typing import Final
 
 import msgspec
 import structlog
@@ -70,6 +71,10 @@ and the workload keeps its quota until they are gone."""
 OWNER_NOT_FOUND = "The workload's owner no longer exists"
 HTTP_BAD_REQUEST = 400
 HTTP_SERVER_ERROR = 500
+
+
+MIGRATED: Final = "Migrated to a more favorable flavor"
+"""Message of the eviction of a variant in whose place another one is admitted."""
 
 
 class WorkloadWrites:
@@ -220,8 +225,13 @@ class WorkloadWrites:
         if not has_quota(workload) or condition_true(workload.status.conditions, EVICTED):
             return
         now = self._writes.now
-        stale = action.reason == "StaleGang"
-        message = stale_message(now - action.since) if stale else no_replacement_message(workload)
+        match action.reason:
+            case "StaleGang":
+                message = stale_message(now - action.since)
+            case "NodeFailures":
+                message = no_replacement_message(workload)
+            case _:
+                message = MIGRATED
         status = evict(workload, reason=action.reason, message=message, now=now)
         try:
             stored = await self._writes.status(self._mirror, workload, status)

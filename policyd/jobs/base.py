@@ -6,7 +6,7 @@ the webhooks, on the whole object, and in the controller, on the part it has rea
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -99,11 +99,15 @@ class JobKind(Generic[J]):
         ready: Whether all its pods run or have succeeded.
         reclaimable: Pods that no longer need their quota; those of no pod set are left out.
         mistakes: The errors in a job of this kind in particular, given the old one.
-        resize: Has another number of pods run at a time, where a kind can be admitted in part.
+        resize: Has other numbers of pods run at a time, where a kind can be admitted in part, or
+            where a stop restores them.
         reset: Merge patch of the status that must follow a suspension before the templates may
             change back; None if none is needed.
         whole: The templates as the job's pods will have them, given those at their paths.
         prepare: Makes the places that the paths name, before a start writes there.
+        moved: Fields of a template that are elsewhere in this kind, by their path in a template;
+            both are relative to the path of the template.
+        settle: Completes what a start or a stop wrote, where the operator asks for more.
         on_hold: Whether the job cannot use quota for now.
         ignored: Whether the job has no pods of its own, so that no queue concerns it.
         lingers: Whether a job that is being deleted still has pods to clear up with, which use its
@@ -143,10 +147,12 @@ class JobKind(Generic[J]):
     fixed_while_active: bool = False
     priority_class: Callable[[J], str] = lambda _job: ""
     mistakes: Callable[[J, J | None], Iterable[FieldError]] = lambda _job, _old: ()
-    resize: Callable[[Draft, int], None] = lambda _draft, _count: None
+    resize: Callable[[Draft, Sequence[int]], None] = lambda _draft, _counts: None
     reset: Callable[[J], Json] = lambda _job: None
     whole: Callable[[J, Sequence[Json]], Sequence[Json]] = lambda _job, templates: templates
     prepare: Callable[[Draft, J], None] = lambda _draft, _job: None
+    moved: Mapping[Path, Path] = field(default_factory=dict)
+    settle: Callable[[Draft], None] = lambda _draft: None
     on_hold: Callable[[J], bool] = lambda _job: False
     ignored: Callable[[J], bool] = lambda _job: False
     lingers: Callable[[J], bool] = lambda _job: False
@@ -171,6 +177,11 @@ class JobKind(Generic[J]):
     def resume(self, draft: Draft) -> None:
         """Tell the job to have its pods."""
         draft.set(self.suspend_path, value=False)
+
+    @property
+    def key(self) -> str:
+        """Its name among all kinds of jobs."""
+        return self.kind
 
     @property
     def api_version(self) -> str:

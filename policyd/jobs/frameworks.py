@@ -1,18 +1,18 @@
 """The settings of Kueue's Configuration for the kinds of jobs that queue."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from policyd.api.configuration import Configuration, decode_configuration
 from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
 from policyd.api.configuration.frameworks import kind_of
-from policyd.api.configuration.gates import validate_gates
+from policyd.api.configuration.gates import all_gates, validate_gates
 from policyd.api.makers import Makers
 from policyd.api.meta import Json
 from policyd.jobs.base import JobKind
-from policyd.jobs.integrations import DEVICES_GATE, POD, Integrations
-from policyd.jobs.kinds.registry import KINDS, PARENTS, REGISTERED, find_kind, find_parent
+from policyd.jobs.integrations import DEVICES_GATE, GATED, POD, Integrations
+from policyd.jobs.kinds.registry import KINDS, PARENTS, REGISTERED
 from policyd.jobs.parents import ParentKind
 
 
@@ -74,13 +74,17 @@ def makers_of(integrations: Integrations) -> Makers:
     return replace(integrations.makers, off=unused)
 
 
-def unknown_frameworks(configuration: Configuration) -> list[str]:
-    """Return the names of frameworks that are asked for, and that no module reads."""
+def gated_frameworks(configuration: Configuration, *, gates: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the frameworks that are asked for though their feature gate is off, and that gate.
+
+    Args:
+        configuration: With defaults.
+        gates: Feature gates from the command line: `A=true,B=false`.
+    """
+    chosen = all_gates(validate_gates(gates, configuration.feature_gates)[0])
     given = configuration.integrations
-    names = (given.frameworks or ()) if given is not None else ()
-    found = ((name, FRAMEWORKS[name]) for name in names if name in FRAMEWORKS)
-    return [name for name, (group, _, kind) in found if not _is_known(group, kind)]
-
-
-def _is_known(group: str, kind: str) -> bool:
-    return (group, kind) == POD or bool(find_kind(group, kind) or find_parent(group, kind))
+    for name in (given.frameworks or ()) if given is not None else ():
+        group, _, kind = FRAMEWORKS.get(name, ("", "", ""))
+        gate = GATED.get((group, kind))
+        if gate is not None and not chosen[gate]:
+            yield name, gate

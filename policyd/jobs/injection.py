@@ -7,6 +7,8 @@ would be ignored.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -48,6 +50,17 @@ CONSUMES = "autoscaling.x-k8s.io/consume-provisioning-request"
 CLASS_NAME = "autoscaling.x-k8s.io/provisioning-class-name"
 _OF_SLICE = (SLICE_NAME, WORKLOAD, CONSUMES, CLASS_NAME)
 """Annotations that pods have of the slice that was there when their template was written."""
+
+
+RESTORED: Final = (
+    ("metadata", "labels"),
+    ("metadata", "annotations"),
+    ("spec", "nodeSelector"),
+    ("spec", "tolerations"),
+    ("spec", "schedulingGates"),
+)
+"""The fields that a start may change in a template, and a stop restores."""
+_NOT_MOVED: Final[Mapping[Path, Path]] = MappingProxyType({})
 
 
 class StartError(PolicydError):
@@ -176,27 +189,36 @@ def _merge(
             )
 
 
-def inject(draft: Draft, path: Path, injection: PodInjection) -> None:
+def inject(
+    draft: Draft, path: Path, injection: PodInjection, moved: Mapping[Path, Path] = _NOT_MOVED
+) -> None:
     """Give the pod template, or the pod, at `path` the assignment of its pod set.
+
+    Args:
+        draft: The object.
+        path: Of the template; empty if the object is a pod.
+        injection: The changes.
+        moved: Fields that are elsewhere, as in `JobKind`.
 
     Raises:
         StartError: If it says something else already.
     """
-    _set_keys(draft, (*path, "metadata", "labels"), injection.labels)
-    annotations = (*path, "metadata", "annotations")
+    labels, annotations, selector, where, gates = (
+        (*path, *moved.get(field, field)) for field in RESTORED
+    )
+    _set_keys(draft, labels, injection.labels)
     for name in _OF_SLICE if injection.renews else ():
         draft.remove((*annotations, name))
     _set_keys(draft, annotations, injection.annotations)
-    _set_keys(draft, (*path, "spec", "nodeSelector"), injection.node_selector)
-    where = (*path, "spec", "tolerations")
+    _set_keys(draft, selector, injection.node_selector)
     given = msgspec.convert(draft.get(where) or [], list[Toleration])
     present = {_written_out(each) for each in given}
     for toleration in injection.tolerations:
         if _written_out(toleration) not in present:
             draft.append(where, msgspec.to_builtins(toleration))
     for gate in injection.gates:
-        add_gate(draft, path, gate)
-    mark(draft, path, injection.marks)
+        _add_gate(draft, gates, gate)
+    mark(draft, labels, annotations, injection.marks)
 
 
 def _written_out(toleration: Toleration) -> Toleration:
@@ -205,7 +227,10 @@ def _written_out(toleration: Toleration) -> Toleration:
 
 def add_gate(draft: Draft, path: Path, name: str) -> None:
     """Hold the pods of the template, or the pod, at `path` by one more scheduling gate."""
-    where = (*path, "spec", "schedulingGates")
+    _add_gate(draft, (*path, "spec", "schedulingGates"), name)
+
+
+def _add_gate(draft: Draft, where: Path, name: str) -> None:
     if not any(gate.get("name") == name for gate in draft.get(where) or []):
         draft.append(where, {"name": name})
 
@@ -221,16 +246,6 @@ def _set_keys(draft: Draft, path: Path, values: Mapping[str, str]) -> None:
         draft.set((*path, key), value)
 
 
-RESTORED = (
-    ("metadata", "labels"),
-    ("metadata", "annotations"),
-    ("spec", "nodeSelector"),
-    ("spec", "tolerations"),
-    ("spec", "schedulingGates"),
-)
-"""The fields that a start may change in a template, and a stop restores."""
-
-
 OF_JOBS = frozenset(
     f"{prefix}{name}"
     for prefix in ("", "batch.kubernetes.io/")
@@ -239,13 +254,20 @@ OF_JOBS = frozenset(
 """Labels that the API server gives the template of a Job, and that its selector uses."""
 
 
-def restore(draft: Draft, path: Path, pod_set: PodSet) -> None:
+def restore(
+    draft: Draft, path: Path, pod_set: PodSet, moved: Mapping[Path, Path] = _NOT_MOVED
+) -> None:
     """Restore the template at `path` from the workload.
 
     A prebuilt workload does not have the defaults that the API server has added.
     """
     original = _plain(pod_set.template)
-    present = _plain(msgspec.convert(draft.get(path) or {}, PodTemplate))
+    given: Json = {"metadata": {}, "spec": {}}
+    for section, name in RESTORED:
+        value = draft.get((*path, *moved.get((section, name), (section, name))))
+        if value is not None:
+            given[section][name] = value
+    present = _plain(msgspec.convert(given, PodTemplate))
     labels = present.get("metadata", {}).get("labels", {})
     kept = {name: text for name, text in labels.items() if name in OF_JOBS}
     if kept:
@@ -255,10 +277,11 @@ def restore(draft: Draft, path: Path, pod_set: PodSet) -> None:
         value = original.get(section, {}).get(name)
         if value == present.get(section, {}).get(name):
             continue
+        where = (*path, *moved.get((section, name), (section, name)))
         if value:
-            draft.set((*path, section, name), value)
+            draft.set(where, value)
         else:
-            draft.remove((*path, section, name))
+            draft.remove(where)
 
 
 def _plain(template: PodTemplate) -> Json:
@@ -290,9 +313,10 @@ def start(
         raise StartError(f"the job has {len(paths)} pod sets, its workload {len(given)}")
     kind.prepare(draft, job)
     for path, injection in zip(paths, given, strict=True):
-        inject(draft, path, injection)
-    for count in list(counts.values())[:1]:
-        kind.resize(draft, count)
+        inject(draft, path, injection, kind.moved)
+    if counts:
+        kind.resize(draft, list(counts.values()))
+    kind.settle(draft)
 
 
 def put_back(draft: Draft, job: J, *, kind: JobKind[J], pod_sets: Sequence[PodSet]) -> None:
@@ -311,6 +335,7 @@ def put_back(draft: Draft, job: J, *, kind: JobKind[J], pod_sets: Sequence[PodSe
     if len(paths) != len(pod_sets):
         return
     for path, pod_set in zip(paths, pod_sets, strict=True):
-        restore(draft, path, pod_set)
-    for pod_set in pod_sets[:1]:
-        kind.resize(draft, pod_set.count)
+        restore(draft, path, pod_set, kind.moved)
+    if pod_sets:
+        kind.resize(draft, [each.count for each in pod_sets])
+    kind.settle(draft)

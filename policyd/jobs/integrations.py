@@ -2,16 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from policyd.api.makers import GroupKind, Makers
 from policyd.api.selectors import LabelSelector
 
-__all__ = ["EVERYTHING", "POD", "GroupKind", "Integrations"]
+__all__ = ["EVERYTHING", "GATED", "POD", "GroupKind", "Integrations"]
 
 DEVICES_GATE = "KueueDRAIntegration"
 """The gate with which devices of claims are counted, where device classes are mapped."""
 
 POD: GroupKind = ("", "Pod")
+
+GATED: Final[Mapping[GroupKind, str]] = {
+    ("sparkoperator.k8s.io", "SparkApplication"): "SparkApplicationIntegration"
+}
+"""Kinds that a feature gate can turn off, by kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +49,8 @@ class Integrations:
 
     def has(self, group: str, kind: str) -> bool:
         """Tell whether a kind is on."""
+        if GATED.get((group, kind)) in self.off:
+            return False
         return self.kinds is None or (group, kind) in self.kinds
 
     @property

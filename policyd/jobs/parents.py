@@ -25,7 +25,7 @@ from policyd.api.kueue.names import (
 )
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import ObjectMeta, OwnerReference, Wire
-from policyd.jobs.base import JobObject, controller_of
+from policyd.jobs.base import JobObject, JobOutcome, controller_of
 from policyd.jobs.gangs.gang import CreationOrder
 from policyd.jobs.pods import SUSPENDING_PARENT, QueuedPod, group_name, is_gated
 from policyd.jobs.rules.surroundings import JobContext
@@ -113,6 +113,8 @@ class ParentKind(Generic[P]):
         bare: Whether the workload has the templates without their labels and annotations.
         fixed: Whether pods of another shape would not fit the existing workload.
         comes: How the pods of a group are made, if not all at once.
+        outcome: How it ended; None while it has not, or if it never ends.
+        alias: Its name among all kinds of jobs, if there is another one of its kind's name.
         relabels: Whether ungated pods are relabelled, too, when it gets another queue or class.
     """
 
@@ -136,6 +138,13 @@ class ParentKind(Generic[P]):
     fixed: bool = False
     comes: Callable[[P], CreationOrder] = lambda _parent: ""
     relabels: bool = False
+    outcome: Callable[[P], JobOutcome | None] = lambda _parent: None
+    alias: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its name among all kinds of jobs."""
+        return self.alias or self.kind
 
     @property
     def api_version(self) -> str:

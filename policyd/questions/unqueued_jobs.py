@@ -29,10 +29,10 @@ _SHORT: Mapping[str, str] = {
 
 _LISTED: tuple[JobKind[Any] | ParentKind[Any], ...] = (*KINDS, *PARENTS)
 JOBS: Mapping[str, Resource] = {
-    kind.kind: Resource(kind.group, kind.version, kind.plural, kind.kind) for kind in _LISTED
+    kind.key: Resource(kind.group, kind.version, kind.plural, kind.kind) for kind in _LISTED
 }
 _KINDS: Mapping[str, Resource] = {**JOBS, "Pod": PODS, "Workload": WORKLOADS}
-_IN_PODS: Final = frozenset(kind.kind for kind in PARENTS)
+_IN_PODS: Final = frozenset(kind.key for kind in PARENTS)
 """Kinds that are not queued as a whole: their pods are."""
 
 

@@ -6,6 +6,7 @@ from policyd.api.admission import Scope
 from policyd.api.kueue.names import GROUP, MANAGED, POD_SET, QUEUE_NAME, VERSION
 from policyd.api.selectors import Requirement
 from policyd.jobs.integrations import POD, Integrations
+from policyd.jobs.kinds.batch_job import BATCH_JOB
 from policyd.jobs.kinds.registry import KINDS, PARENTS
 from policyd.jobs.pods import SUSPENDING_PARENT
 from policyd.registration.atoms import RuleAtom
@@ -61,9 +62,12 @@ def _pods(operation: str) -> set[RuleAtom]:
 
 def _parents(integrations: Integrations) -> frozenset[RuleAtom]:
     kinds = [kind for kind in PARENTS if integrations.has(kind.group, kind.kind)]
+    named = {(kind.group, kind.version, kind.plural) for kind in kinds}
+    if integrations.has(BATCH_JOB.group, BATCH_JOB.kind):
+        named.add((BATCH_JOB.group, BATCH_JOB.version, "cronjobs"))
     return frozenset(
-        RuleAtom(kind.group, kind.version, "Namespaced", kind.plural, operation)
-        for kind in kinds
+        RuleAtom(group, version, "Namespaced", plural, operation)
+        for group, version, plural in named
         for operation in ("CREATE", "UPDATE")
     )
 

@@ -28,6 +28,9 @@ _CAUSES: Mapping[Cause, str] = {
     "FitsAfterOthers": "Workload has overlapping preemption targets with another workload, but will"
     " fit after these preemptions complete",
     "AwaitsPods": "waiting for all admitted workloads to be in PodsReady condition",
+    "Surpassed": "A more favorable variant is already admitted",
+    "Migrates": "Waiting for the admitted variant with a less favorable flavor to be evicted",
+    "NotAcceptable": "Target flavor is below LastAcceptableFlavorName",
 }
 
 _UNSUITABLE: Mapping[UnsuitableKind, str] = {

@@ -73,6 +73,8 @@ def queue_spec(queue: kueue.ClusterQueue, checks: Mapping[str, kueue.AdmissionCh
         checks: All AdmissionChecks, by name.
     """
     spec, named = queue.spec, check_names(queue)
+    policy = spec.concurrent_admission_policy
+    bounds = None if policy is None else policy.migration.constraints
     return QueueSpec(
         name=queue.metadata.name,
         cohort=spec.cohort_name,
@@ -93,6 +95,8 @@ def queue_spec(queue: kueue.ClusterQueue, checks: Mapping[str, kueue.AdmissionCh
         clashes=tuple(_clashes(queue, checks)),
         elsewhere=any(_carries_out(checks, rule.name, MULTI_KUEUE) for rule in _rules(queue)),
         delayed=tuple(_delayed(queue, checks)),
+        migrates=policy is None or policy.migration.mode != "RetainFirstAdmission",
+        last_acceptable="" if bounds is None else bounds.last_acceptable_flavor_name,
         opt_ins=opt_ins_of(queue.metadata.annotations),
     )
 

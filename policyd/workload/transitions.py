@@ -46,7 +46,7 @@ MESSAGE_BYTES = 32 * 1024
 BLOCKED_ON_GATES = "BlockedOnPreemptionGates"
 _ALWAYS_WRITTEN = frozenset({"AdmissionGated", "Inadmissible"})
 """Reasons that are always written."""
-_REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", "StaleGang"})
+_REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", "StaleGang", "FlavorMigration"})
 
 Status = Literal["True", "False"]
 

@@ -208,25 +208,25 @@ def whole(kind, version, spec, **metadata):
     ("obj", "place"),
     [
         pytest.param(
-            whole("ReplicaSet", "apps/v1", {"template": TEMPLATE}), "spec.template", id="set"
+            whole("DaemonSet", "apps/v1", {"template": TEMPLATE}), "spec.template", id="set"
         ),
-        pytest.param(whole("ReplicaSet", "apps/v1", {"template": NAMED}), "", id="says-it-there"),
+        pytest.param(whole("DaemonSet", "apps/v1", {"template": NAMED}), "", id="says-it-there"),
         pytest.param(
             whole("CronJob", "batch/v1", {"jobTemplate": {"spec": {"template": NAMED}}}),
-            "spec.jobTemplate",
-            id="cron-job",
+            "",
+            id="cron-job-passes-it-on",
         ),
         pytest.param(
             whole("CronJob", "batch/v1", {"jobTemplate": {**NAMED, "spec": {}}}), "", id="its-jobs"
         ),
         pytest.param(
-            whole("Job", "batch.volcano.sh/v1alpha1", {"tasks": [{"template": TEMPLATE}]}),
+            whole("Heap", "example.org/v1", {"tasks": [{"template": TEMPLATE}]}),
             "spec.tasks[0].template",
             id="kind-that-nobody-knows",
         ),
         pytest.param(
-            whole("SparkApplication", "sparkoperator.k8s.io/v1beta2", {"driver": {}}),
-            "spec.driver.labels, spec.executor.labels",
+            whole("ScheduledSparkApplication", "sparkoperator.k8s.io/v1beta2", {"template": {}}),
+            "spec.template.driver.labels, spec.template.executor.labels",
             id="without-templates",
         ),
         pytest.param(

@@ -83,6 +83,11 @@ OBJECTS = {
     "StatefulSet": (named(stateful_set()), None, ""),
     "LeaderWorkerSet": (named(leader_worker_set()), None, None),
     "Deployment": (deployment(3), [1], "each of its pods queues by itself; the first "),
+    "ReplicaSet": (
+        {**deployment(3), "kind": "ReplicaSet"},
+        [1],
+        "each of its pods queues by itself; the first ",
+    ),
 }
 
 

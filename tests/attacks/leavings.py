@@ -190,6 +190,8 @@ def _of_all(named: tuple[str, str, str], old: Object, *, only_required: bool) ->
 def _job(group: str, version: str, kind: str) -> Object:
     template = {"metadata": {}, "spec": {"containers": CONTAINERS}}
     spec: Object = {"template": template} if group in {"batch", "apps"} else {}
+    if group == "batch.volcano.sh":
+        spec = {"tasks": [{"replicas": 1, "template": template}]}
     if kind == "RayJob":
         spec = {"rayClusterSpec": {}, "shutdownAfterJobFinishes": True}
     return {

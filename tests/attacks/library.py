@@ -125,7 +125,8 @@ def owner_of(pod: Object, version: str, kind: str) -> Object:
 def child_of(owner: Object, pod: Object) -> Object:
     """Return the pod that a controller makes of what its owner has become."""
     known = find_kind(owner)
-    path = pod_templates(owner, known)[0].path if known else ("spec", "template")
+    found = pod_templates(owner, known) if known else ()
+    path = found[0].path if found else ("spec", "template")
     template = value_at(owner, path)
     assert isinstance(template, dict)
     reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": "x", "uid": "u"}

@@ -33,6 +33,7 @@ from tests.scenarios.clusters import PROJECT
 
 Object = dict[str, Any]
 
+SERVING = frozenset({"Deployment", "ReplicaSet", "StatefulSet"})
 QUEUE = "kueue.x-k8s.io/queue-name"
 HELD_FOR = "kueue.x-k8s.io/pod-suspending-parent"
 GATE = "kueue.x-k8s.io/admission"
@@ -108,16 +109,18 @@ def parent(kind: str, **metadata: Any) -> Object:
     if kind == "LeaderWorkerSet":
         made = {"size": 1, "workerTemplate": foreign.template(GPUS)}
         spec = {"replicas": 1, "leaderWorkerTemplate": made}
-    group = next(each for each in PARENTS if each.kind == kind)
-    version = f"{group.group}/{group.version}"
-    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+    found = next(each for each in PARENTS if each.key == kind)
+    if found.group == "batch.volcano.sh":
+        spec = {"tasks": [{"name": "a", **spec}]}
+    version = f"{found.group}/{found.version}"
+    return {"apiVersion": version, "kind": found.kind, "metadata": metadata, "spec": spec}
 
 
 MADE: dict[str, Callable[..., Object]] = {
     "Pod": pod,
     "Job": job,
     **{kind: partial(of_kind, kind) for kind in foreign.SPECS},
-    **{each.kind: partial(parent, each.kind) for each in PARENTS},
+    **{each.key: partial(parent, each.key) for each in PARENTS},
 }
 """What asks for eight GPUs, by kind."""
 
@@ -195,9 +198,11 @@ def held(obj: Object) -> bool:
     kind = obj["kind"]
     if kind == "Pod":
         return any(gate["name"] == GATE for gate in obj["spec"].get("schedulingGates", ()))
-    word = next((each.word for each in PARENTS if each.kind == kind), None)
+    named = obj["apiVersion"].rpartition("/")[0], kind
+    word = next((each.word for each in PARENTS if (each.group, each.kind) == named), None)
     if word is not None:
-        made = obj["spec"].get("leaderWorkerTemplate", obj["spec"])
+        (spec,) = obj["spec"].get("tasks", [obj["spec"]])
+        made = spec.get("leaderWorkerTemplate", spec)
         template = made.get("template", made.get("workerTemplate"))
         return bool(template["metadata"].get("annotations", {}).get(HELD_FOR) == word)
     return bool(obj["spec"].get("suspend")) if kind == "Job" else foreign.suspended(obj)
@@ -230,7 +235,7 @@ def without_owners() -> Figures:
     """
     faults = []
     for (name, scene), (made, make) in product(SCENES.items(), MADE.items()):
-        given = metadata(replace(scene, named=scene.named or made in {"Deployment", "StatefulSet"}))
+        given = metadata(replace(scene, named=scene.named or made in SERVING))
         admitted, stored = scene.admit(make(**given), "alice")
         if not (admitted and held(stored)):
             faults.append(f"{name}: {made} {'runs' if admitted else 'is refused'}")

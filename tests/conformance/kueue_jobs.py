@@ -30,6 +30,7 @@ CHANGES = (
     ("oldObj", "newObj"),
     ("oldDeployment", "newDeployment"),
     ("oldService", "newService"),
+    ("oldSparkApp", "newSparkApp"),
     ("oldPod", "newPod"),
 )
 """What tables call a job before and after a change."""
@@ -43,7 +44,7 @@ def run_reconciler(path):
 
     def failure(case):
         scene = Scene(case)
-        job = case.input.get("job") or case.input.get("trainJob")
+        job = next(filter(None, map(case.input.get, ("job", "trainJob", "sparkApp"))), None)
         keys, kind = ([], "Job") if job is None else ([job_key(job)], job["kind"])
         if job is None or job["metadata"].get("deletionTimestamp"):
             # Its workloads find out by themselves.
@@ -77,7 +78,7 @@ def unnamed(workloads, exactly):
     untold = UNNAMED if exactly else UNNAMED | {"finalizers", "labels"}
     found = [compared(each, untold=untold) for each in workloads]
     for pod_set in () if exactly else (p for each in found for p in each["spec"]["podSets"]):
-        pod_set.pop("template")
+        pod_set.pop("template", None)
     return sorted(found, key=json.dumps)
 
 
@@ -182,7 +183,7 @@ def run_defaults(path):
         if "want" in case.want and case.want["want"] is None:
             policy = draft.get(("spec", "runPolicy")) or draft.get(("spec",)) or {}
             return difference(policy.get("managedBy"), case.want["wantManagedBy"], "managed by")
-        names = ("want", "wantTrainJob")
+        names = ("want", "wantTrainJob", "wantSparkApp")
         wanted = next(filter(None, map(case.want.get, names)), None) or case.input["newJob"]
         return difference(draft.object, wanted, "job")
 
@@ -240,6 +241,7 @@ def given(case):
         "rayCluster",
         "rayService",
         "service",
+        "sparkApp",
         "trainJob",
         *PARENTS,
     )

@@ -23,15 +23,20 @@ def run_ways(path):
     def failure(case):
         kind, draft = kind_of(path), Draft(copy.deepcopy(job_of(given(case))))
         original = copy.deepcopy(draft.object)
-        infos = case.input.get("runInfo", case.input.get("podSetsInfo"))
+        infos = case.input.get("runInfo", infos_of(case))
         if {"wantRunError", "wantErr"} & case.want.keys():
             wrong_start, wrong = unlike_start(case, kind, draft, infos)
-            if wrong_start or wrong:
+            if wrong_start or wrong or "wantSparkApp" in case.want:
                 return wrong_start
         return unlike_back(case, kind, draft, original)
 
     unknown = "" if kind_of(path) else "a kind of job that has no module"
     yield from run_table(path, failure, rule=lambda _case: unknown)
+
+
+def infos_of(case):
+    """Return what a table says of the pod sets, however it spells that."""
+    return case.input.get("podSetsInfo") or case.input.get("podsetsInfo")
 
 
 def unlike_start(case, kind, draft, infos):
@@ -45,7 +50,8 @@ def unlike_start(case, kind, draft, infos):
         kind.resume(draft)
     except StartError as error:
         wrong = str(error)
-    wanted = case.want.get("wantAfterRun") or case.want.get("wantUnsuspended")
+    columns = ("wantAfterRun", "wantUnsuspended", "wantSparkApp")
+    wanted = next(filter(None, map(case.want.get, columns)), None)
     wants = bool(case.want.get("wantRunError", case.want.get("wantErr")))
     wrong_start = difference(bool(wrong), wants, "error")
     if not wrong_start and not wrong and wanted:
@@ -54,13 +60,14 @@ def unlike_start(case, kind, draft, infos):
 
 
 def unlike_back(case, kind, draft, original):
-    infos = case.input.get("restoreInfo") or case.input.get("podSetsInfo") or ()
+    infos = case.input.get("restoreInfo") or infos_of(case) or ()
     before = copy.deepcopy(draft.object)
     job = msgspec.convert(before, kind.type)
     put_back(draft, job, kind=kind, pod_sets=[pod_set_of(each) for each in infos])
     changes = next((name for name in CHANGES if name in case.want), None)
     if changes is not None:
-        wanted = case.want.get("wantTrainJob") or {"spec": case.want.get("wantSpec")}
+        named = case.want.get("wantTrainJob") or case.want.get("wantSparkApp")
+        wanted = named or {"spec": case.want.get("wantSpec")}
         wrong = difference(draft.object != before, case.want[changes], "changed")
         return (
             wrong or (wanted["spec"] and difference(seen(draft.object), seen(wanted), "job")) or ""
@@ -92,6 +99,7 @@ def pod_set_of(info):
         "spec": {
             "nodeSelector": info.get("NodeSelector") or {},
             "tolerations": info.get("Tolerations") or [],
+            "schedulingGates": info.get("SchedulingGates") or [],
         },
     }
     count = info.get("Count", 1)

@@ -155,15 +155,31 @@ ADAPTERS: tuple[Adapter, ...] = (
     ),
     Adapter("kueue-controllers", "*-mpijob__TestPodSets", "kueue_jobs:run_pod_sets"),
     Adapter("kueue-controllers", "*-kubeflow-jobs-*__TestPodSets", "kueue_jobs:run_pod_sets"),
+    Adapter(
+        "kueue-later",
+        "pkg-scheduler__TestScheduleConcurrentAdmission",
+        "kueue_scheduler:run_schedule",
+    ),
     *(
-        Adapter("kueue-controllers", f"pkg-controller-jobs-rayservice__Test{table}", code)
+        Adapter("kueue-later", f"pkg-controller-jobs-{table}", code)
         for table, code in (
-            ("IsActive", "kueue_jobs:run_states"),
-            ("IsSuspended", "kueue_jobs:run_states"),
-            ("PodSets", "kueue_jobs:run_pod_sets"),
-            ("PodsReady", "kueue_jobs:run_readiness"),
-            ("ValidateCreate", "kueue_jobs:run_creation"),
-            ("ValidateUpdate", "kueue_jobs:run_change"),
+            ("appwrapper__TestPodSets", "kueue_wrapped:run_pod_sets"),
+            ("appwrapper__TestReconciler", "kueue_wrapped:run_reconciler"),
+            ("rayservice__TestIsActive", "kueue_jobs:run_states"),
+            ("rayservice__TestIsSuspended", "kueue_jobs:run_states"),
+            ("rayservice__TestPodSets", "kueue_jobs:run_pod_sets"),
+            ("rayservice__TestPodsReady", "kueue_jobs:run_readiness"),
+            ("rayservice__TestValidateCreate", "kueue_jobs:run_creation"),
+            ("rayservice__TestValidateUpdate", "kueue_jobs:run_change"),
+            ("sparkapplication__TestAddVolumeMount", "kueue_wrapped:run_mounts"),
+            ("sparkapplication__TestAddVolumes", "kueue_wrapped:run_volumes"),
+            ("sparkapplication__TestDefault", "kueue_jobs:run_defaults"),
+            ("sparkapplication__TestPodSets", "kueue_wrapped:run_pod_sets"),
+            ("sparkapplication__TestReconciler", "kueue_jobs:run_reconciler"),
+            ("sparkapplication__TestRestorePodSetsInfo", "kueue_starts:run_ways"),
+            ("sparkapplication__TestRunWithPodsetsInfo", "kueue_starts:run_ways"),
+            ("sparkapplication__TestValidateCreate", "kueue_jobs:run_creation"),
+            ("sparkapplication__TestValidateUpdate", "kueue_jobs:run_change"),
         )
     ),
     Adapter("kueue-controllers", "*-jobs-ray*__TestPodSets", "kueue_jobs:run_pod_sets"),

@@ -7,7 +7,7 @@ import pytest
 
 from policyd.api.makers import makers_of
 from policyd.config import parse_configuration
-from policyd.jobs.frameworks import integrations_of, unknown_frameworks
+from policyd.jobs.frameworks import gated_frameworks, integrations_of
 from policyd.jobs.integrations import Integrations
 from policyd.jobs.kinds.batch_job import BATCH_JOB
 from policyd.jobs.kinds.ray_job import RAY_JOB
@@ -106,11 +106,23 @@ def test_objects_of_an_external_kind_are_left_to_it():
     assert changed(job, Integrations(), group="batch", kind="Job")
 
 
-def test_a_kind_that_no_module_reads_is_named():
-    absent = "workload.codeflare.dev/appwrapper"
-    text = f"integrations: {{frameworks: [batch/job, {absent}, ray.io/rayjob, pod]}}"
+SPARK = ("sparkoperator.k8s.io", "SparkApplication")
 
-    assert unknown_frameworks(configuration(f"{text}\n{SELECTOR}")) == [absent]
+
+@pytest.mark.gate("SparkApplicationIntegration")
+def test_spark_applications_queue_only_with_their_feature_gate():
+    text = "integrations: {frameworks: [sparkoperator.k8s.io/sparkapplication]}"
+    off, on = (
+        configuration(f"{text}\nfeatureGates: {{SparkApplicationIntegration: {value}}}")
+        for value in ("false", "true")
+    )
+
+    assert [*gated_frameworks(off)] == [
+        ("sparkoperator.k8s.io/sparkapplication", "SparkApplicationIntegration")
+    ]
+    assert [*gated_frameworks(on)] == []
+    assert not integrations_of(off).has(*SPARK)
+    assert integrations_of(on).has(*SPARK)
 
 
 def entry_point(found):

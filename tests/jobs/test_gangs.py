@@ -417,7 +417,8 @@ def test_pods_that_exist_cannot_join_a_native_group():
 def test_a_template_says_which_group_its_pods_belong_to(section, own, expected):
     draft = Draft({"spec": {"template": {"metadata": {section: own}}}})
 
-    mark(draft, ("spec", "template"), GangMetadata(**{section: {"group": "train"}}))
+    paths = (("spec", "template", "metadata", name) for name in ("labels", "annotations"))
+    mark(draft, *paths, GangMetadata(**{section: {"group": "train"}}))
 
     assert draft.object["spec"]["template"]["metadata"][section] == expected
 

@@ -10,7 +10,18 @@ from typing import Any
 from policyd.api.kueue.names import API_VERSION
 from policyd.cli import demo
 from tests.controlplane.nodes import RACK, node
-from tests.matrix.kinds import ENDLESS, GPUS, NAME, PARENTS, PODS, RAYS, Body, bodies, worker_groups
+from tests.matrix.kinds import (
+    ENDLESS,
+    GPUS,
+    NAME,
+    ONE_BY_ONE,
+    PARENTS,
+    PODS,
+    RAYS,
+    Body,
+    bodies,
+    worker_groups,
+)
 from tests.scenarios import foreign
 from tests.scenarios.api import Api, Refused, condition, eventually
 from tests.scenarios.clusters import Cluster
@@ -176,6 +187,8 @@ class Cell:
             self.clear_pods(keep=len(wanted))
             if self.kind in RAYS:
                 self.report(len(wanted) - 1)
+            elif self.kind in foreign.PUBLISHED:
+                self.report_states(made, runs=bool(wanted))
 
     def report(self, workers: int) -> None:
         """Report how many workers a Ray cluster has, -1 for no cluster."""
@@ -193,6 +206,14 @@ class Cell:
         elif self.kind == "RayService":
             status = {"activeServiceStatus": {"rayClusterName": NAME, "rayClusterStatus": status}}
         self.patch({"status": status}, subresource="status")
+
+    def report_states(self, made: Body, *, runs: bool) -> None:
+        """Report whether the job runs, unless it says so already, or has ended."""
+        status, known = foreign.running(self.kind, runs=runs), made.get("status", {})
+        done = foreign.done(self.kind) or {}
+        ended = all(known.get(name) == value for name, value in done.items())
+        if status is not None and not ended and any(known.get(k) != v for k, v in status.items()):
+            self.patch({"status": status}, subresource="status")
 
     def clear_pods(self, keep: int = 0) -> None:
         """Delete the pods of the job, but for the first of them."""
@@ -234,6 +255,8 @@ class Cell:
         made = self.job()
         if self.kind == "Job":
             return int(made["spec"]["parallelism"])
+        if self.kind == "VolcanoJob":
+            return sum(int(task["replicas"]) for task in made["spec"]["tasks"])
         if self.kind in PARENTS:
             return int(made["spec"]["replicas"]) * (2 if self.kind == "LeaderWorkerSet" else 1)
         return len(foreign.templates(made))
@@ -255,7 +278,7 @@ class Cell:
         ended = {"Succeeded", "Failed"}
         pods = [each for each in self.pods() if each["status"].get("phase") not in ended]
         gated = [bool(each["spec"].get("schedulingGates")) for each in pods]
-        return any(gated) if self.kind == "Deployment" else all(gated)
+        return any(gated) if self.kind in ONE_BY_ONE else all(gated)
 
     def used(self) -> int:
         """How many GPUs of its quota are in use, as the queue reports it."""
@@ -291,7 +314,8 @@ class Cell:
         self.result.returned = True
 
     def end(self) -> None:
-        done = None if self.kind == "Job" or self.kind in PODS else foreign.done(self.kind)
+        made = {"Job", *PODS, *PARENTS}
+        done = None if self.kind in made else foreign.done(self.kind)
         if done is not None:
             self.patch({"status": done}, subresource="status")
             self.clear_pods()
@@ -300,6 +324,8 @@ class Cell:
             with suppress(Refused):
                 path = f"{each['metadata']['name']}/status"
                 self.api.patch("Pod", path, {"status": {"phase": "Succeeded"}}, namespace=self.name)
+        if self.kind == "VolcanoJob":
+            self.patch({"status": {"state": {"phase": "Completed"}}}, subresource="status")
 
     def is_finished(self) -> bool:
         self.end()  # also what came in the place of what has ended

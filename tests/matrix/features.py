@@ -10,6 +10,7 @@ from tests.matrix.kinds import (
     ENDLESS,
     KINDS,
     NAME,
+    ONE_BY_ONE,
     PODS,
     RAYS,
     WITH_LEADER,
@@ -23,7 +24,7 @@ from tests.scenarios.objects import job
 P = "kueue.x-k8s.io/"
 PREBUILT, TAKES_PREBUILT = (
     f"{P}prebuilt-workload-name",
-    frozenset({"Job", *WITH_LEADER, "TrainJob", "PodGroup"}),
+    frozenset({"Job", *WITH_LEADER, "TrainJob", "AppWrapper", "PodGroup"} - {"SparkApplication"}),
 )
 LIMIT_SECONDS = 10
 """Time enough for pods to run on a busy machine, that come once their workload is admitted."""
@@ -284,14 +285,14 @@ FEATURES = {
     "priorities": Feature(priorities),
     "retention": Feature(retention, [k for k in KINDS if k not in ENDLESS], "does not end"),
     "time-limit": Feature(
-        time_limit, [k for k in KINDS if k != "Deployment"], "gets other pods, with a time each"
+        time_limit, [k for k in KINDS if k not in ONE_BY_ONE], "gets other pods, with a time each"
     ),
     "children": Feature(
         children, ("JobSet", "MPIJob", "RayJob", "TrainJob"), "has no Jobs made for it"
     ),
     "node-replacement": Feature(
         node_replacement,
-        [kind for kind in KINDS if kind not in {*PODS, "Deployment"}],
+        [kind for kind in KINDS if kind not in {*PODS, *ONE_BY_ONE}],
         "nobody makes another pod of the same workload",
     ),
 }

@@ -13,17 +13,31 @@ NAME = "main"
 GPUS = 8
 PARENTS = {
     "Deployment": test_parents.deployment,
+    "ReplicaSet": test_parents.replica_set,
     "StatefulSet": test_parents.stateful_set,
     "LeaderWorkerSet": test_parents.leader_worker_set,
+    "VolcanoJob": test_parents.volcano_job,
 }
 RAYS = ("RayCluster", "RayJob", "RayService")
 PODS = ("Pod", "PodGroup")
 KINDS = ("Job", *foreign.SPECS, *PODS, *PARENTS)
-ENDLESS = frozenset({"RayCluster", "RayService", *PARENTS})
+ONE_BY_ONE = frozenset({"Deployment", "ReplicaSet"})
+"""What has pods that queue each for itself."""
+ENDLESS = frozenset({"RayCluster", "RayService", *PARENTS} - {"VolcanoJob"})
 """What runs until it is deleted."""
-WITH_LEADER = ("JobSet", "MPIJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob", *RAYS)
+WITH_LEADER = (
+    "JobSet",
+    "MPIJob",
+    "PaddleJob",
+    "PyTorchJob",
+    "TFJob",
+    "XGBoostJob",
+    "SparkApplication",
+    *RAYS,
+)
 """What has a pod set of one pod, and another one beside it."""
 
+driver.PATHS["ReplicaSet"] = "apis/apps/v1/namespaces/{namespace}/replicasets"
 driver.PATHS["StatefulSet"] = "apis/apps/v1/namespaces/{namespace}/statefulsets"
 
 
@@ -52,7 +66,10 @@ def _pods(count: int) -> Iterator[Body]:
 
 
 def templates_in(body: Any) -> Iterator[Body]:
-    """Yield all pod templates of an object, each once; a pod is one itself."""
+    """Yield all pod templates of an object, each once; a pod is one itself.
+
+    A role of a SparkApplication has labels and annotations of its own, as a template has.
+    """
     if isinstance(body, list):
         for each in body:
             yield from templates_in(each)
@@ -60,6 +77,9 @@ def templates_in(body: Any) -> Iterator[Body]:
         if "containers" in (body.get("spec") or {}):
             body.setdefault("metadata", {}).setdefault("annotations", {})
             yield body
+        elif "coreRequest" in body:
+            body.setdefault("annotations", {})
+            yield {"metadata": body}
         for each in body.values():
             yield from templates_in(each)
 

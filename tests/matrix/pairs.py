@@ -15,6 +15,7 @@ from tests.matrix.kinds import (
     GPUS,
     KINDS,
     NAME,
+    ONE_BY_ONE,
     PODS,
     RAYS,
     WITH_LEADER,
@@ -500,7 +501,7 @@ PAIRS = {
     ),
     "prebuilt-topology": Feature(prebuilt_topology, TAKES_PREBUILT, "takes none"),
     "drained": Feature(drained),
-    "deactivated": Feature(deactivated, [k for k in KINDS if k not in {"Pod", "Deployment"}]),
+    "deactivated": Feature(deactivated, [k for k in KINDS if k not in {"Pod", *ONE_BY_ONE}]),
     "check": Feature(check),
     "check-priorities": Feature(check_priorities),
     "reclaimed": Feature(reclaimed, ("Job", "PodGroup"), "its operator reports what has ended"),
@@ -508,9 +509,9 @@ PAIRS = {
     "elastic-reclaimed": Feature(elastic_reclaimed, ("Job",), "gives nothing back, or not elastic"),
     "replaced-by-hand": Feature(replaced_by_hand, ("PodGroup",), "its operator makes its pods"),
     "reprioritised": Feature(
-        reprioritised, [k for k in KINDS if k != "Deployment"], "gets other pods for that"
+        reprioritised, [k for k in KINDS if k not in ONE_BY_ONE], "gets other pods for that"
     ),
-    "moved": Feature(moved, [k for k in KINDS if k != "Deployment"], "gets other pods for that"),
+    "moved": Feature(moved, [k for k in KINDS if k not in ONE_BY_ONE], "gets other pods for that"),
     "edited": Feature(edited, foreign.SPECS, "its templates may not change"),
     "fast": Feature(fast, ("PodGroup",), "is whole"),
 }

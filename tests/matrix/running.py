@@ -19,7 +19,8 @@ from tests.scenarios.api import Refused
 
 SERVERS = ("embedded", "real")
 AT_ONCE = 6
-NOT_KNOWN = {"sparkoperator.k8s.io/sparkapplication", "workload.codeflare.dev/appwrapper"}
+ALPHA = {"SparkApplicationIntegration": True}
+"""Gates without which a kind does not queue."""
 
 Names = tuple[str, str]
 """A kind and a feature."""
@@ -46,13 +47,13 @@ def opened(
         schemas: Which definitions Kueue's kinds have on the real one.
     """
     config = folder / "configuration.yaml"
-    frameworks = sorted(FRAMEWORKS.keys() - NOT_KNOWN)
+    frameworks = sorted(FRAMEWORKS)
     switched = dict(each.split("=") for each in gates.split(",") if each)
     more = {name: on == "true" for name, on in switched.items()}
     content = {
         **CONFIGURATION,
         "integrations": {"frameworks": frameworks},
-        **({"featureGates": more} if more else {}),
+        "featureGates": ALPHA | more,
     }
     config.write_text(yaml.safe_dump(content))
     options = ("--config", str(config))

@@ -187,7 +187,7 @@ async def test_kinds_are_called_as_kubectl_takes_them(word, kind):
     [
         pytest.param("jobb", "did you mean `job`?", id="mistyped"),
         pytest.param("job.apps", "did you mean `job`?", id="of-another-group"),
-        pytest.param("secret", "kinds: deployment, ", id="never-in-a-queue"),
+        pytest.param("secret", "kinds: appwrapper, ", id="never-in-a-queue"),
     ],
 )
 async def test_a_kind_that_cannot_be_in_a_queue_is_an_error(word, hint):

@@ -154,23 +154,42 @@ def jobs(operations):
         f"kubeflow.org/v1 Namespaced {operations} {trained}",
         f"kubeflow.org/v2beta1 Namespaced {operations} mpijobs",
         f"ray.io/v1 Namespaced {operations} rayclusters+rayjobs+rayservices",
+        f"sparkoperator.k8s.io/v1beta2 Namespaced {operations} sparkapplications",
         f"trainer.kubeflow.org/v1alpha1 Namespaced {operations} trainjobs",
+        f"workload.codeflare.dev/v1beta2 Namespaced {operations} appwrappers",
     ]
 
 
 PARENTS = [
-    "apps/v1 Namespaced CREATE+UPDATE deployments+statefulsets",
+    "apps/v1 Namespaced CREATE+UPDATE deployments+replicasets+statefulsets",
+    "batch.volcano.sh/v1alpha1 Namespaced CREATE+UPDATE jobs",
     "leaderworkerset.x-k8s.io/v1 Namespaced CREATE+UPDATE leaderworkersets",
 ]
 """The rules for what makes pods that are held for it."""
+
+
+CRON_JOBS = "batch/v1 Namespaced CREATE+UPDATE cronjobs"
+"""The rule for what passes its queue on to its Jobs."""
 
 
 PREPARED = "trainer.kubeflow.org/v1alpha1 Namespaced CREATE trainjobs"
 """The rule for jobs that get something in no queue either."""
 
 
+def by_group(rule):
+    """Sort as rules are: by group, version and resource."""
+    words = rule.split()
+    return words[0].split("/"), words[-1]
+
+
 def everything(operations):
-    return sorted([*jobs(operations), *PARENTS], key=lambda rule: rule.partition(" ")[0])
+    rules = [*jobs(operations), *PARENTS]
+    own = f"batch/v1 Namespaced {operations} jobs"
+    if operations == CRON_JOBS.split()[2]:  # one rule for both
+        rules[rules.index(own)] = own.replace(" jobs", " cronjobs+jobs")
+    else:
+        rules.append(CRON_JOBS)
+    return sorted(rules, key=by_group)
 
 
 @pytest.mark.parametrize(

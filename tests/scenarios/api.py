@@ -57,6 +57,10 @@ class Refused(Exception):
         self.message = message
 
 
+ALIASES = {("batch.volcano.sh/v1alpha1", "Job"): "VolcanoJob"}
+"""Kinds of objects whose name another kind has, too."""
+
+
 class Api:
     """One API server, as a kubeconfig names it."""
 
@@ -102,7 +106,8 @@ class Api:
 
     def create(self, item: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
         namespace = item["metadata"].get("namespace", "default")
-        path = PATHS[item["kind"]].format(namespace=namespace)
+        kind = ALIASES.get((item["apiVersion"], item["kind"]), item["kind"])
+        path = PATHS[kind].format(namespace=namespace)
         return self.call("POST", path, item, dryRun="All" if dry_run else None)
 
     def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:

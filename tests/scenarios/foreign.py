@@ -1,6 +1,14 @@
-"""Kinds of jobs that come with somebody else's operator: the least of their CRDs, and of it."""
+"""Kinds of jobs that come with somebody else's operator: the least of their CRDs, and of it.
 
+Some kinds have the CRDs that are published, where these are at hand: `POLICYD_JOB_CRDS` names
+their folder, or they are in `shared/cases/crds/jobs` beside this repository.
+"""
+
+import os
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from policyd.api.makers import DEFAULT_MAKERS
 from tests.scenarios import api as driver
@@ -21,7 +29,19 @@ GROUPS = {
     "TrainJob": ("trainer.kubeflow.org", "v1alpha1"),
     "ClusterTrainingRuntime": ("trainer.kubeflow.org", "v1alpha1"),
     "LeaderWorkerSet": ("leaderworkerset.x-k8s.io", "v1"),
+    "AppWrapper": ("workload.codeflare.dev", "v1beta2"),
+    "SparkApplication": ("sparkoperator.k8s.io", "v1beta2"),
+    "VolcanoJob": ("batch.volcano.sh", "v1alpha1"),
 }
+SERVED_AS = {"VolcanoJob": "Job"}
+"""The kinds of objects, where there are several of one name."""
+PUBLISHED = {"AppWrapper": "appwrapper", "SparkApplication": "spark", "VolcanoJob": "vcjob"}
+"""The files of published CRDs, by kind."""
+CRDS = Path(
+    os.environ.get("POLICYD_JOB_CRDS", "")
+    or Path(__file__).parents[3] / "shared" / "cases" / "crds" / "jobs"
+)
+GPU = "nvidia.com/gpu"
 CLUSTER_WIDE = {"ClusterTrainingRuntime"}
 
 
@@ -56,12 +76,19 @@ def served(api: Api, kind: str) -> bool:
 
 
 def plural(kind: str) -> str:
-    return f"{kind.lower()}s"
+    return f"{SERVED_AS.get(kind, kind).lower()}s"
 
 
 def definition(kind: str) -> dict[str, Any]:
-    """Return the CRD of a kind."""
-    return anything(*GROUPS[kind], kind)
+    """Return the CRD of a kind: the published one, of the version that counts, if it is there."""
+    file = CRDS / f"{PUBLISHED.get(kind, '')}.yaml"
+    if not file.is_file():
+        return anything(*GROUPS[kind], SERVED_AS.get(kind, kind))
+    made: dict[str, Any] = yaml.load(file.read_text(), Loader=yaml.CSafeLoader)
+    version = GROUPS[kind][1]
+    made["spec"]["versions"] = [v for v in made["spec"]["versions"] if v["name"] == version]
+    made["spec"].pop("conversion", None)
+    return made
 
 
 def anything(group: str, version: str, kind: str) -> dict[str, Any]:
@@ -148,6 +175,30 @@ def train_job(gpus: int) -> dict[str, Any]:
     }
 
 
+def app_wrapper(gpus: int) -> dict[str, Any]:
+    """Return a wrapper of a Job of two pods."""
+    spec = {"parallelism": 2, "completions": 2, "template": template(gpus // 2)}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "wrapped"}, "spec": spec}
+    return {"components": [{"template": job}]}
+
+
+def spark_application(gpus: int) -> dict[str, Any]:
+    """Return an application of a driver and an executor."""
+
+    def role() -> dict[str, Any]:
+        annotations = {"policyd.io/run-for": "60s"}
+        devices = {"name": GPU, "quantity": gpus // 2}
+        return {"coreRequest": "1", "memory": "1g", "gpu": devices, "annotations": annotations}
+
+    program = {"type": "Python", "mainApplicationFile": "local:///main.py", "sparkVersion": "3.5.0"}
+    return {
+        **program,
+        "mode": "cluster",
+        "driver": role(),
+        "executor": {**role(), "instances": 1},
+    }
+
+
 def runtime() -> dict[str, Any]:
     labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
     pods = template(0)
@@ -175,6 +226,8 @@ SPECS = {
     "RayJob": ray_job,
     "RayService": ray_service,
     "TrainJob": train_job,
+    "AppWrapper": app_wrapper,
+    "SparkApplication": spark_application,
 }
 
 
@@ -184,9 +237,30 @@ def done(kind: str) -> dict[str, Any] | None:
         return None
     if kind == "RayJob":
         return {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED", "message": "the end"}
+    if kind == "AppWrapper":
+        return {"phase": "Succeeded", "conditions": []}
+    if kind == "SparkApplication":
+        return {"applicationState": {"state": "COMPLETED"}, "driverInfo": {}}
     type_ = {"JobSet": "Completed", "TrainJob": "Complete"}.get(kind, "Succeeded")
     ended = {"type": type_, "status": "True", "reason": "Done", "message": "the end"}
     return {"conditions": [ended]}
+
+
+def running(kind: str, *, runs: bool) -> dict[str, Any] | None:
+    """Return what the operator reports of a job whose pods all run, or that has none.
+
+    None if the queue needs no such report of the kind.
+    """
+    if kind == "SparkApplication":
+        executors = {"executor-1": "RUNNING"} if runs else {}
+        state = {"state": "RUNNING" if runs else "SUSPENDED"}
+        return {"applicationState": state, "driverInfo": {}, "executorState": executors}
+    if kind != "AppWrapper":
+        return None
+    changed = {"lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "Soon", "message": "it is"}
+    types = ("QuotaReserved", "ResourcesDeployed", "PodsReady")
+    conditions = [{"type": type_, "status": str(runs), **changed} for type_ in types]
+    return {"phase": "Running" if runs else "Suspended", "conditions": conditions}
 
 
 def operator(job: dict[str, Any]) -> str:
@@ -209,6 +283,11 @@ def templates(job: dict[str, Any]) -> list[dict[str, Any]]:
         groups = cluster["workerGroupSpecs"]
         workers = [each["template"] for each in groups for _ in range(each["replicas"])]
         return [cluster["headGroupSpec"]["template"], *workers]
+    if "components" in spec:
+        return [made for each in spec["components"] for made in wrapped(each)]
+    if "executor" in spec:
+        driver, executor = spec["driver"], spec["executor"]
+        return [of_role(driver), *(of_role(executor) for _ in range(executor["instances"]))]
     if "replicatedJobs" in spec:
         return [
             each["template"]["spec"]["template"]
@@ -217,6 +296,42 @@ def templates(job: dict[str, Any]) -> list[dict[str, Any]]:
         ]
     (roles,) = (value for name, value in spec.items() if name.endswith("ReplicaSpecs"))
     return [each["template"] for each in roles.values() for _ in range(each["replicas"])]
+
+
+def wrapped(component: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the template of every pod of a wrapped Job, with the changes of its start."""
+    job = component["template"]["spec"]
+    (info,) = component.get("podSetInfos") or [{}]
+    made = changed(job["template"], info)
+    made["spec"]["schedulingGates"] = info.get("schedulingGates", [])
+    return [made] * int(job["parallelism"])
+
+
+def of_role(role: dict[str, Any]) -> dict[str, Any]:
+    """Return the template of the pods of a driver, or of the executors."""
+    asked = {"cpu": role["coreRequest"], "memory": "1Gi", GPU: str(role["gpu"]["quantity"])}
+    resources = {"requests": asked, "limits": {GPU: asked[GPU]}}
+    made = template(0)
+    made["metadata"] = {"annotations": {}}
+    made["spec"]["containers"][0]["resources"] = resources
+    made = changed(made, role)
+    gates = role.get("template", {}).get("spec", {}).get("schedulingGates", [])
+    made["spec"]["schedulingGates"] = gates
+    return made
+
+
+def changed(made_from: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Return a template with the labels, annotations, nodes and tolerations of `more`."""
+    metadata, spec = made_from.get("metadata", {}), made_from["spec"]
+    sections = {
+        name: {**metadata.get(name, {}), **more.get(name, {})} for name in ("labels", "annotations")
+    }
+    nodes = {**spec.get("nodeSelector", {}), **more.get("nodeSelector", {})}
+    tolerations = [*spec.get("tolerations", ()), *more.get("tolerations", ())]
+    return {
+        "metadata": sections,
+        "spec": {**spec, "nodeSelector": nodes, "tolerations": tolerations},
+    }
 
 
 def trained(spec: dict[str, Any]) -> dict[str, Any]:

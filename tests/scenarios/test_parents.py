@@ -26,7 +26,7 @@ def maker(operated, api):
     """Makes the pods of parents, where no controller of their kind does."""
     made = Maker(api, embedded=operated.name == "embedded")
     yield made
-    for kind in ("Job", "Deployment", "StatefulSet", "LeaderWorkerSet"):
+    for kind in ("Job", "Deployment", "ReplicaSet", "StatefulSet", "LeaderWorkerSet", "VolcanoJob"):
         for item in api.find(kind, "team-a"):
             api.delete(kind, item["metadata"]["name"], "team-a", missing_is_fine=True)
     made.clear()
@@ -34,7 +34,7 @@ def maker(operated, api):
 
 
 class Maker:
-    """The controllers of all kinds on the embedded server, and of LeaderWorkerSets on both."""
+    """The controllers of all kinds on the embedded server, and of those of others on both."""
 
     def __init__(self, api, *, embedded):
         self.api = api
@@ -43,7 +43,7 @@ class Maker:
     def make(self, parent):
         """Make the pods of a parent that are not there."""
         kind = parent["kind"]
-        if not self.embedded and kind != "LeaderWorkerSet":
+        if not self.embedded and kind not in {"LeaderWorkerSet", "Job"}:
             return
         for suffix, template, metadata in members(parent):
             try:
@@ -72,6 +72,12 @@ def members(parent):
             led = {"leaderworkerset.sigs.k8s.io/leader-name": leader}
             yield f"{index}", made["leaderTemplate"], {"labels": labels}
             yield f"{index}-1", made["workerTemplate"], {"labels": labels, "annotations": led}
+        return
+    if "tasks" in spec:
+        for task in spec["tasks"]:
+            of_task = {"annotations": {"volcano.sh/task-spec": task["name"]}}
+            for index in range(task["replicas"]):
+                yield f"{task['name']}-{index}", task["template"], of_task
         return
     for index in range(spec["replicas"]):
         name = f"{parent['metadata']['name']}-{index}"
@@ -108,6 +114,10 @@ def deployment():
     return {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 2, **selected}}
 
 
+def replica_set():
+    return {**deployment(), "kind": "ReplicaSet"}
+
+
 def stateful_set():
     selected = {"selector": {"matchLabels": WHO}, "template": template(4)}
     more = {"serviceName": "serve", "podManagementPolicy": "Parallel", "replicas": 2}
@@ -119,6 +129,15 @@ def leader_worker_set():
     spec = {"replicas": 2, "leaderWorkerTemplate": made}
     version = "/".join(foreign.GROUPS["LeaderWorkerSet"])
     return {"apiVersion": version, "kind": "LeaderWorkerSet", "spec": spec}
+
+
+def volcano_job():
+    """Return a Volcano Job of two tasks, which starts again when a pod of it is evicted."""
+    tasks = [{"name": name, "replicas": 1, "template": template(4)} for name in ("ps", "worker")]
+    policies = [{"event": "PodEvicted", "action": "RestartJob"}]
+    spec = {"minAvailable": 2, "schedulerName": "volcano", "policies": policies, "tasks": tasks}
+    version = "/".join(foreign.GROUPS["VolcanoJob"])
+    return {"apiVersion": version, "kind": "Job", "spec": spec}
 
 
 def submit(maker, item, name="serve"):
@@ -146,6 +165,7 @@ KINDS = [
     pytest.param(deployment, 2, id="deployment"),
     pytest.param(stateful_set, 2, id="stateful-set"),
     pytest.param(leader_worker_set, 4, id="leader-worker-set"),
+    pytest.param(volcano_job, 2, id="volcano-job"),
 ]
 
 

@@ -62,7 +62,7 @@ class Operators(threading.Thread):
             for owner in pod["metadata"].get("ownerReferences", ()):
                 pods[owner["uid"]].append(pod)
         for kind, (group, version) in foreign.GROUPS.items():
-            if kind in foreign.CLUSTER_WIDE:
+            if kind in foreign.CLUSTER_WIDE or kind in foreign.SERVED_AS:
                 continue
             path = f"apis/{group}/{version}/{foreign.plural(kind)}"
             for job in self._api.call("GET", path)["items"]:
@@ -158,6 +158,7 @@ def is_over(item: dict[str, Any]) -> bool:
         any(condition(item, kind).get("status") == "True" for kind in kinds)
         or status.get("phase") in (ENDED - {"Failed"} if grouped else ENDED)
         or status.get("jobStatus") == "SUCCEEDED"
+        or status.get("applicationState", {}).get("state") == "COMPLETED"
     )
 
 
@@ -174,6 +175,9 @@ def progress(job: dict[str, Any], *, runs: bool) -> dict[str, Any]:
         state = {"state": "ready" if runs else "suspended"}
         statuses = {"jobDeploymentStatus": "Running" if runs else "Suspended"}
         return state if kind == "RayCluster" else {"rayClusterStatus": state, **statuses}
+    reported = foreign.running(kind, runs=runs)
+    if reported is not None:
+        return reported
     type_ = "Ready" if kind == "RayService" else "Running"
     condition = {"type": type_, "status": str(runs), "reason": "Progress", "message": "so it is"}
     return {"conditions": [condition]}

@@ -21,11 +21,10 @@ class FixedGate(NamedTuple):
 _CACHES = FixedGate(
     on=True, reason="it makes Kueue faster and changes no decision; policyd always caches"
 )
-_ABSENT_KINDS = FixedGate(on=False, reason="no module reads jobs of that kind")
 
 LEFT_OUT: Final[Mapping[str, FixedGate]] = {
     "ConcurrentAdmission": FixedGate(
-        on=False, reason="a workload is tried for one flavor at a time; variants are not made"
+        on=False, reason="variants that exist are decided about as in Kueue, but none are made"
     ),
     "DeferRayServiceFinalizationForRedisCleanup": FixedGate(
         on=True, reason="a service keeps its quota until the pods are gone that clean up Redis"
@@ -52,7 +51,6 @@ LEFT_OUT: Final[Mapping[str, FixedGate]] = {
     "SkipAncestorCheckForDeletedWorkloads": FixedGate(
         on=True, reason="nothing is looked up for a workload that is gone"
     ),
-    "SparkApplicationIntegration": _ABSENT_KINDS,
     "TASCacheNodeMatchResults": _CACHES,
     "TASCacheTopologyTree": _CACHES,
     "TASCachingRemainingResources": _CACHES,

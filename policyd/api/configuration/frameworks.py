@@ -1,4 +1,4 @@
-"""Kueue's names of the kinds of jobs it queues, and which kinds these are."""
+"""Kueue's names of the kinds of jobs it queues, and of those that only policyd queues."""
 
 from typing import Final
 
@@ -6,6 +6,7 @@ Kind = tuple[str, str, str]
 """Group, version and kind."""
 
 KINDS: Final[dict[str, Kind]] = {
+    "batch.volcano.sh/job": ("batch.volcano.sh", "v1alpha1", "Job"),
     "batch/job": ("batch", "v1", "Job"),
     "deployment": ("apps", "v1", "Deployment"),
     "jobset.x-k8s.io/jobset": ("jobset.x-k8s.io", "v1alpha2", "JobSet"),
@@ -24,6 +25,7 @@ KINDS: Final[dict[str, Kind]] = {
     "ray.io/raycluster": ("ray.io", "v1", "RayCluster"),
     "ray.io/rayjob": ("ray.io", "v1", "RayJob"),
     "ray.io/rayservice": ("ray.io", "v1", "RayService"),
+    "replicaset": ("apps", "v1", "ReplicaSet"),
     "sparkoperator.k8s.io/sparkapplication": (
         "sparkoperator.k8s.io",
         "v1beta2",

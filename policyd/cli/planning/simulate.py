@@ -376,6 +376,8 @@ def _decision(action: Action, names: Names) -> str:
             return f"admitted to {where}{', borrowing' if action.level else ''}{fewer}{parts}"
         case Preempt():
             return f"preempted for {naming.one(action.preemptor.key)} ({action.reason})"
+        case Evict(reason="FlavorMigration"):
+            return "evicted: another variant with a better flavor takes its place"
         case Evict():
             return f"evicted: it ran short of pods since {_clock(action.since)} ({action.reason})"
         case Requeue():

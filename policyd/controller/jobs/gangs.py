@@ -195,7 +195,7 @@ def creation_order_of(mirrors: Mirrors, pod: QueuedPod) -> CreationOrder:
     kind = next((kind for kind in PARENTS if kind.in_groups and kind.word == word), None)
     if kind is None:
         return ""
-    parent = mirrors.jobs[kind.kind].get(f"{pod.metadata.namespace}/{kind.name_of(pod)}")
+    parent = mirrors.jobs[kind.key].get(f"{pod.metadata.namespace}/{kind.name_of(pod)}")
     return "" if parent is None else kind.comes(parent)
 
 

@@ -58,7 +58,7 @@ class Owners:
     async def _is_there(self, owner: OwnerReference, resource: Resource, namespace: str) -> bool:
         """Tell whether an owner exists; a job that is being deleted counts only if it lingers."""
         of_pod = resource == PODS
-        mirror = self._mirrors.pods if of_pod else self._mirrors.jobs[resource.kind]
+        mirror = self._mirrors.pods if of_pod else self._mirrors.jobs[key_of(owner)]
         seen = mirror.get(f"{namespace}/{owner.name}")
         if seen is not None and seen.metadata.uid == owner.uid:
             return isinstance(seen, QueuedPod) or _stays(owner, seen)
@@ -79,6 +79,12 @@ async def read_owner(
     except NotFoundError:
         return None
     return found.metadata if found.metadata.uid == owner.uid else None
+
+
+def key_of(owner: OwnerReference) -> str:
+    """Return the name of an owner's kind among all kinds of jobs; empty if it is none of them."""
+    kind = kind_of_owner(owner) or parent_of_owner(owner)
+    return "" if kind is None else kind.key
 
 
 def resource_of(owner: OwnerReference) -> Resource | None:
@@ -106,11 +112,11 @@ class SeenOwners:
         resource = resource_of(owner)
         if resource is None or resource == PODS:
             return None
-        mirror = self._mirrors.jobs.get(resource.kind)
+        mirror = self._mirrors.jobs.get(key_of(owner))
         seen = None if mirror is None else mirror.get(f"{namespace}/{owner.name}")
         if seen is not None and seen.metadata.uid == owner.uid:
             return seen.metadata
-        key, now = "/".join((resource.kind, namespace, owner.name, owner.uid)), self._writes.now
+        key, now = "/".join((key_of(owner), namespace, owner.name, owner.uid)), self._writes.now
         at, found = self._found.get(key, (0.0, None))
         if now - at >= OWNER_SECONDS:
             found = await self._read(resource, owner, namespace)

@@ -82,7 +82,7 @@ class ParentPods:
 
     async def _read(self, kind: ParentKind[Any], name: str, *, namespace: str) -> Parent | None:
         """Return a parent; None if it is not there: a mirror that lacks it may be late."""
-        found = self._cache.mirrors.jobs[kind.kind].get(f"{namespace}/{name}")
+        found = self._cache.mirrors.jobs[kind.key].get(f"{namespace}/{name}")
         if isinstance(found, Parent):
             return found
         resource, into = job_resource(kind), kind.type

@@ -67,7 +67,7 @@ class ParentReconciler:
 
     @property
     def _mirror(self) -> Mirror[Any]:
-        return self._cache.mirrors.jobs[self._kind.kind]
+        return self._cache.mirrors.jobs[self._kind.key]
 
     @property
     def _workloads(self) -> Mirror[Workload]:
@@ -75,7 +75,7 @@ class ParentReconciler:
 
     def changed(self, change: Change[Parent]) -> None:
         """Have a parent looked at that changed, and its workloads if it goes."""
-        for key in self._cache.job_keys(change, self._kind.kind):
+        for key in self._cache.job_keys(change, self._kind.key):
             self._cache.hooks.reconcile(key)
 
     async def reconcile(self, key: ReconcileKey) -> float | None:
@@ -127,9 +127,8 @@ class ParentReconciler:
         """Keep a group's workload equal to the group; False if its priority is not known."""
         job, name = parent.metadata, self._name(parent, group.index)
         workload = self._workloads.get(f"{job.namespace}/{name}")
-        if not group.total:
-            if workload is not None and _may_be_held(workload):
-                await self._hold(workload)
+        if self._kind.outcome(parent) is not None or not group.total:
+            await self._rest(parent, workload)
             return True
         pod_sets = self._steps.requested(group.pod_sets)
         priority = self._steps.priority(self._resource, job, pod_sets)
@@ -142,6 +141,16 @@ class ParentReconciler:
         elif not is_finished(workload):
             await self._sync(parent, group, workload, priority)
         return True
+
+    async def _rest(self, parent: Parent, workload: Workload | None) -> None:
+        """Finish the workload of a parent that has ended; take the quota of one without pods."""
+        ended = self._kind.outcome(parent)
+        if workload is None or is_finished(workload):
+            return
+        if ended is not None:
+            await self._steps.finish(self._resource, parent.metadata, workload, ended)
+        elif _may_be_held(workload):
+            await self._hold(workload)
 
     async def _body(
         self, parent: Parent, group: ParentPodGroup, name: str, priority: Priority
@@ -290,7 +299,5 @@ def parent_reconcilers(
 ) -> dict[str, ParentReconciler]:
     """Return a reconciler for every kind of parent whose pods start together, by kind."""
     return {
-        kind.kind: ParentReconciler(kind, cache, writes, steps)
-        for kind in PARENTS
-        if kind.in_groups
+        kind.key: ParentReconciler(kind, cache, writes, steps) for kind in PARENTS if kind.in_groups
     }

@@ -67,7 +67,7 @@ def pod_key(pod: QueuedPod) -> ReconcileKey:
         return ReconcileKey("PodGroup", pod.metadata.namespace, group)
     parent = parent_of_pod(pod.metadata)
     if parent is not None and parent.name_of(pod):
-        return ReconcileKey("Job", pod.metadata.namespace, parent.name_of(pod), parent.kind)
+        return ReconcileKey("Job", pod.metadata.namespace, parent.name_of(pod), parent.key)
     return ReconcileKey("Pod", pod.metadata.namespace, pod.metadata.name)
 
 
@@ -78,7 +78,7 @@ def owner_keys(workload: Workload) -> set[ReconcileKey]:
     for owner in metadata.owner_references:
         kind = kind_of_owner(owner) or parent_of_owner(owner)
         if kind is not None:
-            keys.add(ReconcileKey("Job", metadata.namespace, owner.name, kind.kind))
+            keys.add(ReconcileKey("Job", metadata.namespace, owner.name, kind.key))
         elif is_pod(owner):
             if metadata.annotations.get(IS_GROUP_WORKLOAD) == "true":
                 keys.add(ReconcileKey("PodGroup", metadata.namespace, metadata.name))

@@ -207,7 +207,7 @@ def open_mirrors(
     parents = (kind for kind in PARENTS if kind.in_groups)
     kinds: tuple[JobKind[Any] | ParentKind[Any], ...] = (*KINDS, *parents)
     named = "" if integrations.manages_all else QUEUE_NAME
-    jobs = {kind.kind: named_mirror(job_resource(kind), kind.type, named) for kind in kinds}
+    jobs = {kind.key: named_mirror(job_resource(kind), kind.type, named) for kind in kinds}
     children = {
         name: Mirror(
             reader,

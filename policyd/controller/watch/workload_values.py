@@ -12,6 +12,7 @@ from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.kueue.names import (
     ADMITTED,
     ALLOWED_FLAVORS,
+    API_VERSION,
     ELASTIC_JOB,
     EVICTED,
     FINISHED,
@@ -23,6 +24,7 @@ from policyd.api.kueue.names import (
 from policyd.api.meta import Condition, condition_true, find_condition
 from policyd.controller.watch.index import replaced_key
 from policyd.controller.watch.priorities import effective_priority
+from policyd.jobs.base import controller_of
 from policyd.jobs.copied import EXPECTED_RUN_TIME
 from policyd.jobs.requests import NO_RULES, RequestRules, uncounted_claims
 from policyd.workload.node_health import sends_pods_to
@@ -99,6 +101,7 @@ def workload_value(
         run_seconds=_run_seconds(workload),
         saves_seconds=_saves_seconds(workload),
         allowed_flavors=_allowed_flavors(workload, settings),
+        variant_of=_variant_of(workload, settings),
         elastic=_elastic(workload, settings),
         failed_node=_failed_node(workload),
     )
@@ -162,6 +165,14 @@ def _gated(workload: kueue.Workload) -> bool:
     """Tell whether a preemption gate is closed; one without a state is."""
     open_ = {g.name for g in workload.status.preemption_gates if g.position == "Open"}
     return any(gate.name not in open_ for gate in workload.spec.preemption_gates)
+
+
+def _variant_of(workload: kueue.Workload, settings: QueueingSettings) -> str:
+    """Return the uid of the workload that one is a variant of; empty if it is none."""
+    owner = controller_of(workload.metadata)
+    if not settings.gates.concurrent_admission or owner is None:
+        return ""
+    return owner.uid if (owner.kind, owner.api_version) == ("Workload", API_VERSION) else ""
 
 
 def _allowed_flavors(

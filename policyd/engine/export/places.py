@@ -113,7 +113,8 @@ Counter = Callable[[str, Sequence[str], int], str]
 
 def _count(kind: WorkloadKind, base: str, path: Sequence[str], index: int) -> str:
     """Return the CEL for the number of pods of a template, as the kind's controller counts."""
-    return _COUNTERS.get(kind.kind, _replicas)(base, path, index)
+    counter = _replicas if kind.group == "batch.volcano.sh" else _COUNTERS.get(kind.kind, _replicas)
+    return counter(base, path, index)
 
 
 def _number(base: str, path: Sequence[str], default: str = "1") -> str:

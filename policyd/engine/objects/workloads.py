@@ -196,6 +196,13 @@ KINDS: tuple[WorkloadKind, ...] = (
     WorkloadKind("apps", "StatefulSet", "statefulsets", (_Place(_TEMPLATE, _replicas),)),
     WorkloadKind("apps", "DaemonSet", "daemonsets", (_Place(_TEMPLATE, _one),)),
     WorkloadKind("batch", "Job", "jobs", (_Place(_TEMPLATE, _job_pods),), frozen=True),
+    WorkloadKind(
+        "batch.volcano.sh",
+        "Job",
+        "jobs",
+        (_Place(("spec", "tasks", EACH, "template"), _replicas),),
+        frozen=True,
+    ),
     WorkloadKind("batch", "CronJob", "cronjobs", (_Place(_JOB_TEMPLATE, _job_pods),), queued=_JOB),
     WorkloadKind(
         "jobset.x-k8s.io",
@@ -219,6 +226,10 @@ KINDS: tuple[WorkloadKind, ...] = (
     _training("MPIJob", "mpiReplicaSpecs"),
     # Its pods are those of a runtime, which is another object.
     WorkloadKind("trainer.kubeflow.org", "TrainJob", "trainjobs", ()),
+    # Its pods are those of other objects in it, which are reviewed themselves.
+    WorkloadKind("workload.codeflare.dev", "AppWrapper", "appwrappers", ()),
+    # It has no templates: Spark makes its pods, which are reviewed themselves.
+    WorkloadKind("sparkoperator.k8s.io", "SparkApplication", "sparkapplications", ()),
 )
 """Every kind that makes pods as far as policyd knows; a DaemonSet counts as one pod."""
 

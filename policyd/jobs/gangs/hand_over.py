@@ -112,13 +112,13 @@ def _unsupported_between(gang: Gang, parts: list[Gang]) -> Iterator[str]:
         yield "the start order of its roles (they name one PodGroup, so no pod ever starts)"
 
 
-def mark(draft: Draft, path: Path, marks: GangMetadata) -> None:
-    """Label the pod template, or the pod, at `path` as a member of its PodGroup.
+def mark(draft: Draft, labels: Path, annotations: Path, marks: GangMetadata) -> None:
+    """Label a pod template, or a pod, as a member of its PodGroup, at the paths of both maps.
 
     Existing values are kept, except for a PodGroup that the scheduler created for that pod alone.
     """
-    for section, values in (("labels", marks.labels), ("annotations", marks.annotations)):
+    for path, values in ((labels, marks.labels), (annotations, marks.annotations)):
         for key, value in values.items():
-            current = draft.get((*path, "metadata", section, key))
+            current = draft.get((*path, key))
             if current is None or str(current).startswith(MADE_OF_ONE):
-                draft.set((*path, "metadata", section, key), value)
+                draft.set((*path, key), value)

@@ -128,14 +128,14 @@ def templates(_job: BatchJob) -> tuple[Path, ...]:
     return (("spec", "template"),)
 
 
-def resize(draft: Draft, count: int) -> None:
-    """Have `count` pods run at a time, if the job says that fewer are enough."""
+def resize(draft: Draft, counts: Sequence[int]) -> None:
+    """Have as many pods run at a time, if the job says that fewer are enough."""
     annotations = draft.get(("metadata", "annotations")) or {}
     if MIN_PARALLELISM not in annotations:
         return
-    draft.set(("spec", "parallelism"), count)
+    draft.set(("spec", "parallelism"), counts[0])
     if _synced(annotations):
-        draft.set(("spec", "completions"), count)
+        draft.set(("spec", "completions"), counts[0])
 
 
 def active(job: BatchJob) -> bool:

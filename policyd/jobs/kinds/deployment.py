@@ -1,4 +1,4 @@
-"""apps/v1 Deployment: every pod of it queues for itself."""
+"""apps/v1 Deployment and ReplicaSet: every pod of them queues for itself."""
 
 from typing import Final
 
@@ -14,30 +14,37 @@ TEMPLATE: Final[Path] = ("spec", "template")
 
 
 class DeploymentSpec(Wire, frozen=True):
-    """The spec of a Deployment."""
+    """The spec of a Deployment or a ReplicaSet."""
 
     template: PodTemplate = PodTemplate()
 
 
 class Deployment(Parent, frozen=True):
-    """A Deployment, trimmed to the fields that the queue reads."""
+    """A Deployment or a ReplicaSet, trimmed to the fields that the queue reads."""
 
     spec: DeploymentSpec = DeploymentSpec()
 
 
-def _mark(draft: Draft, _deployment: Deployment) -> None:
-    annotate(draft, TEMPLATE, {SUSPENDING_PARENT: DEPLOYMENT.word})
-    draft.set((*TEMPLATE, "metadata", "labels", MANAGED), "true")
-    pass_on(draft, TEMPLATE, SUBMISSION)
+def _kind(name: str) -> ParentKind[Deployment]:
+    word = name.lower()
+
+    def mark(draft: Draft, _parent: Deployment) -> None:
+        annotate(draft, TEMPLATE, {SUSPENDING_PARENT: word})
+        draft.set((*TEMPLATE, "metadata", "labels", MANAGED), "true")
+        pass_on(draft, TEMPLATE, SUBMISSION)
+
+    return ParentKind(
+        group="apps",
+        version="v1",
+        plural=f"{word}s",
+        kind=name,
+        type=Deployment,
+        word=word,
+        templates=lambda _parent: (TEMPLATE,),
+        mark=mark,
+    )
 
 
-DEPLOYMENT: Final[ParentKind[Deployment]] = ParentKind(
-    group="apps",
-    version="v1",
-    plural="deployments",
-    kind="Deployment",
-    type=Deployment,
-    word="deployment",
-    templates=lambda _deployment: (TEMPLATE,),
-    mark=_mark,
-)
+DEPLOYMENT: Final = _kind("Deployment")
+REPLICA_SET: Final = _kind("ReplicaSet")
+"""One that a Deployment has made is left to that."""

@@ -9,16 +9,19 @@ from typing import Any, Final, Protocol
 
 from policyd.api.meta import ObjectMeta, OwnerReference
 from policyd.jobs.base import JobKind
+from policyd.jobs.kinds.app_wrapper import APP_WRAPPER
 from policyd.jobs.kinds.batch_job import BATCH_JOB
-from policyd.jobs.kinds.deployment import DEPLOYMENT
+from policyd.jobs.kinds.deployment import DEPLOYMENT, REPLICA_SET
 from policyd.jobs.kinds.job_set import JOB_SET
 from policyd.jobs.kinds.kubeflow import TRAINING_JOBS
 from policyd.jobs.kinds.leader_worker_set import LEADER_WORKER_SET
 from policyd.jobs.kinds.ray_cluster import RAY_CLUSTER
 from policyd.jobs.kinds.ray_job import RAY_JOB
 from policyd.jobs.kinds.ray_service import RAY_SERVICE
+from policyd.jobs.kinds.spark_application import SPARK_APPLICATION
 from policyd.jobs.kinds.stateful_set import STATEFUL_SET
 from policyd.jobs.kinds.train_job import TRAIN_JOB
+from policyd.jobs.kinds.volcano_job import VOLCANO_JOB
 from policyd.jobs.parents import ParentKind
 
 GROUP: Final = "policyd.job_kinds"
@@ -32,6 +35,8 @@ BUILT_IN: Final[tuple[JobKind[Any], ...]] = (
     RAY_JOB,
     RAY_SERVICE,
     TRAIN_JOB,
+    APP_WRAPPER,
+    SPARK_APPLICATION,
 )
 
 
@@ -73,7 +78,13 @@ REGISTERED: Final = tuple(registered(entry_points(group=GROUP)))
 
 KINDS: tuple[JobKind[Any], ...] = (*BUILT_IN, *REGISTERED)
 
-PARENTS: tuple[ParentKind[Any], ...] = (DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET)
+PARENTS: tuple[ParentKind[Any], ...] = (
+    DEPLOYMENT,
+    REPLICA_SET,
+    STATEFUL_SET,
+    LEADER_WORKER_SET,
+    VOLCANO_JOB,
+)
 """Kinds that are not suspended themselves: their pods are gated."""
 
 _KINDS_BY_NAME: Final = {(known.group, known.kind): known for known in KINDS}

@@ -24,6 +24,8 @@ from policyd.api.meta import Json
 from policyd.jobs.base import JobKind, is_ignored
 from policyd.jobs.injection import add_gate
 from policyd.jobs.integrations import EVERYTHING, POD, Integrations
+from policyd.jobs.kinds.batch_job import BATCH_JOB
+from policyd.jobs.kinds.cron_job import CRON_JOB, pass_on_queue
 from policyd.jobs.kinds.registry import find_kind, find_parent
 from policyd.jobs.managers import hand_over
 from policyd.jobs.pods import POD_INDEX_LABEL, SUSPENDING_PARENT, role_hash
@@ -90,6 +92,11 @@ def _goes_away(draft: Draft, surroundings: JobContext) -> bool:
     return on and surroundings.sent_away(_text(draft, _LABELS, QUEUE_NAME))
 
 
+def is_marked_on_change(group: str, kind: str) -> bool:
+    """Tell whether objects of a kind are changed by the webhooks when they change, too."""
+    return (group, kind) == CRON_JOB or find_parent(group, kind) is not None
+
+
 def _prepare(draft: Draft, kind: JobKind[Any]) -> None:
     """Give a new job the fields that cannot be added later."""
     if kind.defaults is None:
@@ -125,8 +132,12 @@ def default_parent(
 ) -> None:
     """Mark the templates of a parent whose pods are gated, when it is created or changed.
 
-    The arguments as in `default_on_create`. Anything else is left as it is.
+    A CronJob passes its queue on. The arguments as in `default_on_create`. Anything else is left
+    as it is.
     """
+    if (group, kind) == CRON_JOB:
+        pass_on_queue(draft)
+        return
     known = find_parent(group, kind)
     if known is None or not _queues(draft, surroundings) or is_part(draft.object, surroundings):
         return
@@ -185,6 +196,8 @@ def is_prepared(group: str, kind: str) -> bool:
 
 def holds(group: str, kind: str, integrations: Integrations = EVERYTHING) -> bool:
     """Tell whether the webhooks handle objects of this kind."""
+    if (group, kind) == CRON_JOB:
+        return integrations.has(BATCH_JOB.group, BATCH_JOB.kind)
     if not integrations.has(group, kind):
         return False
     known = find_kind(group, kind) or find_parent(group, kind)
