@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from policyd.api.configuration.fixed_gates import LEFT_OUT
-from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
 from policyd.api.configuration.frameworks import kind_of
 from policyd.api.configuration.gates import DEFAULTS
 from policyd.api.configuration.kinds import API_VERSION
-from policyd.jobs.frameworks import unknown_frameworks
 from policyd.migrate.kueue.configuration import KueueSettings
 from policyd.migrate.kueue.survey import DEFAULT_LEASE, Consumer, Survey
 
@@ -18,7 +16,6 @@ SETTINGS: Final = "docs/reference/settings.md"
 KNOWN_VERSIONS: Final = frozenset({"v1alpha1", "v1beta1", "v1beta2"})
 NOTHING: Final = frozenset({"TLSOptions", "SchedulerLibraryIntegration"})
 """Gates that are off here, and without which no job is treated otherwise."""
-_LOST_FIELDS: Final = frozenset({"multiKueue", "resources.deviceClassMappings"})
 PROCESS: Final = frozenset(
     {
         *("clientConnection", "controller", "health", "internalCertManagement", "leaderElection"),
@@ -62,7 +59,7 @@ def differences(
         *_gates(settings),
         *_fields(settings, ineffective),
         *_kinds(survey, settings),
-        *_objects(survey),
+        *_objects(survey, settings),
         *_election(settings),
         *_webhooks(survey),
         *(each for consumer in survey.consumers for each in _consumer(consumer, metrics)),
@@ -128,65 +125,48 @@ def _fields(settings: KueueSettings, ineffective: Iterable[str]) -> Iterator[Kue
             "policyd does not know the field, and the values leave it out",
         )
     for name in ineffective:
-        if name in _LOST_FIELDS:
-            why = LEFT_OUT["MultiKueue" if name == "multiKueue" else "KueueDRAIntegration"].reason
-            yield KueueDifference("lost", f"Configuration {name}", why)
-        else:
-            yield KueueDifference(
-                "different",
-                f"Configuration {name}",
-                "it is about Kueue's process; policyd's have settings of their own",
-                f"see {SETTINGS}",
-            )
+        yield KueueDifference(
+            "different",
+            f"Configuration {name}",
+            "it is about Kueue's process; policyd's have settings of their own",
+            f"see {SETTINGS}",
+        )
 
 
 def _kinds(survey: Survey, settings: KueueSettings) -> Iterator[KueueDifference]:
-    absent = {}
-    for name in unknown_frameworks(settings.configuration):
-        group, _, kind = FRAMEWORKS[name]
-        absent[group, kind] = name
     given = settings.configuration.integrations
     external = filter(None, map(kind_of, given.external_frameworks if given is not None else ()))
     others = {(group, kind) for group, _, kind in external}
     for (group, kind), found in sorted(survey.unmanaged.items()):
         subject = f"{kind}.{group}" if group else kind
+        message = f"they have a queue name, and neither Kueue nor policyd queues them: {found}"
         if (group, kind) in others:
             message = f"its own controller queues them, as with Kueue: {found}"
-            yield KueueDifference("different", subject, message)
-        elif (group, kind) in absent:
-            yield KueueDifference(
-                "lost",
-                subject,
-                f"no module of policyd reads jobs of that kind: {found}",
-                "let them end first, or add the kind: docs/guides/add-a-job-kind.md",
-            )
-        else:
-            message = f"they have a queue name, and neither Kueue nor policyd queues them: {found}"
-            yield KueueDifference("different", subject, message)
-    for key, name in sorted(absent.items()):
-        if key not in survey.unmanaged:
-            yield KueueDifference(
-                "different",
-                f"integration {name}",
-                "no module of policyd reads jobs of that kind; there are none now",
-                "docs/guides/add-a-job-kind.md",
-            )
+        yield KueueDifference("different", subject, message)
 
 
-def _objects(survey: Survey) -> Iterator[KueueDifference]:
-    clusters = LEFT_OUT["MultiKueue"].reason
+def _objects(survey: Survey, settings: KueueSettings) -> Iterator[KueueDifference]:
     for name, controller in sorted(survey.checks.items()):
         if controller == "kueue.x-k8s.io/multikueue":
-            yield KueueDifference("lost", f"AdmissionCheck {name}", clusters)
+            yield KueueDifference(
+                "different",
+                f"AdmissionCheck {name}",
+                "policyd sends jobs to other clusters if it is told to, and neither pods nor sets",
+                "set controller.multiKueue.enabled; see docs/guides/multi-cluster.md",
+            )
     if survey.elsewhere.count:
         yield KueueDifference(
-            "lost", "Workloads of other clusters", f"{clusters}: {survey.elsewhere}"
+            "lost",
+            "Workloads of other clusters",
+            f"a takeover does not adopt jobs that run elsewhere: {survey.elsewhere}",
+            "let them end first",
         )
-    if survey.claiming.count:
+    resources = settings.configuration.resources
+    if survey.claiming.count and not (resources and resources.device_class_mappings):
         yield KueueDifference(
             "lost",
             "Workloads with ResourceClaims",
-            f"{LEFT_OUT['KueueDRAIntegration'].reason}, so they are held: {survey.claiming}",
+            f"no `resources.deviceClassMappings`, so they are held: {survey.claiming}",
             "see docs/concepts/devices.md",
         )
     if survey.concurrent.count:

@@ -95,7 +95,6 @@ CLAIMS = {"podSets": [{"template": {"spec": {"resourceClaims": [{"name": "gpu"}]
             "CustomResourceDefinition workloads.kueue.x-k8s.io",
             id="stored-version",
         ),
-        pytest.param(also("AdmissionCheck", "m", spec=MULTI), "AdmissionCheck m", id="check"),
         pytest.param(
             also("Workload", "w", spec=CLAIMS), "Workloads with ResourceClaims", id="claims"
         ),
@@ -109,13 +108,6 @@ CLAIMS = {"podSets": [{"template": {"spec": {"resourceClaims": [{"name": "gpu"}]
             "PrometheusRule r",
             id="metric",
         ),
-        pytest.param(
-            also(
-                "AppWrapper", "x", api_version="workload.codeflare.dev/v1beta2", metadata=QUEUED
-            ).replace("[batch/job, pod]", "[batch/job, workload.codeflare.dev/appwrapper]"),
-            "AppWrapper.workload.codeflare.dev",
-            id="kind",
-        ),
     ],
 )
 def test_what_is_lost_is_named_and_ends_with_1(text, subject):
@@ -128,6 +120,13 @@ def test_what_is_lost_is_named_and_ends_with_1(text, subject):
     [
         pytest.param(setting("featureGates: {MultiKueue: true}"), id="a-gate-at-its-default"),
         pytest.param(setting("clientConnection: {qps: 5}"), id="process"),
+        pytest.param(also("AdmissionCheck", "m", spec=MULTI), id="multikueue"),
+        pytest.param(
+            also(
+                "AppWrapper", "x", api_version="workload.codeflare.dev/v1beta2", metadata=QUEUED
+            ).replace("[batch/job, pod]", "[batch/job, workload.codeflare.dev/appwrapper]"),
+            id="kind",
+        ),
         pytest.param(
             also(
                 "Workload",
