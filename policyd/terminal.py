@@ -10,10 +10,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TextIO
 
-_CONTROLS: Final = re.compile(r"(\x1b\[(?:[01234]|22|[39][1-7])?m)|[\0-\x08\x0b-\x1f\x7f-\x9f]")
-"""Colours, which stay, and control characters besides line feeds and tabs."""
+_CONTROLS: Final = re.compile(
+    r"(\x1b\[(?:[01234]|22|[39][1-7])?m)"
+    r"|[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
+)
+"""Colours, which stay, and control characters besides line feeds and tabs: also those that end
+lines, or reverse the order in which letters are shown."""
 _CARET: Final = 0x40
 _DELETE: Final = 0x7F
+_BYTE: Final = 0xFF
 
 
 def without_controls(text: str) -> str:
@@ -29,7 +34,9 @@ def _visible(found: re.Match[str]) -> str:
     if found[1] or (character == "\r" and found.string.startswith("\n", found.end())):
         return character
     code = ord(character)
-    return f"^{chr(code ^ _CARET)}" if code <= _DELETE else f"\\x{code:02x}"
+    if code <= _DELETE:
+        return f"^{chr(code ^ _CARET)}"
+    return f"\\x{code:02x}" if code <= _BYTE else f"\\u{code:04x}"
 
 
 class VisibleControls:

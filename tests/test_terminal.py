@@ -22,6 +22,7 @@ VISIBLE = "^[]0;owned^G^[[2J^[[1A\\x9b2K^[[8mall good"
         pytest.param("a\tb\r\nc\n", "a\tb\r\nc\n", id="tabs-and-line-ends-stay"),
         pytest.param("\x1b[31mno\x1b[0m \x1b[1myes\x1b[22m", None, id="colours-stay"),
         pytest.param("\x1b[30m\x1b[38;5;0m\x1b[40m", "^[[30m^[[38;5;0m^[[40m", id="not-all"),
+        pytest.param("a\u202eb\u2066c\u2028d", r"a\u202eb\u2066c\u2028d", id="reversed-letters"),
         pytest.param("Zürich 東京 👩‍💻", None, id="letters-stay"),
     ],
 )

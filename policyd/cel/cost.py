@@ -45,6 +45,8 @@ _TEXT: Final = frozenset((str,))
 _CERTAIN: Final = frozenset((int, bool, type(None)))
 # Cost that is spent before it is charged to the request, and the time is checked: under 1 ms.
 _UNSETTLED: Final = 2_000
+# The work of converting one part of a value.
+_WALK_WORK: Final = 2
 # The work of reading a list besides its elements.
 _LOOK_WORK: Final = 5
 # Elements that are looked at one by one rather than all at once.
@@ -214,6 +216,15 @@ class Budget:
         if over > 0:
             exceed()
 
+    def charge_walk(self, value: object) -> None:
+        """Count a walk through all parts of a result, such as its conversion to JSON.
+
+        Raises:
+            CelCostError: If that is more work than allowed.
+        """
+        if type(value) in _SIZED or isinstance(value, dict | Optional):
+            self.charge_work(_WALK_WORK * deep_size(value))
+
     def settle(self) -> None:
         """Report to the allowance the cost of expressions since the last report.
 
@@ -320,7 +331,9 @@ def deep_size(value: object) -> int:
 def approximate_size(value: Any) -> int:  # noqa: ANN401 - any of CEL
     """Return about how many elements are in a value, deep down: ten times as fast if it is small.
 
-    Of a small value the bytes are taken of its encoding as Python's own, eight for an element.
+    Of a small value the bytes are taken of its encoding as Python's own, eight for an element. That
+    has a part once that is in the value several times, as in values of expressions: it is good for
+    values that were decoded.
     """
     try:
         length = len(marshal.dumps(value))

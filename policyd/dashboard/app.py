@@ -7,6 +7,7 @@ chosen and authorized, the view reads and builds its model, and the template bec
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import ceil
 from typing import Final
 from urllib.parse import quote
 
@@ -27,6 +28,13 @@ from policyd.dashboard.guard import (
     query_of,
 )
 from policyd.dashboard.live import Hub, TooManyViewersError
+from policyd.dashboard.rates import (
+    OF_A_USER,
+    OF_AN_ADDRESS,
+    SIGN_INS,
+    RequestRates,
+    client_of,
+)
 from policyd.dashboard.rendering import STATIC, PageFrame, Renderer, address, static_file
 from policyd.dashboard.signing_in import (
     OneTimeLinks,
@@ -92,6 +100,9 @@ class Dashboard:
         self.sessions = Sessions(clock)
         self.hub = Hub(self.pace)
         self.rights = Rights(own, clock=clock)
+        self._of_users = RequestRates(clock, OF_A_USER)
+        self._of_strangers = RequestRates(clock, OF_AN_ADDRESS)
+        self._sign_ins = RequestRates(clock, SIGN_INS)
         self._views = views
         self._signing_in = signing_in
         self._address = address or Address()
@@ -139,7 +150,10 @@ class Dashboard:
                     self._address.check_origin(request)
                 return await handler(request)
             except RequestRefusedError as error:
-                return self._problem(str(error), status=error.status)
+                problem = self._problem(str(error), status=error.status)
+                if error.after:
+                    problem.headers["Retry-After"] = str(error.after)
+                return problem
             except PolicydError as error:
                 return self._problem(str(error), hint=error.hint, status=_status_of(error))
 
@@ -151,15 +165,22 @@ class Dashboard:
         """Return the session of a request; None if its sender has to sign in."""
         identity = self._proxied_identity(request)
         if identity is not None:
+            _limit(self._of_users, identity.name)
             return await self._proxied.session(identity, self.sessions.begin)
         key = request.cookies.get(self._address.cookie, "")
-        return await self.sessions.find(key) if key else None
+        session = await self.sessions.find(key) if key else None
+        if session is None:
+            _limit(self._of_strangers, _sender(request))
+        else:
+            _limit(self._of_users, session.identity.name)
+        return session
 
     def _proxied_identity(self, request: Request) -> Identity | None:
         proxy = self._signing_in.proxy
         return None if proxy is None else proxy.identity(request)
 
     async def _sign_in_page(self, request: Request, *, problem: str = "") -> Response:
+        _limit(self._of_strangers, _sender(request))
         links = self._signing_in.links
         if links is not None and not links.outstanding:
             self._signing_in.new_link()
@@ -177,6 +198,7 @@ class Dashboard:
         tokens = self._signing_in.tokens
         if tokens is None:
             raise RequestRefusedError("tokens are not taken here", 404)
+        _limit(self._sign_ins, _sender(request))
         form = await form_of(request)
         try:
             session = await tokens.session(form.get("token", ""))
@@ -188,6 +210,7 @@ class Dashboard:
         links = self._signing_in.links
         if links is None or request.method != "GET":  # a HEAD is no visit
             raise RequestRefusedError("there are no links here", 404)
+        _limit(self._of_strangers, _sender(request))
         try:
             session = links.session(request.path_params["secret"])
         except SignInError as error:
@@ -365,6 +388,21 @@ class Dashboard:
     async def _no_page(self, request: Request, _error: Exception) -> Response:
         del request
         return self._problem("there is no such page", status=404)
+
+
+def _limit(rates: RequestRates, client: str) -> None:
+    """Count a request of a client.
+
+    Raises:
+        RequestRefusedError: If it has sent too many.
+    """
+    wait = rates.wait(client)
+    if wait:
+        raise RequestRefusedError("too many requests: try again", 429, after=ceil(wait))
+
+
+def _sender(request: Request) -> str:
+    return client_of(request.client.host if request.client else "")
 
 
 def _status_of(error: PolicydError) -> int:

@@ -45,11 +45,13 @@ class RequestRefusedError(Exception):
 
     Attributes:
         status: The code of the answer.
+        after: The seconds after which it may be sent again; 0 if that would not help.
     """
 
-    def __init__(self, message: str, status: int = 403) -> None:
+    def __init__(self, message: str, status: int = 403, *, after: int = 0) -> None:
         super().__init__(message)
         self.status = status
+        self.after = after
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,9 +202,11 @@ class OneTimeLinks:
 class TrustedProxy:
     """A proxy that has signed people in, and says in headers who they are.
 
+    If both a secret and names are given, it needs both.
+
     Attributes:
-        secret: What it sends in `X-Policyd-Proxy-Secret`; "" if its certificate tells.
-        names: Common names of its client certificate; empty if its secret tells.
+        secret: What it sends in `X-Policyd-Proxy-Secret`; "" if its certificate alone tells.
+        names: Common names of its client certificate; empty if its secret alone tells.
         user_header: The header with the user.
         groups_header: The header with the user's groups, between commas.
         user_prefix: What users are called in RBAC before their name.
@@ -235,13 +237,13 @@ class TrustedProxy:
         return Identity(name, "proxy", (*kept, "system:authenticated"))
 
     def _is_sender(self, request: Request) -> bool:
-        if self.names:
-            found: frozenset[str] = request.scope.get("state", {}).get(CALLER_NAMES, frozenset())
-            return bool(found & self.names)
-        given = request.headers.getlist(PROXY_SECRET)
-        if not self.secret or len(given) != 1:
+        found: frozenset[str] = request.scope.get("state", {}).get(CALLER_NAMES, frozenset())
+        if self.names and not found & self.names:
             return False
-        return hmac.compare_digest(given[0].encode(), self.secret.encode())
+        if not self.secret:
+            return bool(self.names)
+        given = request.headers.getlist(PROXY_SECRET)
+        return len(given) == 1 and hmac.compare_digest(given[0].encode(), self.secret.encode())
 
 
 class ProxySessions:

@@ -76,18 +76,37 @@ def _asked(text: str, node: ast.ExpressionNode, rule: Rule, known: _Known) -> st
     if _is_sure(node, known):
         return text
     there = _PRESENCE["object"].issuperset(rule.operations)
-    return MAY_ASK_FOR_DEVICES if there and _wants_devices(node) else None
+    return MAY_ASK_FOR_DEVICES if there and _wants_devices(node, _subresources(rule)) else None
 
 
-def _wants_devices(node: ast.ExpressionNode) -> bool:
+def _subresources(rule: Rule) -> frozenset[str]:
+    """Return the subresources that a rule names: an empty name for the objects themselves."""
+    return frozenset(resource.partition("/")[2] for resource in rule.resources)
+
+
+def _wants_devices(node: ast.ExpressionNode, subresources: frozenset[str]) -> bool:
     """Tell whether an expression is true only of pods that may request a GPU or claim devices.
 
     That is `workload.gpus() > 0`, `workload.claims() > 0`, and these or a kind that has no plain
-    pod.
+    pod, or a subresource that the rule does not name.
     """
     match node:
         case ast.Logic(conjunction=False, operands=operands):
-            return all(_wants_devices(operand) for operand in operands)
+            return all(_wants_devices(operand, subresources) for operand in operands)
+        case ast.Call(
+            function="_==_",
+            arguments=(
+                ast.Call(
+                    function="orValue",
+                    target=ast.Select(
+                        operand=ast.Identifier(name="request"), field="subResource", optional=True
+                    ),
+                    arguments=(ast.Literal(value=""),),
+                ),
+                ast.Literal(value=str(named)),
+            ),
+        ):
+            return bool(named) and subresources.isdisjoint((named, "*"))
         case ast.Call(
             function="_==_",
             arguments=(

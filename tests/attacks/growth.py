@@ -8,11 +8,19 @@ belong to it, so that nobody is asked about them either.
 import copy
 from collections.abc import Callable, Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from policyd.api.admission import GroupVersionResource
+from policyd.engine.compile.load import load_policies
+from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.objects.workloads import KINDS
+from policyd.engine.offline.requests import namespace_lookup
 from tests.attacks.figures import Figures
-from tests.attacks.ownership import GPUS, MADE, QUEUE, Object, owned_by, pod, unqueued
+from tests.attacks.ownership import GPUS, MADE, QUEUE, Object, owned_by, pod, review, unqueued
 from tests.scenarios import foreign
 
 COUNTS = frozenset(("completions", "minReplicas", "numNodes", "numOfHosts", "parallelism"))
@@ -22,6 +30,11 @@ SCALED = frozenset(
     ("StatefulSet", "LeaderWorkerSet", "JAXJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob")
 )
 """Kinds that have a `scale` subresource, and whose pods are theirs: a review of it has no pods."""
+
+SCALED_ALONE = frozenset(("MPIJob", "ReplicaSet", "ReplicationController"))
+"""More such kinds, which do not queue, or not in all versions."""
+
+LIBRARY = Path(__file__).parents[2] / "policies"
 
 
 def _changed(part: Any, change: Callable[[dict[str, Any]], None]) -> Any:
@@ -140,7 +153,68 @@ def going_on() -> Figures:
     return Figures(tried=2 * len(kinds) + 4, faults=tuple(faults))
 
 
+def _scale(replicas: int) -> Object:
+    return {
+        "apiVersion": "autoscaling/v1",
+        "kind": "Scale",
+        "metadata": {"name": "x", "namespace": "team-a"},
+        "spec": {"replicas": replicas},
+    }
+
+
+def _replica_set(owner: str, group: str, replicas: int) -> Object:
+    reference = owned_by(group, "v1", owner)
+    metadata = {"name": "x-1", "namespace": "team-a", "ownerReferences": [reference]}
+    spec = {"replicas": replicas, "template": foreign.template(1)}
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": spec}
+
+
+SCALED_BY_SETS = {
+    "Deployment": ("apps", "system:serviceaccount:kube-system:deployment-controller"),
+    "Rollout": ("argoproj.io", "system:serviceaccount:argo-rollouts:argo-rollouts"),
+}
+"""Kinds whose ReplicaSets are scaled by a controller, with their group and its account."""
+
+
+def _scaled(policies: PolicySet) -> Iterator[tuple[str, bool]]:
+    """Yield what is scaled by its subresource, and whether a policy decides wrongly about it."""
+    for kind in (each for each in KINDS if each.kind in SCALED | SCALED_ALONE):
+        for old, new, denied in ((1, 2, True), (2, 2, False), (9, 0, False)):
+            asked = review(_scale(new), "alice", _scale(old))
+            resource = GroupVersionResource(kind.group, "v1", kind.plural)
+            asked = msgspec.structs.replace(asked, resource=resource, sub_resource="scale")
+            wrong = policies.validate(asked).allowed is denied
+            yield f"{kind.kind} is scaled from {old} to {new}", wrong
+
+
+def _grown(policies: PolicySet) -> Iterator[tuple[str, bool]]:
+    """Yield what is updated past the limit, and whether a policy allows it."""
+    for name, (group, account) in SCALED_BY_SETS.items():
+        old, new = (_replica_set(name, group, count) for count in (4, 5))
+        allowed = policies.validate(review(new, account, old)).allowed
+        yield f"{name} is scaled, and so is its ReplicaSet", allowed
+    # A TrainJob is counted as the job that its runtime makes of it.
+    for name in sorted(MADE.keys() & {each.kind for each in KINDS} - {"Pod", "TrainJob"}):
+        for description, small, large in seeds(name):
+            allowed = policies.validate(review(large, "alice", small)).allowed
+            yield f"{name} with {description} is updated", allowed
+
+
+def past_a_limit() -> Figures:
+    """Scale each kind past the GPUs that a workload may have, in every way that there is."""
+    text = (LIBRARY / "queueing/cap-gpus-per-workload/policy.yaml").read_bytes()
+    labels = {"policyd.io/max-gpus-per-workload": "4"}
+    policies = PolicySet(
+        load_policies(text, "library").policies,
+        surroundings=PolicyContext(namespaces=namespace_lookup((), labels)),
+    )
+    ways = [*_scaled(policies), *_grown(policies)]
+    faults = tuple(what for what, wrong in ways if wrong)
+    return Figures(tried=len(ways), bypasses=len(faults), faults=faults)
+
+
 ATTACKS = {
+    "more GPUs than a workload may have": past_a_limit,
     "GPUs by growth": growing,
     "leaving a queue that is required": leaving,
     "what does not grow goes on": going_on,

@@ -23,16 +23,21 @@ IMPOSTOR = pair("the-proxy", hosts=["proxy"])
 ANN = {"X-Forwarded-User": "ann", "X-Forwarded-Groups": "research"}
 
 
+SECRET = "a-secret-of-the-proxy-with-32-chars"
+
+
 @pytest.fixture
-def given(tmp_path):
-    """The options of the command."""
+def given(request, tmp_path):
+    """The options of the command: with the secret of the parameter, if there is one."""
+    secret = getattr(request, "param", "")
+    (tmp_path / "secret").write_text(secret)
     files = {"certificate": SERVER[0], "key": SERVER[1], "client_ca": PROXY[0] + COLLEAGUE[0]}
     for name, text in files.items():
         (tmp_path / name).write_bytes(text)
     return {
         **{name: str(tmp_path / name) for name in files},
         "proxy_name": ("the-proxy",),
-        "proxy_secret_file": None,
+        "proxy_secret_file": str(tmp_path / "secret") if secret else None,
         "proxy_user_header": "X-Forwarded-User",
         "proxy_groups_header": "X-Forwarded-Groups",
         "proxy_user_prefix": "oidc:",
@@ -125,3 +130,17 @@ async def test_the_proxy_alone_signs_nobody_in(page, tmp_path, headers):
 
     assert status == 303
     assert api.asked == []
+
+
+@pytest.mark.parametrize("given", [SECRET], indirect=True)
+async def test_a_certificate_is_not_enough_where_a_secret_is_configured(page, tmp_path):
+    api, port = page
+
+    alone, _ = await answer(tmp_path, port, PROXY, **ANN)
+    wrong, _ = await answer(tmp_path, port, PROXY, **ANN, **{"X-Policyd-Proxy-Secret": SECRET[:-1]})
+    asked = [*api.asked]
+    both, text = await answer(tmp_path, port, PROXY, **ANN, **{"X-Policyd-Proxy-Secret": SECRET})
+
+    assert (alone, wrong, asked) == (303, 303, [])
+    assert both == 200
+    assert "oidc:ann" in text

@@ -278,6 +278,15 @@ def test_headers_that_a_client_forges_sign_nobody_in(proxied, secret):
     assert proxied.api.asked == []
 
 
+@pytest.mark.parametrize("secret", ["", "wrong"])
+def test_a_proxy_with_a_secret_and_a_certificate_needs_both(secret):
+    both = Looking(proxy=TrustedProxy(secret=SECRET, names=frozenset({"the-proxy"})))
+
+    # No certificate is shown in these tests: the right secret alone is not enough.
+    assert both.get("/", **headers()).status_code == 303
+    assert both.get("/", **headers(secret=secret)).status_code == 303
+
+
 def test_headers_are_nothing_where_no_proxy_is_configured(looking):
     assert looking.get("/", **headers()).status_code == 303
 

@@ -121,3 +121,52 @@ def test_lists_of_some_thousand_items_are_merged():
 
     assert not applying(ITEMS).mutate(request(made)).failures
     assert not applying(ONE).mutate(request(made)).failures
+
+
+INJECTING = """
+apiVersion: policyd.io/v1alpha1
+kind: Policy
+metadata: {name: p}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: ["*"], apiVersions: ["*"], operations: ["*"], resources: ["*"]}
+  variables: VARIABLES
+  inject:
+    tolerations: {expression: EXPRESSION}
+  failurePolicy: Fail
+"""
+TENFOLD = [
+    {"name": "a0", "expression": "['x', 'x', 'x', 'x', 'x', 'x', 'x', 'x', 'x', 'x']"},
+    *(
+        {"name": f"a{n}", "expression": f"[{', '.join([f'variables.a{n - 1}'] * 10)}]"}
+        for n in range(1, 9)
+    ),
+]
+"""Lists of lists: the last one has a thousand million texts, and takes a few hundred bytes."""
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pytest.param("[{'key': variables.a8}]", id="in-an-object"),
+        pytest.param("variables.a8", id="of-the-wrong-type"),
+        pytest.param("object.spec.items.map(i, object.spec.one)", id="a-part-of-the-object"),
+    ],
+)
+def test_what_is_injected_has_no_part_more_often_than_can_be_written(expression):
+    text = INJECTING.replace("VARIABLES", json.dumps(TENFOLD))
+    loaded = load_policies(text.replace("EXPRESSION", json.dumps(expression)), "policy.yaml")
+    assert not loaded.findings
+    large = pod()
+    large["spec"] |= {"one": TEXTS, "items": [0] * 200}
+
+    decisions = []
+    used = calls(
+        lambda: decisions.append(
+            PolicySet(loaded.policies, namespaces=namespace_lookup((), {})).mutate(request(large))
+        )
+    )
+
+    assert "cost limit exceeded" in decisions[0].denials[0].message
+    assert used < 5_000

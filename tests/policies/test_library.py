@@ -19,7 +19,8 @@ from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.cases import CaseUser, load_cases, run_case, uncovered
 from policyd.engine.offline.requests import RequestCircumstances, namespace_lookup, request_for
 from policyd.patch.json_patch import apply_json_patch
-from tests.attacks.library import excuses_owners, padded, vehicles
+from tests.attacks.growth import past_a_limit
+from tests.attacks.library import IGNORED, excuses_owners, padded, vehicles
 
 LIBRARY = Path(__file__).parents[2] / "policies"
 FOLDERS = sorted(path.parent for path in LIBRARY.rglob("policy.yaml"))
@@ -270,8 +271,26 @@ def test_nothing_makes_pods_that_a_policy_would_have_refused_or_changed():
     assert figures.faults == ()
 
 
+def test_policies_that_deny_fail_closed_unless_there_is_a_reason():
+    specs = {f.name: yaml.safe_load((f / "policy.yaml").read_text())["spec"] for f in FOLDERS}
+    ignored = {
+        name
+        for name, spec in specs.items()
+        if spec.get("validations") and spec.get("failurePolicy") == "Ignore"
+    }
+
+    assert ignored == IGNORED.keys()
+
+
 def test_nothing_is_padded_past_a_policy_that_limits_gpus():
     figures = padded()
 
-    assert figures.tried > 50
+    assert figures.tried > 150
+    assert figures.faults == ()
+
+
+def test_nothing_is_scaled_past_the_limit_of_a_workload():
+    figures = past_a_limit()
+
+    assert figures.tried > 60
     assert figures.faults == ()

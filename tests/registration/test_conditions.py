@@ -107,6 +107,23 @@ def test_conditions_that_may_hold_without_gpus_are_sent_whole(expression):
     assert exported([expression], Rule(operations=("CREATE", "UPDATE"))) == ()
 
 
+UNLESS_SCALED = "workload.gpus() > 0 || request.?subResource.orValue('') == 'scale'"
+
+
+@pytest.mark.parametrize("resource", ["pods", "statefulsets/status", "*"])
+def test_a_subresource_that_a_rule_does_not_name_is_no_reason_to_ask_about_all_objects(resource):
+    rule = Rule(operations=("UPDATE",), resources=(resource,))
+
+    assert exported([UNLESS_SCALED], rule) == (MAY_ASK_FOR_DEVICES,)
+
+
+@pytest.mark.parametrize("resource", ["statefulsets/scale", "statefulsets/*", "*/*", "*/scale"])
+def test_requests_to_a_subresource_that_a_rule_names_are_sent_whole(resource):
+    rule = Rule(operations=("UPDATE",), resources=("pods", resource))
+
+    assert exported([UNLESS_SCALED], rule) == ()
+
+
 CLASS = "deviceclass.resource.kubernetes.io/h100"
 amounts = st.dictionaries(
     st.sampled_from(

@@ -167,7 +167,7 @@ def moment(text: Json) -> float:
     """Return a time of the API in seconds since the epoch; 0 if it is none."""
     try:
         return datetime.fromisoformat(str(text)).astimezone(UTC).timestamp()
-    except ValueError:
+    except (OverflowError, ValueError):
         return 0.0
 
 

@@ -34,7 +34,8 @@ _SUFFIXES: Final = frozenset({".json", ".jsonl", ".ndjson", ".log"})
 _COMPRESSED: Final = ".gz"
 _MAGIC: Final = b"\x1f\x8b"
 _LOOKED_AT: Final = 20
-"""Lines at the beginning of a file that may be cut or too long, before it is taken for no log."""
+"""Lines at the beginning of a file that may be cut or too long, before it is taken for no log: so
+many, or as many bytes as one line may have."""
 
 _BEGINNING: Final = b'{"kind":"Event"'
 
@@ -99,14 +100,16 @@ class LogFile:
         """
         self._raw = self._open()
         self._lines = self._each(self._raw)
+        length = 0
         for numbered in self._lines:
             self._first.append(numbered)
+            length += len(numbered[1])
             self.is_blank = False
             if is_audit_log(numbered[1]):
                 self.is_log = True
                 self.time = _time(numbered[1])
                 break
-            if len(self._first) >= _LOOKED_AT:
+            if len(self._first) >= _LOOKED_AT or length >= MOST_LINE_BYTES:
                 break
         if self._problems.counts:
             self.is_log = True  # or too damaged to know: it is counted when it is read

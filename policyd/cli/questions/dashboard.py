@@ -85,7 +85,8 @@ class _Given(ContextOptions):
     "--proxy-secret-file",
     type=STORED_FILE,
     metavar="FILE",
-    help="What a proxy that signs people in sends in X-Policyd-Proxy-Secret.",
+    help="What a proxy that signs people in sends in X-Policyd-Proxy-Secret; with --proxy-name, it"
+    " needs both.",
 )
 @click.option(
     "--proxy-user-header", default="X-Forwarded-User", show_default=True, help="Its user header."

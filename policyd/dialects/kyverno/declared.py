@@ -10,7 +10,7 @@ from policyd.api.kinds import resource as built_in_resource
 from policyd.api.kinds import resource_for_kind
 from policyd.api.meta import Json
 from policyd.dialects.kyverno.environments import kyverno_values
-from policyd.dialects.kyverno.projections import selected
+from policyd.dialects.kyverno.projections import Charge, selected
 from policyd.engine.objects.match import labels_of
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
@@ -135,7 +135,7 @@ class _Entries:
     def __init__(self, entries: Mapping[str, Mapping[str, Json]]) -> None:
         self._entries = entries
 
-    def get(self, name: str, projection: str, expression: str = "") -> Json:
+    def get(self, name: str, projection: str, expression: str, charge: Charge) -> Json:
         entry = self._entries.get(name)
         if entry is None:
             return None
@@ -144,4 +144,4 @@ class _Entries:
         data = entry.get("resources", entry.get("data"))
         declared = entry.get("projections") or ()
         projections = {str(each.get("name")): str(each.get("path")) for each in declared}
-        return selected(data, projections, name, projection, expression)
+        return selected(data, projections, name, projection, expression, charge=charge)

@@ -14,7 +14,7 @@ from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.meta import Json, Wire
 from policyd.dialects.kyverno.cluster_policies import GROUP
 from policyd.dialects.kyverno.functions.providers import ClusterReads
-from policyd.dialects.kyverno.projections import selected
+from policyd.dialects.kyverno.projections import Charge, selected
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
 
@@ -108,13 +108,14 @@ class Entries:
             and str(value_at(obj, ("apiVersion",))).startswith(f"{GROUP}/")
         }
 
-    def get(self, name: str, projection: str, expression: str = "") -> Json:
+    def get(self, name: str, projection: str, expression: str, charge: Charge) -> Json:
         """Return the data of an entry; None if there is no such entry.
 
         Args:
             name: The entry.
             projection: One of its projections; empty for all of its data.
             expression: JMESPath to evaluate on that; empty for all of it.
+            charge: Is called with the work of each step.
 
         Raises:
             PolicydError: If the call is not supported, or fails, or there is no such projection.
@@ -124,7 +125,7 @@ class Entries:
         spec = _read(name, self._specs[name])
         data = self._data(name, spec)
         projections = {each.name: each.jmes_path for each in spec.projections}
-        return selected(data, projections, name, projection, expression)
+        return selected(data, projections, name, projection, expression, charge=charge)
 
     def _data(self, name: str, spec: _Spec) -> Json:
         if spec.kubernetes_resource is not None:

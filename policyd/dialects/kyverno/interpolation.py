@@ -7,6 +7,7 @@ placeholder becomes text. `\((` stands for the two brackets themselves.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from policyd.api.meta import Json
@@ -108,7 +109,7 @@ class _TemplateCompiler:
         programs = [self._program(part) for part in parts]
         (first, *others) = programs
         if isinstance(first, Program) and not others:
-            return lambda variables, budget: to_json(first.evaluate(variables, budget))
+            return partial(_as_json, first)
         return lambda variables, budget: "".join(
             part if isinstance(part, str) else _as_text(part, variables, budget)
             for part in programs
@@ -122,8 +123,15 @@ class _TemplateCompiler:
         return self._compile(part.expression, offset) or ""
 
 
+def _as_json(program: Program, variables: Mapping[str, object], budget: Budget) -> Json:
+    value = program.evaluate(variables, budget)
+    budget.charge_walk(value)
+    return to_json(value)
+
+
 def _as_text(program: Program, variables: Mapping[str, object], budget: Budget) -> str:
     value = program.evaluate(variables, budget)
+    budget.charge_walk(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -1,28 +1,61 @@
 """Select parts of the data of a GlobalContextEntry, by JMESPath."""
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import jmespath
 import jmespath.exceptions
+from jmespath.visitor import TreeInterpreter
 
 from policyd.api.meta import Json
+from policyd.cel.cost import deep_size
 from policyd.errors import PolicydError, did_you_mean
 
 LONGEST: Final = 20_000
 """Characters of an expression, at most."""
+
+Charge = Callable[[int], None]
+"""Charges for elements that are looked at. Raises an error if they are too many."""
+
+_NESTING: Final = frozenset({"literal", "multi_select_dict", "multi_select_list"})
+"""Kinds of nodes whose values may have a part many times, deep down."""
+_CHARACTERS: Final = 100
+_STEP: Final = 2
+"""The work of a node besides its value."""
+
+
+class _Interpreter(TreeInterpreter):
+    """Evaluates JMESPath, and charges for each step: an expression may double a list each time."""
+
+    def __init__(self, charge: Charge) -> None:
+        super().__init__()
+        self._charge = charge
+
+    def visit(self, node: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+        value = super().visit(node, *given, **named)
+        work = _STEP
+        if node["type"] in _NESTING:
+            work += deep_size(value)
+        elif isinstance(value, str):
+            work += len(value) // _CHARACTERS
+        elif isinstance(value, list | dict) and node["type"] not in {"field", "current"}:
+            work += len(value)
+        self._charge(work)
+        return value
 
 
 class ProjectionError(PolicydError):
     """A part cannot be selected."""
 
 
-def selected(
+def selected(  # noqa: PLR0913 - what a call of globalContext.Get has
     data: Json,
     projections: Mapping[str, str],
     entry: str,
     projection: str = "",
     expression: str = "",
+    *,
+    charge: Charge,
 ) -> Json:
     """Return a part of the data of an entry.
 
@@ -32,6 +65,7 @@ def selected(
         entry: The name of the entry, for errors.
         projection: The name of the projection to return; empty for all of the data.
         expression: JMESPath to evaluate on that; empty for none.
+        charge: Is called with the work of each step.
 
     Raises:
         ProjectionError: If there is no such projection, or an expression fails.
@@ -41,17 +75,17 @@ def selected(
             near = did_you_mean(projection, projections)
             hint = f": {near}" if near else ""
             raise ProjectionError(f"entry `{entry}` has no projection `{projection}`{hint}")
-        data = _searched(data, projections[projection], entry)
-    return _searched(data, expression, entry) if expression else data
+        data = _searched(data, projections[projection], entry, charge)
+    return _searched(data, expression, entry, charge) if expression else data
 
 
-def _searched(data: Json, expression: str, entry: str) -> Json:
+def _searched(data: Json, expression: str, entry: str, charge: Charge) -> Json:
     if len(expression) > LONGEST:
         raise ProjectionError(
             f"an expression of {len(expression)} characters is too long: write {LONGEST} at most"
         )
     try:
-        return jmespath.search(expression, data)
+        return _Interpreter(charge).visit(jmespath.compile(expression).parsed, data)
     except jmespath.exceptions.JMESPathError as error:
         reason = str(error).partition("\n")[0]
         raise ProjectionError(f"`{expression}` fails on entry `{entry}`: {reason}") from error

@@ -378,8 +378,8 @@ class _Mutation:
             PolicydError: If it is more than expressions may look at.
         """
         short = type(value) is str and len(value) < _SHORT
-        size = approximate_size if type(value) is list else deep_size
-        self._written += 1 if short else size(value)
+        # Parts that are in it several times are written as often: its encoding has them once.
+        self._written += 1 if short else deep_size(value)
         if self._written > WORK_LIMIT:
             raise EvaluationError(
                 f"mutations write more than {WORK_LIMIT:,} values into one object",

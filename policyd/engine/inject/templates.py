@@ -115,6 +115,8 @@ def _hole(expression: Expression, path: Path, compile_: Compile) -> ValueTemplat
             value = value.value if value.present else None
         if value is None:
             return ABSENT
+        if isinstance(value, dict | list):
+            budget.charge_walk(value)
         converted = convert(value)
         if converted is ABSENT:
             raise InjectError(f"`{place}` evaluates to {_shown(value)}, which is not {what}")

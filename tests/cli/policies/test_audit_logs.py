@@ -446,3 +446,21 @@ def test_reports_are_not_summed_up(policy, tmp_path):
 
     assert result.exit_code == 2
     assert "-o yaml writes reports, and --summary sums them up" in result.stderr
+
+
+def test_a_file_that_is_no_log_is_not_kept_in_memory_to_find_that_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(audit_files, "MOST_LINE_BYTES", 2000)
+    file = tmp_path / "other.log.gz"
+    file.write_bytes(gzip.compress((b" " * 1500 + b"\n") * 20))
+    kept = []
+    each = audit_files.LogFile._each
+
+    def counted(self, raw):
+        for numbered in each(self, raw):
+            kept.append(len(numbered[1]))
+            yield numbered
+
+    monkeypatch.setattr(audit_files.LogFile, "_each", counted)
+
+    assert audit_files.log_files([str(file)]) == []
+    assert sum(kept) < 2 * 2000

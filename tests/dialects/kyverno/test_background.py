@@ -227,6 +227,33 @@ def test_a_template_is_filled_in():
     assert second["metadata"] == {"name": "second", "namespace": "other"}
 
 
+def test_a_template_repeats_no_text_without_end():
+    template = {
+        "interpolate": "cel",
+        "value": TEMPLATE + "data:\n  a: " + "(( object.metadata.labels.a ))" * 900,
+    }
+    large = {**TEAM, "metadata": {"name": "team-a", "labels": {"a": "x" * 1_000_000}}}
+    filled = generated(large, policy(generate=[{"template": template}]))
+
+    assert filled.outcome == "failed"
+    assert "cost limit exceeded" in filled.error
+
+
+def test_a_template_takes_no_value_that_has_itself_in_it_many_times():
+    nested = [
+        {"name": "a0", "expression": "['x', 'x', 'x', 'x', 'x', 'x', 'x', 'x', 'x', 'x']"},
+        *(
+            {"name": f"a{n}", "expression": f"[{', '.join([f'variables.a{n - 1}'] * 10)}]"}
+            for n in range(1, 8)
+        ),
+    ]
+    template = {"interpolate": "cel", "value": TEMPLATE + "data: (( variables.a7 ))"}
+    filled = generated(TEAM, policy(generate=[{"template": template}], variables=nested))
+
+    assert filled.outcome == "failed"
+    assert "cost limit exceeded" in filled.error
+
+
 def test_a_template_without_interpolation_stays_as_it_is():
     template = {"template": {"value": TEMPLATE}}
     first, _ = generated(TEAM, policy(generate=[template])).objects

@@ -59,7 +59,7 @@ class Trusting:
 
 
 class Entries:
-    def get(self, name, projection, expression=""):
+    def get(self, name, projection, expression, charge):
         found = {"entry": name, "projection": projection}
         return found | ({"expression": expression} if expression else {})
 

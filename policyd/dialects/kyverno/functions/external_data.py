@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from policyd.api.kinds import resources
 from policyd.api.meta import Json
-from policyd.cel.cost import deep_size
-from policyd.cel.errors import CelError
+from policyd.cel.cost import Budget, deep_size
+from policyd.cel.errors import CelCostError, CelError
 from policyd.cel.functions import Overload, Size, method
 from policyd.cel.types import DYN, STRING, Type, map_of
 from policyd.cel.values import Struct
@@ -55,6 +55,8 @@ class Provider(Confinable):
             raise CelError(f"`{self.name}` is not available here: it needs {reads}")
         try:
             return getattr(self.provider, question)(*arguments)
+        except CelCostError:
+            raise
         except PolicydError as error:
             raise CelError(f"failed to {question} {self.name}: {error}") from error
 
@@ -183,8 +185,12 @@ def _client(context: Provider, certificates: str) -> Provider:
     return Provider("http", HTTP, context.ask("trusting", certificates))
 
 
-def _entry(context: Provider, name: str, projection: str = "", expression: str = "") -> Json:
-    return context.ask("get", name, projection, expression)
+def _entry(context: Provider, name: str, *rest: object) -> Json:
+    """Ask for an entry: after its name come a projection, an expression, and the budget."""
+    *texts, budget = rest
+    projection, expression = (*texts, "", "")[:2]
+    assert isinstance(budget, Budget), "a counted call is given the budget"
+    return context.ask("get", name, projection, expression, budget.charge_work)
 
 
 def _metadata(context: Provider, image: str) -> Json:
@@ -193,19 +199,22 @@ def _metadata(context: Provider, image: str) -> Json:
 
 def _asking_work(*given: object) -> int:
     """Return the work of writing a question down: all that is in it is looked at."""
-    return 5 + 2 * sum(map(deep_size, given))
+    return 5 + 2 * sum(deep_size(each) for each in given if type(each) is not Budget)
 
 
 # External data costs about as much as a hundred selections, even from a cache.
 _ASKING = Size(cost=100, work=_asking_work)
 _NAMING = Size(work=_asking_work)
+_SELECTING = Size(cost=100, work=_asking_work, counted=True)
 
 
-def _both(name: str, *parameters: Type, run: Callable[..., Json]) -> tuple[Overload, ...]:
+def _both(
+    name: str, *parameters: Type, run: Callable[..., Json], size: Size = _ASKING
+) -> tuple[Overload, ...]:
     """Declare a method by its older name and by its newer one."""
     newer = name[0].lower() + name[1:]
     return tuple(
-        method(each, *parameters, returns=DYN, run=run, size=_ASKING) for each in (name, newer)
+        method(each, *parameters, returns=DYN, run=run, size=size) for each in (name, newer)
     )
 
 
@@ -252,8 +261,8 @@ EXTERNAL_DATA: tuple[Overload, ...] = (
     *_both("Put", HTTP, STRING, DYN, run=_sending("PUT")),
     *_both("Put", HTTP, STRING, DYN, _LABELS, run=_sending("PUT")),
     *_typed("Client", HTTP, STRING, returns=HTTP, run=_client),
-    *_both("Get", GLOBAL_CONTEXT, STRING, run=_entry),
-    *_both("Get", GLOBAL_CONTEXT, STRING, STRING, run=_entry),
-    *_both("Get", GLOBAL_CONTEXT, *_THREE, run=_entry),
+    *_both("Get", GLOBAL_CONTEXT, STRING, run=_entry, size=_SELECTING),
+    *_both("Get", GLOBAL_CONTEXT, STRING, STRING, run=_entry, size=_SELECTING),
+    *_both("Get", GLOBAL_CONTEXT, *_THREE, run=_entry, size=_SELECTING),
     *_both("GetMetadata", IMAGE_DATA, STRING, run=_metadata),
 )

@@ -1,6 +1,6 @@
 """Define providers of external data, and confine them to one namespace."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from policyd.api.meta import Json
@@ -46,8 +46,17 @@ class Http(Protocol):
 class GlobalContext(Protocol):
     """Reads GlobalContextEntries."""
 
-    def get(self, name: str, projection: str, expression: str = "") -> Json:
-        """Return the data of an entry, or what JMESPath selects of it; None if there is none."""
+    def get(
+        self, name: str, projection: str, expression: str, charge: Callable[[int], None]
+    ) -> Json:
+        """Return the data of an entry, or what JMESPath selects of it; None if there is none.
+
+        Args:
+            name: The entry.
+            projection: One of its projections; empty for all of its data.
+            expression: JMESPath to evaluate on that; empty for all of it.
+            charge: Is called with the work of each step.
+        """
         ...
 
 
