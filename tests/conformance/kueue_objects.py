@@ -17,6 +17,7 @@ from policyd.controller.watch.mirrors import open_mirrors, without_annotated_nam
 from policyd.controller.watch.queue_changes import QueueChanges
 from policyd.controller.watch.workload_values import WorkloadContext, workload_value
 from policyd.jobs.integrations import Integrations
+from policyd.jobs.kinds.registry import PARENTS
 from policyd.jobs.rules.surroundings import JobContext
 from policyd.testing import FakeClient, FakeClock, ObjectStore
 from tests.conformance.outcome import Outcome, judge
@@ -186,7 +187,10 @@ class Cluster:
         )
         self.mirrors.workloads.listen(self.cache.take)
         self.changes = QueueChanges(self.cache)
-        self._mirror = {m.resource.kind: m for m in self.mirrors.all()}
+        # The tables name objects by their kind; Volcano's jobs are not in them.
+        others = {kind.alias for kind in PARENTS if kind.alias}
+        hidden = {id(self.mirrors.jobs[alias]) for alias in others if alias in self.mirrors.jobs}
+        self._mirror = {m.resource.kind: m for m in self.mirrors.all() if id(m) not in hidden}
         self._version = 0
 
     @property
