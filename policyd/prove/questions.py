@@ -235,7 +235,7 @@ def _kinds_of_all(policies: Side) -> list[BuiltinResource | None]:
     """Return the kinds that one of some policies matches.
 
     Raises:
-        UnencodableError: If they are too many, or it cannot be told which policy matches which.
+        UnencodableError: If they are too many, or their match rules cannot be compared.
     """
     found = {
         kind and (kind.group, kind.version, kind.plural): kind

@@ -106,7 +106,7 @@ def test_impossible_values_are_refused_with_their_place(obj, old, path):
             id="on-its-way-out",
         ),
         pytest.param(item("ClusterQueue", NEGATIVE, "v1beta1"), "CREATE", id="another-version"),
-        pytest.param(item("MultiKueueConfig", {}), "CREATE", id="nothing-to-check"),
+        pytest.param(item("Unknown", {}), "CREATE", id="nothing-to-check"),
     ],
 )
 def test_the_rest_passes(obj, operation):

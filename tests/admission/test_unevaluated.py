@@ -202,7 +202,7 @@ def test_all_new_pods_of_a_namespace_with_a_default_queue_may_queue():
         pytest.param("clusterqueues", "ClusterQueue", "validate", False, id="checked"),
         pytest.param("clusterqueues", "ClusterQueue", "mutate", False, id="held"),
         pytest.param("workloads", "Workload", "validate", False, id="a-workload"),
-        pytest.param("multikueueconfigs", "MultiKueueConfig", "validate", True, id="no"),
+        pytest.param("unknowns", "Unknown", "validate", True, id="no"),
     ],
 )
 def test_kueues_own_kinds_must_be_asked_about(plural, kind, phase, allowed):

@@ -203,6 +203,7 @@ def test_a_status_is_a_subresource():
         "ClusterQueue",
         "Cohort",
         "LocalQueue",
+        "MultiKueueCluster",
         "Policy",
         "PolicyBinding",
         "Workload",

@@ -40,7 +40,7 @@ def test_locked_gates_of_kueue_cannot_be_set(name):
             {"ConcurrentAdmission": True, "WorkloadRequestUseMergePatch": False},
             [
                 "feature gate `ConcurrentAdmission` is set to true, but stays off:"
-                " a workload is tried for one flavor at a time; variants are not made",
+                " variants that exist are decided about as in Kueue, but none are made",
                 "feature gate `WorkloadRequestUseMergePatch` is set to false, but stays on:"
                 " every status is a merge patch",
             ],

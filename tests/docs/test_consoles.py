@@ -20,7 +20,7 @@ from tests.usage.loopback import FakePrometheus, serving
 
 NOT_RUN = "no-run"
 REAL = "real cluster"
-NOT_RUN_AT_MOST = 14
+NOT_RUN_AT_MOST = 20
 PATIENCE_SECONDS = 20.0
 WITHOUT_GPUS = {"cpu": "16", "memory": "64Gi", "pods": "110"}
 """What a node offers that is there for everything else."""

@@ -18,7 +18,7 @@ from policyd.patch.builtin_views import type_of, typed_view
 from policyd.patch.json_patch import apply_json_patch
 
 LIBRARY = Path(__file__).parents[2] / "policies"
-FOLDERS = sorted(path.parent for path in LIBRARY.rglob("cases.yaml"))
+FOLDERS = sorted(path.parent for path in LIBRARY.rglob("policy.yaml"))
 
 
 def exported(text, *, checked=True):

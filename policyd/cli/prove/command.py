@@ -48,19 +48,22 @@ _CHANGES: Final = {
 """By whether the new policy denies all that the old one denies, and the reverse."""
 
 
-class _PathOrLevel(click.ParamType[str]):
+class _PathOrLevel(click.Path):
     """A file, or the name of a Pod Security Standard."""
 
-    name = "path"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - as click has it
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:  # noqa: ANN401 - as click has it
         """Return a name as it is, and the path of a file that exists."""
-        return value if value in _STANDARDS else str(PATH.convert(value, param, ctx))
+        return value if value in _STANDARDS else super().convert(value, param, ctx)
 
 
 @click.command("prove")
 @click.argument("question", type=click.Choice([*_QUESTIONS, "check"]))
-@click.argument("paths", nargs=-1, required=True, type=_PathOrLevel())
+@click.argument("paths", nargs=-1, required=True, type=_PathOrLevel(exists=True, allow_dash=True))
 @click.option(
     "--against", type=PATH, metavar="OLD", help="The policies before a change, for `check`."
 )
