@@ -170,6 +170,7 @@ SELDOM = {
             for which in ("mutating", "validating")
         },
         Right("", "namespaces", "get"): "if the first pod is faster than the watch of namespaces",
+        Right("kueue.x-k8s.io", "workloads", "get"): "for running jobs that are imported",
         **{
             Right("kueue.x-k8s.io", "clusterqueues", verb): "where a check sends jobs away"
             for verb in ("list", "watch")
@@ -201,6 +202,7 @@ SELDOM = {
         },
         Right("", "nodes", "list"): "where a flavor has a topology",
         Right("", "nodes", "watch"): "where a flavor has a topology",
+        Right("batch.volcano.sh", "jobs", "get"): "for pods whose job the watch does not have yet",
         Right("batch", "jobs/finalizers", "update"): "checked where owners of workloads are",
         **{
             Right(group, f"{foreign.plural(kind)}/finalizers", "update"): "the same"

@@ -151,7 +151,7 @@ def _objects(survey: Survey, settings: KueueSettings) -> Iterator[KueueDifferenc
             yield KueueDifference(
                 "different",
                 f"AdmissionCheck {name}",
-                "policyd sends jobs to other clusters only with a setting, and neither pods nor sets",
+                "policyd sends jobs to other clusters with a setting, and neither pods nor sets",
                 "set controller.multiKueue.enabled; see docs/guides/multi-cluster.md",
             )
     if survey.elsewhere.count:
