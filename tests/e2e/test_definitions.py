@@ -56,7 +56,7 @@ def test_kubectl_keeps_each_definition_in_an_annotation_with_room_to_spare(contr
         for each in found
     }
     assert {name for name, size in sizes.items() if size > MOST_BYTES / 4} == set()
-    assert len(sizes) == 11
+    assert len(sizes) == 13
 
 
 @pytest.mark.parametrize("version", [QUEUES, POLICIES])

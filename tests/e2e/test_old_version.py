@@ -150,6 +150,6 @@ def test_definitions_stay_as_they_are(api):
 
     found = api.get("CustomResourceDefinition", name)
 
-    assert written == 9
+    assert written == 11
     assert found["metadata"]["generation"] == 2
     assert [v["name"] for v in found["spec"]["versions"]] == ["v1beta2", "v1beta1"]
