@@ -25,6 +25,7 @@ PATHS = {
     "PriorityClass": "apis/scheduling.k8s.io/v1/priorityclasses",
     "Job": "apis/batch/v1/namespaces/{namespace}/jobs",
     "Deployment": "apis/apps/v1/namespaces/{namespace}/deployments",
+    "ReplicaSet": "apis/apps/v1/namespaces/{namespace}/replicasets",
     "CustomResourceDefinition": "apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     "ResourceFlavor": "apis/kueue.x-k8s.io/v1beta2/resourceflavors",
     "Cohort": "apis/kueue.x-k8s.io/v1beta2/cohorts",
@@ -59,6 +60,11 @@ class Refused(Exception):
 
 ALIASES = {("batch.volcano.sh/v1alpha1", "Job"): "VolcanoJob"}
 """Kinds of objects whose name another kind has, too."""
+
+
+def kind_of(item: dict[str, Any]) -> str:
+    """Return the name of an object's kind here."""
+    return ALIASES.get((item["apiVersion"], item["kind"]), item["kind"])
 
 
 class Api:
@@ -106,8 +112,7 @@ class Api:
 
     def create(self, item: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
         namespace = item["metadata"].get("namespace", "default")
-        kind = ALIASES.get((item["apiVersion"], item["kind"]), item["kind"])
-        path = PATHS[kind].format(namespace=namespace)
+        path = PATHS[kind_of(item)].format(namespace=namespace)
         return self.call("POST", path, item, dryRun="All" if dry_run else None)
 
     def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:

@@ -209,7 +209,7 @@ def test_deleted_while_its_pods_wait_it_leaves_nothing_behind(maker, item, count
     parent = submit(maker, item())
     eventually(lambda: gated(api) == [True] * count, what="its pods are held")
 
-    api.delete(parent["kind"], "serve", "team-a")
+    api.delete(driver.kind_of(parent), "serve", "team-a")
     maker.clear()
 
     eventually(partial(nothing_but, api, "first"), within=120, what="its workloads are gone")
