@@ -412,6 +412,8 @@ def _or(of: Outcome, other: Outcome) -> Outcome:
         if isinstance(value, v.OptionalValue):
             made.append(Alternative(all_of([when, value.present]), value))
             made.extend(only_if(all_of([when, negation(value.present)]), other))
+        else:
+            made.append(Alternative(when, value))  # as cel-go has it
     return joined(made)
 
 
@@ -421,6 +423,8 @@ def _or_value(of: Outcome, other: Outcome) -> Outcome:
         if isinstance(value, v.OptionalValue):
             made.extend(only_if(all_of([when, value.present]), value.value))
             made.extend(only_if(all_of([when, negation(value.present)]), other))
+        else:
+            made.append(Alternative(when, value))
     return joined(made)
 
 

@@ -87,6 +87,7 @@ def answer(question, policies):
             "object.spec.?priority.optMap(p, p > 5).orValue(false)",
             ("has(object.spec.priority) ? object.spec.priority > 5 : object.spec == dyn(1)"),
         ),
+        ("object.spec.orValue({}).priority == 1", "object.spec.priority == 1"),
         ("object.spec.priority / 2 * 2 == object.spec.priority", "object.spec.priority % 2 == 0"),
         (
             "duration(object.metadata.name) > duration('1m')",
@@ -406,6 +407,7 @@ CONDITIONS = st.sampled_from(
         *("c.resources.limits.all(k, k == 'cpu' || c.resources.limits[k] == '')", "c.name < 'b'"),
         *("c.name + 'b' == 'ab'", "[c.name, c.image].exists(n, n == 'x-y')", "type(c) == map"),
         *("sets.intersects(c.args, ['a', 'b'])", "c.args.map(x, x.size()).sum() > 2"),
+        *("c.resources.orValue({}).limits.size() > 1", "c.image.orValue('b') == 'a'"),
         *("c.args.join(',') == 'a,b'", "c.?image == optional.of('a')", "c.name.size() > 1"),
     ]
 )
