@@ -11,7 +11,7 @@ from tests.live.server import definition
 from tests.live.trial import Trial
 
 LIBRARY = Path(__file__).parents[2] / "policies"
-FOLDERS = sorted(path.parent for path in LIBRARY.rglob("cases.yaml"))
+FOLDERS = sorted(path.parent for path in LIBRARY.rglob("policy.yaml"))
 
 DEFINITIONS = [
     *(

@@ -438,7 +438,9 @@ PARENTS: dict[str, Callable[[], Item]] = {
     "StatefulSet": stateful_set,
     "LeaderWorkerSet": leader_worker_set,
 }
-KINDS = ("Job",) * 8 + ("Pod", "Pod", "PodGroup", "PodGroup", *PARENTS, *foreign.SPECS)
+# The stand-in for the operator of AppWrappers does not bring those to an end that have a topology.
+OF_OPERATORS = tuple(kind for kind in foreign.SPECS if kind != "AppWrapper")
+KINDS = ("Job",) * 8 + ("Pod", "Pod", "PodGroup", "PodGroup", *PARENTS, *OF_OPERATORS)
 FEATURES = {
     "Job": ("plain", "partial", "elastic", "elastic", "topology", "topology", "prebuilt"),
     "TrainJob": ("plain",),  # its pods are described elsewhere
