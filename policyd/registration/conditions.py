@@ -116,6 +116,17 @@ def _wants_devices(node: ast.ExpressionNode, subresources: frozenset[str]) -> bo
         ):
             return kind not in _PLAIN_KINDS
         case ast.Call(
+            function="@in",
+            arguments=(
+                ast.Select(operand=ast.Identifier(name="object"), field="kind"),
+                ast.ListLiteral(elements=named_kinds),
+            ),
+        ):
+            return all(
+                isinstance(each, ast.Literal) and each.value not in _PLAIN_KINDS
+                for each in named_kinds
+            )
+        case ast.Call(
             function="_>_",
             arguments=(
                 ast.Call(

@@ -88,6 +88,7 @@ def test_conditions_that_may_fail_or_loop_are_evaluated_by_the_webhooks(expressi
         "workload.gpus() > 1",
         "pod.claims() > 0",
         "workload.gpus() > 0 || workload.claims() > 0 || object.kind == 'TrainJob'",
+        "workload.gpus() > 0 || object.kind in ['AppWrapper', 'TrainJob']",
     ],
 )
 def test_in_the_place_of_gpus_the_api_server_asks_whether_there_may_be_any(expression):
@@ -98,6 +99,8 @@ def test_in_the_place_of_gpus_the_api_server_asks_whether_there_may_be_any(expre
     "expression",
     [
         "workload.gpus() > 0 || object.kind == 'Job'",
+        "workload.gpus() > 0 || object.kind in ['TrainJob', 'Job']",
+        "workload.gpus() > 0 || object.kind in ['TrainJob', object.metadata.name]",
         "workload.gpus() > 0 || maker == ''",
         "pod.gpus() >= 0",
         "pod.claims() >= 0",
