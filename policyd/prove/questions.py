@@ -109,15 +109,18 @@ class Meaning(NamedTuple):
 
     Attributes:
         matches: It matches the request.
-        denies: It denies the request.
         fails: One of its expressions fails.
         reasons: For each reason to deny a request: it denies the request for this reason.
     """
 
     matches: Any
-    denies: Any
     fails: Any
     reasons: tuple[Any, ...] = ()
+
+    @property
+    def denies(self) -> Any:  # noqa: ANN401 - a term of z3
+        """It denies the request, for whichever reason."""
+        return any_of(self.reasons)
 
 
 class _Request(NamedTuple):
@@ -284,9 +287,8 @@ def _answer_for(
 
 def _together(meanings: Iterable[Meaning]) -> Meaning:
     """Return what policies mean that are in force together."""
-    matches, denies, fails, reasons = zip(*meanings, strict=True)
-    every = tuple(itertools.chain(*reasons))
-    return Meaning(any_of(matches), any_of(denies), any_of(fails), every)
+    matches, fails, reasons = zip(*meanings, strict=True)
+    return Meaning(any_of(matches), any_of(fails), tuple(itertools.chain(*reasons)))
 
 
 def meanings(
@@ -313,7 +315,7 @@ def meaning(
     _refuse_partly_encoded(policy)
     matched = operations_of(policy, kind)
     if not matched:
-        return Meaning(FALSE, FALSE, FALSE)
+        return Meaning(FALSE, FALSE)
     environments = environments_of(policy)
     roots: dict[str, Outcome] = {
         "object": sure(request.object),
@@ -350,8 +352,8 @@ def meaning(
     assert operation is not None
     named = operation.of("string")
     matches = any_of(named == text_term(each) for each in matched)
-    reasons = [all_of([matches, reason]) for reason in reasons]
-    return Meaning(matches, any_of(reasons), all_of([matches, failing]), tuple(reasons))
+    there = tuple(all_of([matches, reason]) for reason in reasons)
+    return Meaning(matches, all_of([matches, failing]), there)
 
 
 def _refuse_partly_encoded(policy: CompiledPolicy) -> None:
