@@ -14,6 +14,8 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -250,25 +252,53 @@ def _wanted_conversion(found: Installation, *, back: bool) -> dict[str, Object]:
 
 
 def _conversion(*, back: bool) -> TakeoverStep:
-    whose = "Kueue" if back else "policyd"
+    def spec(target: Object) -> Object:
+        config = target["webhook"]["clientConfig"]
+        service = _whole(config.get("service"), "namespace", "name", "path", "port")
+        config = {"url": None, "caBundle": None, **config, "service": service}
+        return {"conversion": {"webhook": {**target["webhook"], "clientConfig": config}}}
+
+    text = f"have the API server ask {_whose(back=back)} to convert {OLD}"
+    wanted = partial(_wanted_conversion, back=back)
+    return _redirection(
+        "conversion", text, wanted, attrgetter("definitions"), CUSTOM_RESOURCE_DEFINITIONS, spec
+    )
+
+
+def _whose(*, back: bool) -> str:
+    return "Kueue" if back else "policyd"
+
+
+def _redirection(  # noqa: PLR0913, PLR0917 - what differs between the two
+    name: str,
+    text: str,
+    wanted: Callable[[Installation], dict[str, Object]],
+    there: Callable[[Installation], Sequence[Object]],
+    resource: Resource,
+    spec: Callable[[Object], Object],
+) -> TakeoverStep:
+    """Return the step that has the API server call another one.
+
+    Args:
+        name: Of the step.
+        text: Of the step.
+        wanted: Returns what is to be called, by the names of the objects that are to change.
+        there: Returns these objects, as they are, among others.
+        resource: Their kind.
+        spec: Returns the patch of an object's spec, from what is to be called.
+    """
 
     def missing(found: Installation) -> str:
-        names = ", ".join(_wanted_conversion(found, back=back))
+        names = ", ".join(wanted(found))
         return f"it does not yet do so for {names}" if names else ""
 
     async def act(client: Client, found: Installation) -> None:
-        by_name = {each["metadata"]["name"]: each for each in found.definitions}
-        for name, target in _wanted_conversion(found, back=back).items():
-            config = target["webhook"]["clientConfig"]
-            service = _whole(config.get("service"), "namespace", "name", "path", "port")
-            config = {"url": None, "caBundle": None, **config, "service": service}
-            webhook = {**target["webhook"], "clientConfig": config}
-            patch = {**_version(by_name[name]), "spec": {"conversion": {"webhook": webhook}}}
-            await client.patch(CUSTOM_RESOURCE_DEFINITIONS, name, patch, into=dict)
+        by_name = {each["metadata"]["name"]: each for each in there(found)}
+        for each, target in wanted(found).items():
+            patch = {**_version(by_name[each]), "spec": spec(target)}
+            await client.patch(resource, each, patch, into=dict)
 
-    return TakeoverStep(
-        "conversion", f"have the API server ask {whose} to convert {OLD}", missing, act
-    )
+    return TakeoverStep(name, text, missing, act)
 
 
 def _whole(value: Object | None, *names: str) -> Object | None:
@@ -293,21 +323,12 @@ def _wanted_visibility(found: Installation, *, back: bool) -> dict[str, Object]:
 
 
 def _visibility(*, back: bool) -> TakeoverStep:
-    whose = "Kueue" if back else "policyd"
+    def spec(target: Object) -> Object:
+        return {**target, "service": _whole(target["service"], "namespace", "name", "port")}
 
-    def missing(found: Installation) -> str:
-        names = ", ".join(_wanted_visibility(found, back=back))
-        return f"it does not yet do so for {names}" if names else ""
-
-    async def act(client: Client, found: Installation) -> None:
-        by_name = {each["metadata"]["name"]: each for each in found.visibility}
-        for name, target in _wanted_visibility(found, back=back).items():
-            service = _whole(target["service"], "namespace", "name", "port")
-            patch = {**_version(by_name[name]), "spec": {**target, "service": service}}
-            await client.patch(API_SERVICES, name, patch, into=dict)
-
-    text = f"have the API server ask {whose} for pending workloads"
-    return TakeoverStep("visibility", text, missing, act)
+    text = f"have the API server ask {_whose(back=back)} for pending workloads"
+    wanted = partial(_wanted_visibility, back=back)
+    return _redirection("visibility", text, wanted, attrgetter("visibility"), API_SERVICES, spec)
 
 
 # The Lease.
