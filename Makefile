@@ -60,7 +60,7 @@ controlplane: ## build a real Kubernetes control plane for the tests, in a per-u
 	@tests/controlplane/build.sh
 
 e2e: $(STAMP) controlplane ## run the end-to-end tests against a real kube-apiserver
-	@$(BIN)/pytest -m e2e $(if $(K),-k "$(K)")
+	@$(BIN)/pytest -m e2e -n 2 --dist loadfile $(if $(K),-k "$(K)")
 
 browser: $(STAMP) controlplane ## look at the page in Chromium, which is installed if it is missing: K=words, SCREENSHOTS=1 writes docs/images
 	@code=0; tests/browser/install.sh $(BIN)/python || code=$$?; \

@@ -6,6 +6,7 @@ import http.client
 import json
 import ssl
 import threading
+import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,6 +17,9 @@ from tests.controlplane.programs import API_SERVER, CONTROLLER_MANAGER, ETCD
 from tests.controlplane.server import ControlPlane
 
 WAIT_SECONDS = 30
+
+IDLE_SECONDS = 2
+"""A connection that was not used for longer is opened anew: a server may have closed it."""
 
 WITHOUT = (
     "cronjob-controller",
@@ -52,6 +56,7 @@ class Server:
         else:
             self._trust.load_verify_locations(cluster["certificate-authority"])
         self._connection = self._connect()
+        self._used = time.monotonic()
 
     def _connect(self):
         assert self._address.hostname is not None
@@ -67,9 +72,17 @@ class Server:
 
     def ask(self, method, target, body, headers):
         """Return code, headers and body of an answer."""
-        self._connection.request(method, target, body, self._headers | headers)
-        answer = self._connection.getresponse()
-        return answer.status, answer.headers, answer.read()
+        if time.monotonic() - self._used > IDLE_SECONDS:
+            self._connection.close()  # the next request opens it
+        try:
+            self._connection.request(method, target, body, self._headers | headers)
+            answer = self._connection.getresponse()
+            found = answer.status, answer.headers, answer.read()
+        except (OSError, http.client.HTTPException):
+            self._connection.close()  # one that fails must not fail the tests after it
+            raise
+        self._used = time.monotonic()
+        return found
 
     @contextmanager
     def watching(self, target, headers=None):
