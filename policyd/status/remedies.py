@@ -205,7 +205,8 @@ def remedy_text(remedy: Remedy, naming: Naming = PLAIN, *, limit: int | None = N
             )
             held += and_others(0 if limit is None else max(0, len(amounts) - limit))
             missing = f"{format_amount(remedy.resource, remedy.missing)} {remedy.resource}"
-            return f"wait until {held} end: {missing} of flavor {remedy.flavor} will be enough"
+            ends = "ends" if len(amounts) == 1 else "end"
+            return f"wait until {held} {ends}: {missing} of flavor {remedy.flavor} will be enough"
         case WaitForProtection():
             until = datetime.fromtimestamp(remedy.until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             protected = naming.several(remedy.workloads)
@@ -221,8 +222,10 @@ def _job_text(remedy: ChangeOfJob) -> str:
         case UseFlavor():
             return _flavor_text(remedy)
         case Shrink():
-            fit = "could fit once others end" if remedy.later else "fit"
-            return f"run {remedy.fewer} pods fewer of pod set {remedy.pod_set}: {remedy.left} {fit}"
+            fit = "fits" if remedy.left == 1 else "fit"
+            fit = "could fit once others end" if remedy.later else fit
+            fewer = "1 pod" if remedy.fewer == 1 else f"{remedy.fewer} pods"
+            return f"run {fewer} fewer of pod set {remedy.pod_set}: {remedy.left} {fit}"
         case AskLess(most=0):
             return f"ask for no {remedy.resource} in pod set {remedy.pod_set}"
         case AskLess():

@@ -243,6 +243,35 @@ def test_refusals_of_the_webhooks(spec, path):
     assert [each.path for each in found] == ([] if path is None else [f"spec.{path}"])
 
 
+@pytest.mark.parametrize(
+    ("requests", "refused"),
+    [
+        pytest.param({}, False, id="nothing"),
+        pytest.param({"cpu": "8"}, False, id="processors"),
+        pytest.param({"nvidia.com/gpu": "0"}, False, id="no-gpus"),
+        pytest.param({"nvidia.com/gpu": "1"}, True, id="a-gpu"),
+        pytest.param({"example.com/fpga": "some"}, True, id="no-quantity"),
+    ],
+)
+def test_a_job_on_a_cluster_that_exists_may_have_no_devices_of_its_own(requests, refused):
+    body = ray_job(clusterSelector={"a": "b"}, submitterPodTemplate=template(**requests))
+    del body["spec"]["rayClusterSpec"]
+
+    found = validate_job(body, group="ray.io", kind="RayJob")
+
+    assert [each.path for each in found] == (["spec.submitterPodTemplate"] if refused else [])
+
+
+@pytest.mark.parametrize("selector", [None, {}])
+def test_a_job_that_says_no_cluster_is_refused(selector):
+    body = ray_job(clusterSelector=selector) if selector is not None else ray_job()
+    del body["spec"]["rayClusterSpec"]
+
+    found = validate_job(body, group="ray.io", kind="RayJob")
+
+    assert [each.path for each in found] == ["spec.rayClusterSpec"]
+
+
 def test_a_head_that_is_no_pod_is_refused():
     head = {"template": {"spec": {"containers": "none"}}}
 

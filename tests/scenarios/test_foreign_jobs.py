@@ -169,3 +169,15 @@ def test_a_running_job_does_not_grow_behind_what_cannot_be_read(with_kinds):
 
     assert raised.value.code == 403
     assert "the queue cannot read it" in raised.value.message
+
+
+def test_a_ray_job_names_a_cluster_of_its_own_or_one_that_exists(with_kinds):
+    api = with_kinds
+    with pytest.raises(Refused, match=r"spec\.rayClusterSpec: Required") as refused:
+        api.create(foreign.foreign("RayJob", "neither", {"shutdownAfterJobFinishes": True}))
+    assert refused.value.code == 403
+
+    selects = {"clusterSelector": {"ray.io/cluster": "exists"}}
+    made = api.create(foreign.foreign("RayJob", "selects", selects))
+
+    assert not foreign.suspended(made)

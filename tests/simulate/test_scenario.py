@@ -135,7 +135,7 @@ def test_the_command_says_what_would_help(simulate):
     table = simulate(large, "--explain").stdout
     (step,) = json.loads(simulate(large, "--explain", "-o", "json").stdout)
 
-    assert "to help it: run 1 pods fewer of pod set main: 2 fit" in table
+    assert "to help it: run 1 pod fewer of pod set main: 2 fit" in table
     (waits,) = step["actions"]
     assert (waits["nearest"]["kind"], waits["nearest"]["capacity"]) == ("OverCapacity", 4)
     assert [each["kind"] for each in waits["remedies"]] == ["Shrink", "RaiseQuota"]

@@ -98,7 +98,7 @@ def test_a_workload_that_is_next_has_its_reason_with_numbers_and_what_helps():
     assert reason.type == "WaitingForQuota"
     assert (shortfall.requested, shortfall.available, shortfall.missing) == (4, 2, 2)
     assert shortfall.holders == (QuotaHolder("ns/job-runs", "q", 6),)
-    assert reason.user.startswith("wait until ns/job-runs (6) end")
+    assert reason.user.startswith("wait until ns/job-runs (6) ends")
     assert reason.administrator.startswith("raise the nominalQuota of ClusterQueue q")
 
 

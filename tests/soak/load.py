@@ -438,9 +438,7 @@ PARENTS: dict[str, Callable[[], Item]] = {
     "StatefulSet": stateful_set,
     "LeaderWorkerSet": leader_worker_set,
 }
-# The stand-in for the operator of AppWrappers does not bring those to an end that have a topology.
-OF_OPERATORS = tuple(kind for kind in foreign.SPECS if kind != "AppWrapper")
-KINDS = ("Job",) * 8 + ("Pod", "Pod", "PodGroup", "PodGroup", *PARENTS, *OF_OPERATORS)
+KINDS = ("Job",) * 8 + ("Pod", "Pod", "PodGroup", "PodGroup", *PARENTS, *foreign.SPECS)
 FEATURES = {
     "Job": ("plain", "partial", "elastic", "elastic", "topology", "topology", "prebuilt"),
     "TrainJob": ("plain",),  # its pods are described elsewhere

@@ -48,12 +48,10 @@ ACCOUNTS = {name: f"system:serviceaccount:{NAMESPACE}:{name}" for name in (CONTR
 CONFIGURATION = {
     "apiVersion": "config.kueue.x-k8s.io/v1beta2",
     "kind": "Configuration",
-    "featureGates": {"ElasticJobsViaWorkloadSlices": True},
+    "featureGates": {"ElasticJobsViaWorkloadSlices": True, "SparkApplicationIntegration": True},
     "waitForPodsReady": {"timeout": "30s", "requeuingStrategy": {"backoffBaseSeconds": 1}},
     "objectRetentionPolicies": {"workloads": {"afterFinished": "20s"}},
-    "integrations": {
-        "frameworks": [name for name in FRAMEWORKS if "spark" not in name and "appw" not in name]
-    },
+    "integrations": {"frameworks": [*FRAMEWORKS]},
 }
 
 AUDIT = {

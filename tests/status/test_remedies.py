@@ -72,7 +72,7 @@ def test_a_slice_that_is_to_be_replaced_holds_nothing_that_its_job_waits_for():
 
     assert [holder.workload for holder in shortage.holders] == ["b"]
     first = remedies(of, action.workload, action.refusal)[0]
-    assert remedy_text(first) == "wait until b (2) end: 2 gpu of flavor default will be enough"
+    assert remedy_text(first) == "wait until b (2) ends: 2 gpu of flavor default will be enough"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_slice_that_is_to_be_replaced_holds_nothing_that_its_job_waits_for():
         pytest.param(
             (queue("q", gpu=4), running("a", "q", gpu=3), workload("w", "q", gpu=2)),
             [
-                "wait until a (3) end: 1 gpu of flavor default will be enough",
+                "wait until a (3) ends: 1 gpu of flavor default will be enough",
                 "ask for at most 1 gpu: that fits",
                 "raise the nominalQuota of ClusterQueue q for gpu of flavor default by 1",
             ],
@@ -125,7 +125,7 @@ def test_a_slice_that_is_to_be_replaced_holds_nothing_that_its_job_waits_for():
         pytest.param(
             (queue("q", gpu=3), workload("w", "q", count=4, gpu=1)),
             [
-                "run 1 pods fewer of pod set main: 3 fit",
+                "run 1 pod fewer of pod set main: 3 fit",
                 "raise the nominalQuota of ClusterQueue q for gpu of flavor default by 1",
             ],
             id="fewer-pods",
@@ -137,7 +137,7 @@ def test_a_slice_that_is_to_be_replaced_holds_nothing_that_its_job_waits_for():
                 workload("w", "q", gpu=2, priority=5),
             ),
             [
-                "wait until a (3) end: 1 gpu of flavor default will be enough",
+                "wait until a (3) ends: 1 gpu of flavor default will be enough",
                 "ask for at most 1 gpu: that fits",
                 "set preemption.withinClusterQueue of ClusterQueue q to LowerPriority: it would"
                 " preempt a, up to priority 0",

@@ -71,6 +71,23 @@ def _cluster(job: RayJob) -> RayClusterSpec:
     return job.spec.ray_cluster_spec or RayClusterSpec()
 
 
+def _uses_another(job: RayJob) -> bool:
+    """Tell whether a job runs on a cluster that exists already, which has its own quota."""
+    return bool(job.spec.cluster_selector) and job.spec.ray_cluster_spec is None
+
+
+def _submits_with_devices(job: RayJob) -> bool:
+    """Tell whether the pod that submits the program asks for devices."""
+    from policyd.devices.amounts import DeviceCountError  # noqa: PLC0415 - few jobs need it
+    from policyd.devices.extended import asks_for_devices  # noqa: PLC0415 - few jobs need it
+
+    pods = msgspec.convert(job.spec.submitter_pod_template or {}, PodTemplate).spec
+    try:
+        return asks_for_devices(pods, lambda _resource: True)
+    except DeviceCountError:
+        return True  # an amount that is no quantity
+
+
 def _has_submitter(job: RayJob) -> bool:
     return job.spec.submission_mode == "K8sJobMode"
 
@@ -124,6 +141,14 @@ def _outcome(job: RayJob) -> JobOutcome | None:
 
 def _mistakes(job: RayJob, _old: RayJob | None) -> Iterator[FieldError]:
     spec = job.spec
+    if _uses_another(job):
+        if _submits_with_devices(job):
+            detail = (
+                "no quota counts the devices of a job on a cluster that exists already:"
+                " ask for them in the cluster"
+            )
+            yield FieldError("spec.submitterPodTemplate", None, detail, "Forbidden")
+        return
     if spec.ray_cluster_spec is None:
         detail = "a queued job needs a cluster of its own: say which"
         yield FieldError("spec.rayClusterSpec", None, detail, "Required")
@@ -164,7 +189,7 @@ RAY_JOB = JobKind(
     ready=lambda job: job.status.ray_cluster_status.state == "ready",
     reclaimable=lambda _job: (),
     on_hold=lambda job: job.status.job_deployment_status == "ValidationFailed",
-    ignored=lambda job: bool(job.spec.cluster_selector) and job.spec.ray_cluster_spec is None,
+    ignored=_uses_another,
     mistakes=_mistakes,
     only_managed=True,
     elastic=elastic_by_cluster(
