@@ -33,7 +33,7 @@ def test_a_job_that_waits_gets_the_reason_and_remedies(api, ask):
     )
     assert (missing["resource"], missing["missing"], missing["available"]) == (GPU, 4, 4)
     assert [each["name"] for each in missing["holders"]] == ["team-a/first"]
-    assert second["user"].startswith("wait until team-a/first (8) end")
+    assert second["user"].startswith("wait until team-a/first (8) ends")
     assert second["administrator"].startswith("raise the borrowingLimit of team-a")
     assert (third["ahead"], third["behind"]) == (1, "team-a/second")
     assert third["message"] == (
