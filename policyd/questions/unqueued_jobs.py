@@ -222,7 +222,7 @@ def _of_workload(about: WhyAnswer, job: FoundJob, workload: Workload, state: Sta
         message=default_message,
         workload=workload.metadata.name,
         cluster_queue="" if local is None else local.spec.cluster_queue,
-        user=_ACTIVATE if state == "Inactive" else "",
+        user=_resuming(job, state),
     )
     if condition is None:
         return about
@@ -235,7 +235,18 @@ def _of_workload(about: WhyAnswer, job: FoundJob, workload: Workload, state: Sta
     )
 
 
-_ACTIVATE: Final = "set `spec.active` of the Workload to true"
+def _resuming(job: FoundJob, state: State) -> str:
+    """Return how a job is resumed that is stopped itself, or with its LocalQueue; "" if neither."""
+    subject, local = job.subject, job.queues.get(job.queue)
+    if state == "Inactive":
+        stopped = f"{subject.kind.lower()}/{subject.name}"
+    elif state == "Pending" and local is not None and local.spec.stop_policy != "None":
+        stopped = f"localqueue/{job.queue}"
+    else:
+        return ""
+    return f"`policyd resume {stopped} -n {subject.namespace}`"
+
+
 _CONDITIONS: Mapping[State, tuple[str, str]] = {
     "Admitted": (QUOTA_RESERVED, "it is not waiting for quota"),
     "Finished": (FINISHED, "it has finished"),

@@ -135,7 +135,7 @@ def why_pending(found: FoundPending, kind: str, namespace: str, name: str) -> Wh
     """Say why a workload is pending that a snapshot has."""
     row, queue, ahead = found.row, found.queue, found.ahead
     reason, message = _stated_reason(found)
-    next_ = ahead is None
+    next_ = ahead is None or not queue.active
     return WhyAnswer(
         kind=kind,
         namespace=namespace,
@@ -321,7 +321,9 @@ def _stated_reason(found: FoundPending) -> tuple[SnapshotReason, str]:
     queue, ahead = found.queue, found.ahead
     reason = (ahead or found).reason or SnapshotReason(type="")
     if not queue.active:
-        return SnapshotReason(type=queue.reason), queue.message
+        resume = f"`policyd resume clusterqueue/{queue.name}`"
+        helps = resume if queue.reason == "Stopped" else ""
+        return SnapshotReason(type=queue.reason, administrator=helps), queue.message
     if ahead is not None:
         return reason, _behind(ahead, reason)
     return reason, reason.message or "it has not been tried yet"

@@ -24,7 +24,7 @@ from policyd.status.remedies import (
     nearest_shortfalls,
     remedy_text,
 )
-from policyd.status.remedy_search import remedies
+from policyd.status.remedy_search import Ahead, remedies
 from policyd.status.shortages import Shortage, shortages
 
 MOST_NAMED = 3
@@ -48,13 +48,19 @@ class PendingExplanation(NamedTuple):
     nodes: str
 
 
-def explain(state: CoreState, ticket: Ticket, options: QueueOptions) -> PendingExplanation | None:
+def explain(
+    state: CoreState,
+    ticket: Ticket,
+    options: QueueOptions,
+    ahead: Ahead | None = (),
+) -> PendingExplanation | None:
     """Explain why a workload would get no quota now.
 
     Args:
         state: Left as it was.
         ticket: The workload; none is ahead of it that must be decided about first.
         options: What its queue has to offer.
+        ahead: Workloads of its queue that are tried before; None if they are too many.
 
     Returns:
         None if it would get quota, perhaps by preemption, and where the state does not say all:
@@ -69,7 +75,7 @@ def explain(state: CoreState, ticket: Ticket, options: QueueOptions) -> PendingE
     return PendingExplanation(
         refusal,
         shortages(state, refusal, workload),
-        remedies(state, workload, refusal),
+        remedies(state, workload, refusal, ahead),
         nodes_missed(state, refusal, workload.cluster_queue),
     )
 

@@ -5,9 +5,11 @@ milliseconds. What costs time for each workload is done in steps: `SnapshotTaker
 generator, and between two of its steps others have their turn.
 """
 
+from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
+from itertools import islice
 from math import isinf
 from operator import attrgetter
 from typing import NamedTuple, Protocol
@@ -53,6 +55,7 @@ from policyd.status.naming import team_of
 from policyd.status.pending_order import order_of, sort_in_steps
 from policyd.status.pending_reasons import find_ahead
 from policyd.status.queues import queue_status
+from policyd.status.remedy_search import Ahead
 from policyd.status.shares import weighted_share
 
 STEP = 500
@@ -61,6 +64,9 @@ MOST_SHAPES = 200
 """Requests of one queue of which the single pods are listed, from the first on."""
 LOOKS = 50
 """Explanations that are worked out anew for one snapshot, at most."""
+MOST_AHEAD = 10_000
+"""Workloads before another one that its remedies take into account: with more, it has none that
+depend on them."""
 MOST_REASONS = 1_000
 """Reasons that a snapshot has for one queue, those of the first in line: the rest would be as many
 as workloads where each is parked by itself."""
@@ -190,11 +196,37 @@ class _Copied(NamedTuple):
     full: FullQueue
 
 
+class _Leader(NamedTuple):
+    """A workload that is behind no other, with its place in the order of its queue.
+
+    `before` is another where those before it are, or request, something else.
+    """
+
+    queue: QueueState
+    ticket: Ticket
+    order: Sequence[Ticket]
+    place: int
+    before: int
+
+    def ahead(self) -> Ahead | None:
+        """Return the workloads that would take quota before it; None if they are too many."""
+        if self.place > MOST_AHEAD:
+            return None
+        tickets: dict[object, Ticket] = {}
+        counts: Counter[object] = Counter()
+        for each in islice(self.order, self.place):
+            if not each.gone and not each.workload.backing_off:
+                tickets.setdefault(each.request_key, each)
+                counts[each.request_key] += 1
+        return [(tickets[key].workload, count) for key, count in counts.items()]
+
+
 class _Looked(NamedTuple):
     """An explanation, and what the state was that it is true for."""
 
     stamp: object
     explanation: PendingExplanation | None
+    before: int
 
 
 class SnapshotTaker:
@@ -235,7 +267,7 @@ class SnapshotTaker:
             if cluster_queue in tops:
                 full.trees.setdefault(namespace, set()).add(tops[cluster_queue])
         yield
-        leaders: list[tuple[QueueState, Ticket]] = []
+        leaders: list[_Leader] = []
         for each in copied:
             yield from self._fill_pending(each, leaders)
             yield from self._fill_holding(each)
@@ -320,7 +352,7 @@ class SnapshotTaker:
         page.lines = _lines(queue.pending, page)
         return [each.ticket for each in found]
 
-    def _fill_pending(self, copied: _Copied, leaders: list[tuple[QueueState, Ticket]]) -> Steps:
+    def _fill_pending(self, copied: _Copied, leaders: list[_Leader]) -> Steps:
         """Put the pending workloads of a queue into the snapshot, in order, without reasons."""
         queue, page = copied.queue, copied.full
         order: list[Ticket] = []
@@ -330,6 +362,7 @@ class SnapshotTaker:
             order = copied.tickets
         places = _Places(queue.pending, order, copied.head, strict=page.use.strict)
         requests: dict[object, int] = {}
+        before = 0
         for place, ticket in enumerate(order):
             workload, asks = ticket.workload, ticket.request_key
             if asks not in requests:
@@ -339,7 +372,8 @@ class SnapshotTaker:
                     page.shapes.append(_shapes(workload))
             ahead = places.ahead(place, ticket)
             if ahead == NONE and len(leaders) < MOST_REASONS:
-                leaders.append((queue, ticket))
+                leaders.append(_Leader(queue, ticket, order, place, before))
+            before = hash((before, asks, workload.backing_off))
             self._add(page, queue, ticket, requests[asks], ahead)
             if not (place + 1) % STEP:
                 yield
@@ -391,24 +425,25 @@ class SnapshotTaker:
                 yield
         page.holding.sort(key=attrgetter("key"))
 
-    def _explain(self, leaders: list[tuple[QueueState, Ticket]]) -> Steps:
+    def _explain(self, leaders: list[_Leader]) -> Steps:
         """Work explanations out that are missing or no longer true, as many as there is time for.
 
         Those that were never worked out come first, and then the first in line.
         """
-        stamps = {ticket.workload.key: self._stamp(queue) for queue, ticket in leaders}
+        stamps = {each.ticket.workload.key: self._stamp(each.queue) for each in leaders}
         kept = {key: each for key, each in self._looked.items() if key in stamps}
         self._looked = kept
         due = [
-            (ticket.workload.key in kept, number, queue, ticket)
-            for number, (queue, ticket) in enumerate(leaders)
-            if not _is_current(kept.get(ticket.workload.key), stamps[ticket.workload.key])
+            (leader.ticket.workload.key in kept, number, leader)
+            for number, leader in enumerate(leaders)
+            if not _is_current(kept, leader, stamps[leader.ticket.workload.key])
         ]
-        for _, _, queue, ticket in nsmallest(LOOKS, due, key=lambda each: each[:2]):
-            key = ticket.workload.key
+        for _, _, leader in nsmallest(LOOKS, due, key=lambda each: each[:2]):
+            queue, ticket = leader.queue, leader.ticket
             if not ticket.gone and queue.options is not None and queue.active:
-                found = explain(self._state, ticket, queue.options)
-                kept[key] = _Looked(self._stamp(queue), found)
+                found = explain(self._state, ticket, queue.options, leader.ahead())
+                stamp = self._stamp(queue)
+                kept[ticket.workload.key] = _Looked(stamp, found, leader.before)
             yield
 
     def _fill_reasons(self, copied: _Copied) -> Steps:
@@ -449,8 +484,9 @@ class SnapshotTaker:
         return queue.options, queue.node.root.version, revision
 
 
-def _is_current(looked: _Looked | None, stamp: object) -> bool:
-    return looked is not None and looked.stamp == stamp
+def _is_current(looked: Mapping[str, _Looked], leader: _Leader, stamp: object) -> bool:
+    found = looked.get(leader.ticket.workload.key)
+    return found is not None and (found.stamp, found.before) == (stamp, leader.before)
 
 
 @dataclass(slots=True)

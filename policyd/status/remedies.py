@@ -22,12 +22,13 @@ Shortfall = MissingQuota | OverCapacity
 
 
 class Wait(Value, frozen=True):
-    """Others give back enough when they end."""
+    """Others give back enough when they end, `ahead` of it for workloads that are tried before."""
 
     flavor: str
     resource: str
     missing: int
     holders: tuple[Holder, ...]
+    ahead: int = 0
 
 
 class WaitForProtection(Value, frozen=True):
@@ -102,21 +103,23 @@ class AllowPreemption(Value, frozen=True):
 
 
 class RaiseLimit(Value, frozen=True):
-    """A ClusterQueue or Cohort may borrow more: by how much."""
+    """A ClusterQueue or Cohort may borrow more: by how much, `ahead` of it for those before."""
 
     owner: str
     flavor: str
     resource: str
     by: int
+    ahead: int = 0
 
 
 class RaiseQuota(Value, frozen=True):
-    """A ClusterQueue has more nominal quota: by how much."""
+    """A ClusterQueue has more nominal quota: by how much, `ahead` of it for those before."""
 
     cluster_queue: str
     flavor: str
     resource: str
     by: int
+    ahead: int = 0
 
 
 class Cover(Value, frozen=True):
@@ -205,8 +208,9 @@ def remedy_text(remedy: Remedy, naming: Naming = PLAIN, *, limit: int | None = N
             )
             held += and_others(0 if limit is None else max(0, len(amounts) - limit))
             missing = f"{format_amount(remedy.resource, remedy.missing)} {remedy.resource}"
-            ends = "ends" if len(amounts) == 1 else "end"
-            return f"wait until {held} {ends}: {missing} of flavor {remedy.flavor} will be enough"
+            end = "end" if len(amounts) > 1 else "ends"
+            enough = f"{missing} of flavor {remedy.flavor} will be enough"
+            return f"wait until {held} {end}: {enough}{_for_those_before(remedy)}"
         case WaitForProtection():
             until = datetime.fromtimestamp(remedy.until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             protected = naming.several(remedy.workloads)
@@ -215,6 +219,12 @@ def remedy_text(remedy: Remedy, naming: Naming = PLAIN, *, limit: int | None = N
             return _job_text(remedy)
         case _:
             return _rule_text(remedy, naming)
+
+
+def _for_those_before(remedy: Wait | Raise) -> str:
+    if not remedy.ahead:
+        return ""
+    return f", with {format_amount(remedy.resource, remedy.ahead)} for those ahead of it"
 
 
 def _job_text(remedy: ChangeOfJob) -> str:
@@ -261,13 +271,13 @@ def _rule_text(remedy: ChangeOfRules, naming: Naming) -> str:
             by = format_amount(remedy.resource, remedy.by)
             return (
                 f"raise the borrowingLimit of {remedy.owner} for {remedy.resource} of flavor"
-                f" {remedy.flavor} by {by}"
+                f" {remedy.flavor} by {by}{_for_those_before(remedy)}"
             )
         case RaiseQuota():
             by = format_amount(remedy.resource, remedy.by)
             return (
                 f"raise the nominalQuota of ClusterQueue {remedy.cluster_queue} for"
-                f" {remedy.resource} of flavor {remedy.flavor} by {by}"
+                f" {remedy.resource} of flavor {remedy.flavor} by {by}{_for_those_before(remedy)}"
             )
         case RaiseAll():
             return " and ".join(_rule_text(each, naming) for each in remedy.changes)

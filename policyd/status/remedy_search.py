@@ -4,7 +4,7 @@ Others give back their quota, the job changes, the rules of its queue change, or
 quota: in that order they cost more, so the first is the cheapest.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -51,6 +51,9 @@ from policyd.status.trials import (
     would_fit,
 )
 
+Ahead = Sequence[tuple[QueuedWorkload, int]]
+"""Workloads that are tried before another, of each request one, with how many there are of it."""
+
 _MEBI, _FINE = 1 << 20, 10
 _CURABLE = frozenset({"Untolerated", "AffinityMismatch", "NotAllowed"})
 _POLICIES: tuple[tuple[str, str], ...] = (
@@ -61,15 +64,23 @@ _POLICIES: tuple[tuple[str, str], ...] = (
 """Preemption policies to try, those that hurt least first."""
 
 
-def remedies(state: CoreState, workload: QueuedWorkload, refusal: Refusal) -> tuple[Remedy, ...]:
+def remedies(
+    state: CoreState,
+    workload: QueuedWorkload,
+    refusal: Refusal,
+    ahead: Ahead | None = (),
+) -> tuple[Remedy, ...]:
     """Return the remedies that help, the cheapest first; none if none does.
 
     Args:
         state: The state, unchanged afterwards.
         workload: The pending workload.
         refusal: Its refusal.
+        ahead: Workloads of its queue that are tried before, and take quota that becomes free, each
+            with the number of those that are like it; None if they are too many to say what is left
+            for this one.
     """
-    return tuple(_remedies(state, workload, refusal))
+    return tuple(_remedies(state, workload, refusal, ahead))
 
 
 def cheapest(state: CoreState, workload: QueuedWorkload, refusal: Refusal) -> Remedy | None:
@@ -77,12 +88,19 @@ def cheapest(state: CoreState, workload: QueuedWorkload, refusal: Refusal) -> Re
     return next(_remedies(state, workload, refusal), None)
 
 
-def _remedies(state: CoreState, workload: QueuedWorkload, refusal: Refusal) -> Iterator[Remedy]:
+def _remedies(
+    state: CoreState,
+    workload: QueuedWorkload,
+    refusal: Refusal,
+    ahead: Ahead | None = (),
+) -> Iterator[Remedy]:
     state.settle()
     queue = state.queues.get(workload.cluster_queue)
     if queue is None or queue.options is None or refusal.pending:
         return
-    trial = _Trial(state, workload, queue.options, nearest_shortfalls(refusal))
+    needs = [(_needs_of(queue.options, each), count) for each, count in ahead or ()]
+    shortfalls = nearest_shortfalls(refusal)
+    trial = _Trial(state, workload, queue.options, shortfalls, needs, crowded=ahead is None)
     yield from trial.remedies(refusal)
 
 
@@ -95,22 +113,27 @@ class _Trial:
         workload: The workload.
         options: The options of its queue.
         shortfalls: The missing amounts of the nearest flavors.
+        ahead: What workloads would take that are tried before, by cell, of any one flavor, and how
+            many are alike.
+        crowded: Whether more are tried before than can be said.
     """
 
     state: CoreState
     workload: QueuedWorkload
     options: QueueOptions
     shortfalls: list[Shortfall]
+    ahead: list[tuple[dict[int, int], int]]
+    crowded: bool
 
     def remedies(self, refusal: Refusal) -> Iterator[Remedy]:
         """Yield the remedies that help, the cheapest first."""
-        if self.shortfalls:
+        if self.shortfalls and not self.crowded:
             yield from self._protections()
             yield from self._waits()
         yield from self._flavors(refusal)
         yield from fitting_profiles(self.state, self.options, self.workload)
         yield from self._smaller(refusal)
-        if self.shortfalls:
+        if self.shortfalls and not self.crowded:
             yield from self._preemptions()
             more = self._raises()
             if more:
@@ -132,31 +155,54 @@ class _Trial:
         for shortfall in self.shortfalls:
             if isinstance(shortfall, OverCapacity):
                 return
-            holders = self._holders(shortfall)
+            holders, ahead = self._holders(shortfall)
             if holders:
                 yield Wait(
                     flavor=shortfall.flavor,
                     resource=shortfall.resource,
-                    missing=shortfall.missing,
+                    missing=shortfall.missing + ahead,
                     holders=holders,
+                    ahead=ahead,
                 )
 
-    def _holders(self, shortfall: MissingQuota) -> tuple[Holder, ...]:
-        """Return the fewest that hold enough; none if the end of none would help."""
-        state, cell, found = self.state, self._cell(shortfall), []
+    def _taken_before(self, cell: int, free: int) -> int:
+        """Return how much of a free amount those take at most that are tried before."""
+        needs = ((each.get(cell, 0), count) for each, count in self.ahead)
+        return sum(each * count for each, count in needs if each <= free)
+
+    def _with_those_before(self, cell: int, needed: int) -> int:
+        """Return how much must be free of a cell so that an amount is left for this workload."""
+        total, before = needed, -1
+        while total != before:
+            before, total = total, needed + self._taken_before(cell, total)
+        return total
+
+    def _contested(self) -> bool:
+        """Tell whether a workload that is tried before would take what this one waits for."""
+        return any(self._with_those_before(cell, n) > n for cell, n in self._needs().items())
+
+    def _holders(self, shortfall: MissingQuota) -> tuple[tuple[Holder, ...], int]:
+        """Return the fewest that hold enough, and how much of it those take that are tried before.
+
+        None if the end of none would help.
+        """
+        state, cell, found = self.state, self._cell(shortfall), list[Holder]()
+        free = state.tree.available(cell)
+        taken = self._taken_before(cell, free)
         with state.tree.trial():
             for holder in helping(
                 state, self._node, (shortfall.flavor, shortfall.resource), self.workload.replaces
             ):
-                before = state.tree.available(cell)
-                if before >= shortfall.requested:
+                if free - taken >= shortfall.requested:
                     break
                 held = state.queues[holder.cluster_queue].holdings[holder.workload]
                 state.tree.release(held.charges)
-                if state.tree.available(cell) > before:
+                before, free = free, state.tree.available(cell)
+                if free > before:
                     found.append(holder)
-            enough = state.tree.available(cell) >= shortfall.requested
-        return tuple(found) if enough else ()
+                    taken = self._taken_before(cell, free)
+        enough = free - taken >= shortfall.requested
+        return (tuple(found), taken) if enough else ((), 0)
 
     def _victims(self, *, ignores_protection: bool = False) -> tuple[Victim, ...]:
         needs = self._needs()
@@ -172,7 +218,7 @@ class _Trial:
         )
 
     def _protections(self) -> Iterator[WaitForProtection]:
-        if self._victims():
+        if self._victims() or self._contested():
             return
         until = self.state.extension.protected_until
         ends = {
@@ -246,7 +292,7 @@ class _Trial:
         return could_fit(self.state, self.options, workload)
 
     def _preemptions(self) -> Iterator[AllowPreemption]:
-        if self._victims():
+        if self._victims() or self._contested():
             return
         given = self.options.spec.preemption
         for field, policy in _POLICIES:
@@ -289,10 +335,11 @@ class _Trial:
                     return ()
                 offer = next((each for each in usable if each.name in nearest), usable[0])
                 charges = total_of(charges, offer.charges)
+        found = ((cell, n, self._with_those_before(cell, n)) for cell, n in charges.items())
         available = self.state.tree.available
-        return tuple(self._more(cell, n) for cell, n in charges.items() if n > available(cell))
+        return tuple(self._more(cell, n, n - own) for cell, own, n in found if n > available(cell))
 
-    def _more(self, wanted: int, needed: int) -> Raise:
+    def _more(self, wanted: int, needed: int, ahead: int) -> Raise:
         """Return whose borrowing limit is in the way, or else how much nominal quota is missing."""
         tree, queue = self.state.tree, self.workload.cluster_queue
         flavor, resource = names = tree.names[wanted]
@@ -300,8 +347,10 @@ class _Trial:
         for node in (self._node, *above(self._node)):
             cell = node.cells.get(names)
             if cell is not None and self._unbound(cell, wanted, needed):
-                return RaiseLimit(owner=node.name, flavor=flavor, resource=resource, by=by)
-        return RaiseQuota(cluster_queue=queue, flavor=flavor, resource=resource, by=by)
+                return RaiseLimit(
+                    owner=node.name, flavor=flavor, resource=resource, by=by, ahead=ahead
+                )
+        return RaiseQuota(cluster_queue=queue, flavor=flavor, resource=resource, by=by, ahead=ahead)
 
     def _unbound(self, cell: int, wanted: int, needed: int) -> bool:
         """Tell whether enough would be there if one borrowing limit were not."""
@@ -313,6 +362,17 @@ class _Trial:
             return tree.available(wanted) >= needed
         finally:
             tree.ceiling[cell] = ceiling
+
+
+def _needs_of(options: QueueOptions, workload: QueuedWorkload) -> dict[int, int]:
+    """Return what a workload would take, by cell, for each flavor as if it took that one alone."""
+    found: dict[int, int] = {}
+    for group in options.requests(workload).groups:
+        for offers in () if group.uncovered else group.searches:
+            for offer in offers:
+                if not offer.obstacles:
+                    found = total_of(found, offer.charges)
+    return found
 
 
 def _uncovered(refusal: Refusal) -> list[tuple[str, str]]:

@@ -100,7 +100,7 @@ def stored():
 @pytest.mark.parametrize(
     ("output", "lines", "goal"),
     [("table", WORKLOADS, 1000), ("wide", WORKLOADS, 1000), ("json", 20 * WORKLOADS, 1000),
-     ("yaml", 20 * WORKLOADS, None)],
+     ("yaml", 20 * WORKLOADS, 1000)],
 )  # fmt: skip
 def test_the_history_of_many_workloads(stored, capsys, output, lines, goal):
     page = Page(output, partial(history_lines, wide=output == "wide"))

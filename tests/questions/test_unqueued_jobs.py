@@ -100,6 +100,22 @@ async def test_what_keeps_a_job_out_of_the_queues_is_reported(client, labels, me
 
 
 @pytest.mark.parametrize(
+    ("active", "policy", "expected"),
+    [
+        pytest.param(False, "None", "`policyd resume job/j -n ns`", id="the-job-is-stopped"),
+        pytest.param(True, "Hold", "`policyd resume localqueue/train -n ns`", id="its-queue-is"),
+        pytest.param(True, "None", "", id="neither"),
+    ],
+)
+async def test_what_is_stopped_is_to_be_resumed(client, active, policy, expected):
+    put(client, r.JOBS, "j", labels={QUEUE: "train"})
+    put(client, r.LOCAL_QUEUES, "train", {"clusterQueue": "cq", "stopPolicy": policy})
+    workload(client, active=active)
+
+    assert (await asked(client)).user == expected
+
+
+@pytest.mark.parametrize(
     ("given", "answered", "reason"),
     [
         pytest.param({"QuotaReserved": "False"}, "Pending", "WhyQuotaReserved", id="pending"),

@@ -122,6 +122,27 @@ def test_the_command_prints_a_line_for_each_decision(simulate):
     ]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("run-for: 1m", "expected-run-time: 1m", id="of-the-workload"),
+        pytest.param(
+            "annotations: {policyd.io/run-for: 1m}}", "annotations: {}}", id="of-its-pods"
+        ),
+    ],
+)
+def test_a_workload_runs_as_long_as_it_or_its_pods_declare(simulate, before, after):
+    text = SCENARIO.replace(before, after)
+    if "expected" not in after:
+        text = text.replace(
+            "template: {spec", "template: {metadata: {annotations: {policyd.io/run-for: 1m}}, spec"
+        )
+
+    (_, last) = json.loads(simulate(text, "-o", "json").stdout)
+
+    assert (last["time"], last["ended"]) == (60.0, ["ns/train"])
+
+
 def test_the_command_prints_every_number_as_json(simulate):
     first, last = json.loads(simulate(SCENARIO, "-o", "json").stdout)
 

@@ -74,6 +74,7 @@ def test_in_a_queue_that_gives_no_quota_that_is_the_reason():
         "Stopped",
         "Can't admit new workloads: is stopped.",
     )
+    assert (answer.user, answer.administrator) == ("", "`policyd resume clusterqueue/q`")
 
 
 @pytest.mark.parametrize(

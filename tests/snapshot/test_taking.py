@@ -102,6 +102,27 @@ def test_a_workload_that_is_next_has_its_reason_with_numbers_and_what_helps():
     assert reason.administrator.startswith("raise the nominalQuota of ClusterQueue q")
 
 
+def last_reason(of, taker):
+    return queue_of(read(body_for(taken(of, taker=taker)), "test")).reasons[-1]
+
+
+def test_what_helps_counts_with_those_ahead_and_follows_them():
+    of = settled(
+        queue("q", gpu=8, preemption=PreemptionPolicy()),
+        running("ns/runs", "q", gpu=8),
+        workload("ns/a", "q", gpu=4, at=5), workload("ns/w", "q", gpu=3, at=6),
+    )  # fmt: skip
+    taker = SnapshotTaker(of, Jobs())
+
+    before = last_reason(of, taker)
+    of.remove_workload("ns/a")
+    after = last_reason(of, taker)
+
+    ends = "wait until ns/runs (8) ends: {} gpu of flavor default will be enough"
+    assert before.user == ends.format(7) + ", with 4 for those ahead of it"
+    assert after.user == ends.format(3)
+
+
 def test_the_slice_that_a_workload_replaces_is_not_among_its_holders():
     of = settled(
         queue("q", gpu=8),

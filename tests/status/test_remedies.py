@@ -17,6 +17,7 @@ from policyd.status.remedies import (
     RaiseLimit,
     RaiseQuota,
     Shrink,
+    Wait,
     WaitForProtection,
     nearest,
     remedy_text,
@@ -297,3 +298,82 @@ def follow(remedy, spec, wants):
             raised = quota(given.nominal + remedy.by, given.borrowing_limit)
             return queue("q", "x", gpu=raised), wants
     return None
+
+
+def pending_at_rest(of):
+    """The refusals of workloads, by key, once cycles admit no more."""
+    refusals = {}
+    for _ in range(20):
+        plan = plan_cycle(of)
+        of.commit(plan)
+        for action in plan.actions:
+            refusals.pop(action.workload.key, None)
+            if isinstance(action, Requeue):
+                refusals[action.workload.key] = action.refusal
+    return refusals
+
+
+def test_those_ahead_get_their_quota_before():
+    first, second = workload("a", "q", gpu=3), workload("b", "q", gpu=1, at=1)
+    wants = workload("w", "q", gpu=2, at=2)
+    of = state(queue("q", gpu=4), running("r", "q", gpu=4), first, second, wants)
+    refusal = pending_at_rest(of)["w"]
+
+    alone = remedies(of, wants, refusal)
+    behind_one = remedies(of, wants, refusal, [(second, 1)])
+    behind_many = remedies(of, wants, refusal, [(first, 1), (second, 4)])
+
+    assert remedy_text(alone[0]) == "wait until r (4) ends: 2 gpu of flavor default will be enough"
+    assert remedy_text(behind_one[0]) == (
+        "wait until r (4) ends: 3 gpu of flavor default will be enough, with 1 for those"
+        " ahead of it"
+    )
+    assert [remedy_text(each) for each in behind_many] == [
+        "raise the nominalQuota of ClusterQueue q for gpu of flavor default by 9, with 7 for"
+        " those ahead of it",
+    ]
+
+
+def test_with_too_many_ahead_no_remedy_depends_on_them():
+    wants = workload("w", "q", gpu=2)
+    of = state(queue("q", gpu=4), running("r", "q", gpu=3), wants)
+
+    found = remedies(of, wants, pending_at_rest(of)["w"], None)
+
+    assert [remedy_text(each) for each in found] == ["ask for at most 1 gpu: that fits"]
+
+
+@given(st.data())
+def test_remedies_help_those_behind_others(data):
+    """The workload is admitted, although those ahead of it are tried before it."""
+    draw = data.draw
+    spec = queue("q", gpu=draw(st.integers(1, 8)))
+    held = [running(f"h{n}", "q", gpu=draw(st.integers(1, 4))) for n in range(draw(amounts))]
+    ahead = [
+        workload(f"a{n}", "q", gpu=draw(st.integers(1, 4)), at=n) for n in range(draw(amounts))
+    ]
+    wants = workload("w", "q", gpu=draw(st.integers(1, 4)), at=9)
+    of = state(spec, *held, *ahead, wants)
+    refusals = pending_at_rest(of)
+    if "w" not in refusals:
+        return
+
+    holdings = of.queues["q"].holdings
+    pending = [each for each in ahead if each.key not in holdings]
+    started = [
+        running(each.key, "q", gpu=each.pod_sets[0].requests["gpu"])
+        for each in ahead
+        if each.key in holdings
+    ]
+    for remedy in remedies(of, wants, refusals["w"], [(each, 1) for each in pending]):
+        gone = {each.workload for each in getattr(remedy, "holders", ())}
+        match remedy:
+            case RaiseQuota():
+                raised = quota(spec.groups[0].flavors[0].quotas["gpu"].nominal + remedy.by)
+                changed = queue("q", gpu=raised)
+            case Wait():
+                changed = spec
+            case _:
+                continue
+        left = [each for each in (*held, *started) if each.key not in gone]
+        assert "w" not in pending_at_rest(state(changed, *left, *pending, wants)), remedy

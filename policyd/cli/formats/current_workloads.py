@@ -5,20 +5,19 @@ those that run have run since they were admitted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from policyd.alloc.workload import Objection
 from policyd.api import kueue
-from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.kueue.names import ADMITTED, FINISHED
 from policyd.api.meta import Json, ObjectMeta, Wire, condition_true, find_condition
-from policyd.api.names import RUN_FOR
 from policyd.cli.formats.scenario_jobs import SkippedJobs, job_workloads
 from policyd.cli.formats.scenarios import (
     ARRIVES_AFTER,
+    declared_seconds,
+    most_seconds,
     scenario_context,
     scenario_kind,
     seconds_of,
@@ -30,7 +29,6 @@ from policyd.controller.watch.workload_values import (
     workload_value,
 )
 from policyd.jobs.base import controller_of
-from policyd.jobs.copied import EXPECTED_RUN_TIME
 from policyd.simulate.scenario import Arrival
 from policyd.workload.node_health import sends_pods_to
 
@@ -153,7 +151,7 @@ class _Reader:
             at = max(at, _requeued_at(workload))
             value = replace(value, backing_off=False)
         ran = self._ran(workload)
-        runs, most = _run_seconds(workload), _most_seconds(workload)
+        runs, most = declared_seconds(workload), most_seconds(workload)
         why = self._unclear(workload, value.cluster_queue, runs=runs, most=most, ran=ran)
         if why:
             self.unclear[key], runs, most = why, None, None
@@ -217,23 +215,3 @@ def _requeued_at(workload: kueue.Workload) -> float:
     state = workload.status.requeue_state
     at = None if state is None else state.requeue_at
     return float("inf") if at is None else at.timestamp()
-
-
-def _run_seconds(workload: kueue.Workload) -> float | None:
-    """Return how long a workload runs, as it declares; None if it does not."""
-    texts = [workload.metadata.annotations.get(RUN_FOR)]
-    texts += [each.template.metadata.annotations.get(RUN_FOR) for each in workload.spec.pod_sets]
-    runs = [seconds_of(text) for text in texts if text is not None]
-    if runs:
-        return max(runs)
-    with suppress(DurationError):  # an invalid duration counts as unset
-        return duration_seconds(workload.metadata.annotations.get(EXPECTED_RUN_TIME, ""))
-    return None
-
-
-def _most_seconds(workload: kueue.Workload) -> float | None:
-    """Return how long a workload may run, less its earlier runs; None if there is no limit."""
-    limit = workload.spec.maximum_execution_time_seconds
-    if limit is None:
-        return None
-    return max(0.0, limit - (workload.status.accumulated_past_execution_time_seconds or 0.0))

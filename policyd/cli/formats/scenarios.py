@@ -1,6 +1,7 @@
 """The contents of a scenario file: the queues, the nodes, and the arrivals of workloads."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import click
@@ -13,6 +14,7 @@ from policyd.alloc.topology.values import TopologyNode
 from policyd.alloc.workload import QueuedWorkload
 from policyd.api import kueue
 from policyd.api.configuration import decode_configuration
+from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.configuration.fixed_gates import ineffective_gates
 from policyd.api.configuration.kinds import Configuration
 from policyd.api.kueue.names import ADMITTED, FINISHED
@@ -28,6 +30,7 @@ from policyd.controller.queues.queue_settings import other_teams, queue_settings
 from policyd.controller.watch.workload_values import WorkloadContext, workload_value
 from policyd.engine.documents.reading import Document
 from policyd.errors import PolicydError, did_you_mean
+from policyd.jobs.copied import EXPECTED_RUN_TIME
 from policyd.jobs.pods import QueuedPod
 from policyd.jobs.requests import NO_RULES, RequestRules
 from policyd.optimize.optimizer import Optimizer
@@ -213,7 +216,7 @@ def scenario_arrivals(objects: list[dict[str, Json]], left_out: SkippedJobs) -> 
 def _arrival(workload: kueue.Workload, value: QueuedWorkload, last: float) -> Arrival:
     """Return when a workload comes and how long it runs, given the last that is known of any."""
     annotations = workload.metadata.annotations
-    run_for, loses = annotations.get(RUN_FOR), annotations.get(LOSES_POD_AFTER)
+    loses = annotations.get(LOSES_POD_AFTER)
     admitted = find_condition(workload.status.conditions, ADMITTED)
     since = None if admitted is None else admitted.last_transition_time
     runs = value.admitted and since is not None
@@ -224,14 +227,26 @@ def _arrival(workload: kueue.Workload, value: QueuedWorkload, last: float) -> Ar
             reserved_at=None if value.reserved_at is None else value.reserved_at - last,
         ),
         at=seconds_of(annotations.get(ARRIVES_AFTER, "0s")),
-        run_seconds=None if run_for is None else seconds_of(run_for),
+        run_seconds=declared_seconds(workload),
         loses_pod_seconds=None if loses is None else seconds_of(loses),
-        most_seconds=_most_seconds(workload),
+        most_seconds=most_seconds(workload),
         ran_seconds=last - since.timestamp() if runs and since is not None else 0.0,
     )
 
 
-def _most_seconds(workload: kueue.Workload) -> float | None:
+def declared_seconds(workload: kueue.Workload) -> float | None:
+    """Return how long a workload runs, as it or its pods declare; None if they do not."""
+    texts = [workload.metadata.annotations.get(RUN_FOR)]
+    texts += [each.template.metadata.annotations.get(RUN_FOR) for each in workload.spec.pod_sets]
+    runs = [seconds_of(text) for text in texts if text is not None]
+    if runs:
+        return max(runs)
+    with suppress(DurationError):  # an invalid duration counts as unset
+        return duration_seconds(workload.metadata.annotations.get(EXPECTED_RUN_TIME, ""))
+    return None
+
+
+def most_seconds(workload: kueue.Workload) -> float | None:
     """Return how long a workload may run, less its earlier runs; None if there is no limit."""
     limit = workload.spec.maximum_execution_time_seconds
     if limit is None:

@@ -203,7 +203,7 @@ async def _change_workload(client: Client, workload: Workload, wish: StopRequest
 
 def _effect_on_workload(workload: Workload, *, stop: bool) -> str:
     if not stop:
-        return "it is pending again, as of now"
+        return "it is pending again"
     if has_quota(workload):
         return "it is evicted: its pods are stopped, and its quota becomes free"
     return "it gets no quota until it is resumed"

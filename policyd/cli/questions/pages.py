@@ -9,11 +9,11 @@ from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
 import click
 import msgspec
-import yaml
 from rich.live import Live
 from rich.text import Text
 
 from policyd.cli.formats.tables import console
+from policyd.cli.formats.yaml_lines import yaml_text
 from policyd.kube.errors import ApiError, UnreachableError
 from policyd.terminal import without_controls
 
@@ -147,8 +147,4 @@ def show_values(found: object, output: Output) -> None:
     if output == "json":
         click.echo(json.dumps(plain, indent=2))
     else:
-        # One by one: the time for a document grows faster than the document.
-        parts = [[each] for each in plain] if isinstance(plain, list) and plain else [plain]
-        for part in parts:
-            text = yaml.dump(part, Dumper=yaml.CSafeDumper, sort_keys=False)
-            click.echo(text, nl=False)
+        click.echo(yaml_text(plain), nl=False)

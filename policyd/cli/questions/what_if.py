@@ -31,7 +31,9 @@ from policyd.clock import SystemClock
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
 from policyd.kube.client import Client
+from policyd.kube.errors import NotFoundError
 from policyd.kube.http_client import HttpClient
+from policyd.kube.resources import Resource
 from policyd.process import run
 from policyd.questions.queue_objects import configuration_of, queue_objects
 from policyd.questions.unqueued_jobs import JOBS
@@ -375,9 +377,24 @@ async def submitted_objects(
             continue
         new = as_new(each)
         within = value_at(new, ("metadata", "namespace"))
-        stored = await client.create(
-            resource, new, into=dict, namespace=str(within or namespace), dry_run=True
-        )
+        try:
+            stored = await client.create(
+                resource, new, into=dict, namespace=str(within or namespace), dry_run=True
+            )
+        except NotFoundError as error:
+            if await _serves(client, resource):
+                raise  # there is no such namespace
+            what = f"{resource.kind} of {resource.api_version}"
+            hint = "install its CustomResourceDefinition, or ask about another kind of job"
+            raise NotFoundError(f"the cluster serves no {what}", hint=hint) from error
         about = {"apiVersion": resource.api_version, "kind": resource.kind}
         found.append({**stored, **about})
     return found
+
+
+async def _serves(client: Client, resource: Resource) -> bool:
+    try:
+        served = await client.served(resource.api_version)
+    except NotFoundError:
+        return False
+    return any(each.kind == resource.kind for each in served)

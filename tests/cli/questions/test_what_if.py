@@ -14,6 +14,7 @@ from policyd.questions.queue_objects import configuration_of, queue_objects
 from policyd.questions.snapshots import OF_CLUSTER
 from policyd.snapshot.values import API_VERSION, FORMAT, NAME
 from policyd.testing import FakeClient
+from policyd.testing.objects import refusal
 
 GPU = "nvidia.com/gpu"
 KUEUE = "kueue.x-k8s.io/v1beta2"
@@ -411,6 +412,22 @@ async def test_a_job_is_given_to_the_api_server_as_a_dry_run(client):
     assert (found["kind"], found["metadata"]["name"]) == ("Job", "new")
     assert client.writes[-1].verb == "create"
     assert not client.store.select(r.JOBS, {})
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("served", "expected"),
+    [
+        pytest.param([], "the cluster serves no Job of batch/v1", id="no-such-kind"),
+        pytest.param([r.JOBS], 'namespaces "ns" not found', id="no-such-namespace"),
+    ],
+)
+async def test_a_kind_that_the_cluster_does_not_serve_is_named(client, served, expected):
+    client.resources = served
+    client.fail(refusal(404, "NotFound", 'namespaces "ns" not found'), verb="create")
+
+    with pytest.raises(NotFoundError, match=expected):
+        await submitted_objects(client, [job()], "ns")
 
 
 FAIR = {
