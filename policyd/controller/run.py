@@ -356,6 +356,16 @@ class Controller:
         await self.pace.sleep(LATER_SECONDS)
         await self.forecasts.run()
 
+    async def _count_stranded(self) -> None:
+        """Count stranded devices, once a flavor has a topology and the queue has begun its work."""
+        await self.topologies.wanted.wait()
+        await self.pace.sleep(LATER_SECONDS)
+        from policyd.controller.topology.stranded_devices import (  # noqa: PLC0415 - no start needs it
+            StrandedDevices,
+        )
+
+        await StrandedDevices(self.cache, metrics=self.health.metrics, pace=self.pace).run()
+
     async def _write_policy_statuses(self) -> None:
         """Write the statuses of policies, once their kind is served."""
         await self.pace.sleep(LATER_SECONDS)
@@ -397,6 +407,7 @@ class Controller:
                 tasks.append(group.create_task(self.statuses.sample()))
                 tasks.append(group.create_task(self.reasons.run()))
                 tasks.append(group.create_task(self.hours.run()))
+                tasks.append(group.create_task(self._count_stranded()))
                 tasks += [
                     group.create_task(self.dispatcher.work()) for _ in range(self.settings.workers)
                 ]

@@ -9,8 +9,9 @@ are planned by the same search that consolidates (`optimize.moves`), on a state 
 alone: quota is left out.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Final
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -32,6 +33,8 @@ from policyd.simulate.defragmentation import Defragmentation, described, plan_mo
 
 MOST_MOVABLE: Final = 64
 """Jobs that are tried to be moved: those that strand devices, and those with the fewest."""
+COUNT_STEP: Final = 200
+"""Nodes that are counted in one step."""
 _PLENTY: Final = 1 << 60
 _ALL: Final = "nodes"
 """The only flavor, topology and queue of the state that moves are planned on."""
@@ -88,6 +91,13 @@ class StrandedDevices(Value, frozen=True, rename="camel"):
     missing: tuple[str, ...] = ()
 
 
+class NodeFree(NamedTuple):
+    """A node, and its amounts that nothing holds, in canonical units."""
+
+    node: TopologyNode
+    free: Mapping[str, int]
+
+
 class JobOnNode(Value, frozen=True, rename="camel"):
     """Pods of a job on a node, and what they request together."""
 
@@ -140,6 +150,52 @@ def node_lines(
         yield _line(node, domain, on_node.get(node.name, []), asked)
 
 
+def count_stranded(
+    nodes: Iterable[NodeFree], asked: Iterable[PendingPods]
+) -> Generator[None, None, Counter[str]]:
+    """Count the stranded devices of nodes, as `node_lines` finds them, in steps.
+
+    Args:
+        nodes: The nodes, each with its free amounts.
+        asked: Pods of pending workloads.
+
+    Returns:
+        The number of stranded devices by resource; 0 if there are devices, and none is stranded.
+    """
+    places: defaultdict[object, dict[object, PendingPods]] = defaultdict(dict)
+    for each in asked:
+        places[_key(each.node_selector), each.affinity][_key(each.requests)] = each
+    wanted = [[*pods.values()] for pods in places.values()]
+    found = Counter[str]()
+    known: dict[object, Counter[str]] = {}  # most nodes have the same free as many others
+    for number, (node, free) in enumerate(nodes, 1):
+        there = [place for place, pods in enumerate(wanted) if _may_be_on(pods[0], node)]
+        key = node.usable, _key(node.allocatable), _key(free), *there
+        if key not in known:
+            pods = [each for place in there for each in wanted[place]]
+            known[key] = _count_on(node, free, pods)
+        found.update(known[key])
+        if not number % COUNT_STEP:
+            yield
+    return found
+
+
+def _key(amounts: Mapping[str, int] | Mapping[str, str]) -> tuple[tuple[str, int | str], ...]:
+    return tuple(sorted(amounts.items()))
+
+
+def _count_on(
+    node: TopologyNode, free: Mapping[str, int], asked: Sequence[PendingPods]
+) -> Counter[str]:
+    found = Counter[str]()
+    for device in devices_of(node.allocatable):
+        left = max(0, free.get(device, 0))
+        if left and node.usable:
+            left -= _usable(free, _judges(node, asked, device), device)
+        found[device] = left
+    return found
+
+
 def planned_moves(
     nodes: Sequence[TopologyNode],
     pods: Sequence[RunningPods],
@@ -169,6 +225,11 @@ def planned_moves(
             yield replace(described(state, moves), workload=gang.name)
 
 
+def devices_of(amounts: Mapping[str, int]) -> list[str]:
+    """Return the resources of a node that are devices."""
+    return [name for name, amount in amounts.items() if "/" in name and amount]
+
+
 def whole_node(nodes: Iterable[TopologyNode], resource: str) -> PendingGang | None:
     """Return one pod that takes all devices of a node, as most nodes have; None if none has any."""
     sizes = [node.allocatable.get(resource, 0) for node in nodes]
@@ -189,7 +250,7 @@ def _line(
     free = dict(node.allocatable)
     for each in pods:
         _charge(free, each, -1)
-    devices = [name for name, amount in node.allocatable.items() if "/" in name and amount]
+    devices = devices_of(node.allocatable)
     return NodeLine(
         name=node.name,
         domain=domain,
@@ -215,8 +276,7 @@ def _stranded(
         if not node.usable:
             yield StrandedDevices(resource=device, amount=free[device])
             continue
-        mine = [each for each in asked if each.requests.get(device) and _may_be_on(each, node)]
-        shapes = mine or [_whole(device, node.allocatable[device])]
+        shapes = _judges(node, asked, device)
         used = _usable(free, shapes, device)
         if used < free[device]:
             smallest = min(shapes, key=lambda each: each.requests[device])
@@ -226,6 +286,12 @@ def _stranded(
                 by=_in_the_way(free, pods, shapes, device),
                 missing=_missing_resources(free, smallest, used),
             )
+
+
+def _judges(node: TopologyNode, asked: Iterable[PendingPods], device: str) -> Sequence[PendingPods]:
+    """Return the pods that decide whether free devices of a node are stranded."""
+    mine = [each for each in asked if each.requests.get(device) and _may_be_on(each, node)]
+    return mine or [_whole(device, node.allocatable[device])]
 
 
 def _usable(free: Mapping[str, int], shapes: Iterable[PendingPods], device: str) -> int:
