@@ -361,10 +361,10 @@ class Controller:
         await self.topologies.wanted.wait()
         await self.pace.sleep(LATER_SECONDS)
         from policyd.controller.topology.stranded_devices import (  # noqa: PLC0415 - no start needs it
-            StrandedDevices,
+            StrandedCounts,
         )
 
-        await StrandedDevices(self.cache, metrics=self.health.metrics, pace=self.pace).run()
+        await StrandedCounts(self.cache, metrics=self.health.metrics, pace=self.pace).run()
 
     async def _write_policy_statuses(self) -> None:
         """Write the statuses of policies, once their kind is served."""

@@ -21,7 +21,7 @@ MOST_REQUESTS: Final = 10
 """Different requests of a ClusterQueue's pending workloads that count: those that come first."""
 
 
-class StrandedDevices:
+class StrandedCounts:
     """Counts the devices of flavors whose topology names nodes."""
 
     def __init__(self, cache: Cache, *, metrics: ControllerMetrics, pace: Pace) -> None:
