@@ -356,7 +356,7 @@ class Controller:
         await self.pace.sleep(LATER_SECONDS)
         await self.forecasts.run()
 
-    async def _count_stranded(self) -> None:
+    async def _count_stranded(self) -> NoReturn:
         """Count stranded devices, once a flavor has a topology and the queue has begun its work."""
         await self.topologies.wanted.wait()
         await self.pace.sleep(LATER_SECONDS)

@@ -57,8 +57,9 @@ from policyd.kube.errors import (
     NotFoundError,
     UnreachableError,
 )
+from policyd.kube.pages import whole
 from policyd.kube.resources import NAMESPACES, Resource
-from policyd.questions.queue_objects import listed, whole
+from policyd.questions.queue_objects import listed
 
 
 class Passed(NamedTuple):

@@ -29,9 +29,8 @@ from policyd.engine.objects.workloads import value_at
 from policyd.engine.offline.requests import RequestCircumstances, as_it_was, request_for
 from policyd.kube.client import Client
 from policyd.kube.errors import NotFoundError
-from policyd.kube.pages import pages
+from policyd.kube.pages import pages, whole
 from policyd.kube.resources import Resource
-from policyd.questions.queue_objects import whole
 
 ROLLOUT: Final = "policyd.io/rollout"
 """Annotation of a policy: for how many of a hundred triggers or objects it acts."""

@@ -12,8 +12,8 @@ from policyd.engine.background.record import name_of
 from policyd.engine.objects.workloads import value_at
 from policyd.kube.client import Client, PartialObject, Propagation
 from policyd.kube.errors import ApiError, UnreachableError
+from policyd.kube.pages import whole
 from policyd.kube.resources import EVENTS, Resource
-from policyd.questions.queue_objects import whole
 
 COMPONENT: Final = "policyd-background"
 """The field manager of generated objects, and the source of events."""
