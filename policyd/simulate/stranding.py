@@ -11,14 +11,18 @@ alone: quota is left out.
 
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
+from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from policyd.alloc.cluster_queue import QueueState
 from policyd.alloc.cycle import plan_cycle
+from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit
 from policyd.alloc.queue import FlavorAmounts, FlavorGroup, FlavorSpec, QueueSpec, Quota
 from policyd.alloc.state import CoreState
+from policyd.alloc.topology.tree import TopologyTree
 from policyd.alloc.topology.values import (
     HOSTNAME,
     PODS,
@@ -495,3 +499,64 @@ def _queued(
         placed=True,
         place=place,
     )
+
+
+# Devices of flavors, as the allocator's state has them.
+
+MOST_REQUESTS: Final = 10
+"""Different requests of a ClusterQueue's pending workloads that count: those that come first."""
+
+
+def stranded_of_flavors(state: CoreState) -> Generator[None, None, dict[tuple[str, str], int]]:
+    """Count the stranded devices of each flavor whose topology names nodes, in steps.
+
+    Returns:
+        The number of devices by flavor and resource.
+    """
+    found = dict[tuple[str, str], int]()
+    trees = [(name, tree) for name, tree in state.ledger.nodes.trees.items() if tree.to_nodes]
+    pending = [_QueuePending(queue) for queue in state.queues.values()] if trees else ()
+    for flavor, tree in trees:
+        asked = [pods for queue in pending for pods in queue.asked(flavor)]
+        counted = yield from count_stranded([*_free(tree)], asked)
+        found.update({(flavor, resource): number for resource, number in counted.items()})
+    return found
+
+
+def _free(tree: TopologyTree) -> Iterator[NodeFree]:
+    for leaf in tree.leaves.values():
+        node = tree.node(leaf)
+        yield NodeFree(node, {name: tree.free.left(name, leaf) for name in node.allocatable})
+
+
+class _QueuePending:
+    """What is asked of a ClusterQueue."""
+
+    def __init__(self, queue: QueueState) -> None:
+        groups = () if queue.spec is None else queue.spec.groups
+        self._flavors = {
+            flavor.name: {resource for resource in flavor.quotas if "/" in resource}
+            for group in groups
+            for flavor in group.flavors
+        }
+        self._first = [*_first(queue)] if any(self._flavors.values()) else []
+
+    def asked(self, flavor: str) -> Iterator[PendingPods]:
+        """Yield the pods that ask for devices which the queue gives of a flavor."""
+        devices = self._flavors.get(flavor, set())
+        for each in (pod_set for workload in self._first for pod_set in workload.pod_sets):
+            if any(each.requests.get(device) for device in devices):
+                yield PendingPods(
+                    count=each.count, requests=each.requests, node_selector=each.node_selector
+                )
+
+
+def _first(queue: QueueState) -> Iterator[QueuedWorkload]:
+    """Yield the first pending workload of each of the first different requests."""
+    firsts = dict[object, Ticket]()
+    for ticket in queue.pending:
+        known = firsts.setdefault(ticket.request_key, ticket)
+        if queue.pending.turn(ticket) < queue.pending.turn(known):
+            firsts[ticket.request_key] = ticket
+    for ticket in nsmallest(MOST_REQUESTS, firsts.values(), key=queue.pending.turn):
+        yield ticket.workload

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policyd.controller.topology.stranded_devices import COUNT_SECONDS
+from policyd.controller.run import STRANDED_SECONDS
 from policyd.kube import resources as r
 from tests.controller.test_topologies import HOST, RACK, P, flavor, job, node, racks
 from tests.controller.world import GPU, World, condition, running
@@ -159,8 +159,8 @@ async def test_a_metric_has_the_devices_that_no_pending_pod_can_use(world):
     assert stranded() == 1  # beside the other pod: a pod of a whole node is the measure
 
     job(world, "large", pods=5, gpus=4)  # waits: only three nodes are free
-    await world.pass_time(COUNT_SECONDS)
+    await world.pass_time(STRANDED_SECONDS)
     assert stranded() == 1
     job(world, "small", pods=17, gpus=1)
-    await world.pass_time(COUNT_SECONDS)
+    await world.pass_time(STRANDED_SECONDS)
     assert stranded() == 0  # it waits for quota, and could use the rest of the node

@@ -246,7 +246,7 @@ def _names(rule: Rule) -> Iterable[tuple[str, str]]:
         for version in rule.api_versions:
             for plural in rule.resources:
                 if "*" in (group, version) or "*" in plural or "/" in plural:
-                    raise LeftOutError("left out: its rules name no resources, but `*` or a part")
+                    raise LeftOutError("left out: its rules name `*` or subresources")
                 yield f"{group}/{version}" if group else version, plural
 
 

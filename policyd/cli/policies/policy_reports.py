@@ -163,9 +163,6 @@ def looked_up(policies: Iterable[CompiledPolicy]) -> set[str]:
 
 
 def _of_cluster(loaded: Loaded, given: ReportOptions) -> tuple[PolicyScan, list[Finding]]:
-    # Imported only where a cluster is read: it takes as long as a small command.
-    from policyd.cli.policies.policy_reports import scan_cluster  # noqa: PLC0415
-
     def policies_with(surroundings: ObjectSurroundings) -> PolicySet:
         labels = Labels(surroundings.objects, given, of_cluster=True)
         return offline_set(
