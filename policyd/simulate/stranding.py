@@ -230,7 +230,7 @@ def planned_moves(
 
 
 def devices_of(amounts: Mapping[str, int]) -> list[str]:
-    """Return the resources of a node that are devices."""
+    """Return the resources that are devices, such as GPUs, of a node or of a request."""
     return [name for name, amount in amounts.items() if "/" in name and amount]
 
 
