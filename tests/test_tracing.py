@@ -14,13 +14,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from policyd.admission.handler import AdmissionHandler
 from policyd.api.admission import ReviewError
-from policyd.controller.cycle_spans import cycle_spans
+from policyd.controller.cycle_loop import cycle_spans
 from policyd.engine.model.deadline import never
 from policyd.engine.model.decision import Decision, Denial, Failure
 from policyd.errors import ConfigurationError
 from policyd.tracing import CLOSE_SECONDS, MOST_EVENTS, MOST_WAITING, provider_for, tracing
 from tests.controller.world import World, running
-from webhooks.observe.review_spans import traced
+from webhooks.observe.observing import traced
 
 pytestmark = pytest.mark.anyio
 

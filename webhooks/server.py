@@ -35,11 +35,9 @@ from policyd.snapshot.values import QueueSnapshot
 from webhooks.app import Answer, create_app
 from webhooks.certificate.tls import serve
 from webhooks.defaults import DefaultsWatch, Followed, take_class
-from webhooks.external_data.owners import Owners, include_own_account
-from webhooks.external_data.reserved import ReservedQuotas
+from webhooks.external_data.owners import Owners, ReservedQuotas, include_own_account
 from webhooks.namespaces import without_cluster
-from webhooks.observe.observing import observers
-from webhooks.observe.review_spans import traced
+from webhooks.observe.observing import observers, traced
 from webhooks.policies.in_force import PoliciesInForce
 from webhooks.policies.reading import read_policies
 from webhooks.protocol import ReviewProtocol

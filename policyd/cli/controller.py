@@ -18,7 +18,7 @@ from policyd.cli.configuring import CONFIG, configured
 from policyd.cli.options import KUBECONFIG
 from policyd.config import Settings, environment
 from policyd.connections import Listening
-from policyd.controller.cycle_spans import cycle_spans
+from policyd.controller.cycle_loop import cycle_spans
 from policyd.controller.metrics.counters import metrics_of
 from policyd.controller.metrics.health import ControllerHealth, serve_health
 from policyd.controller.metrics.series_bounds import SeriesBounds

@@ -49,6 +49,8 @@ from policyd.kube.kueue_lease import KueueLease
 from policyd.kube.leader import LeaderElection
 from policyd.kube.pace import Pace
 from policyd.kube.resources import POLICIES
+from policyd.kube.steps import Steps
+from policyd.kube.unforeseen import log_unforeseen
 from policyd.kube.workqueue import WorkQueue
 from policyd.process import loading_thread
 
@@ -67,6 +69,8 @@ CRD_SECONDS = 1.0
 LATER_SECONDS = 1.0
 """How long after the mirrors are read the work begins that no job waits for: forecasts, and the
 statuses of policies. A start does not import what they need."""
+STRANDED_SECONDS = 60.0
+"""Between two counts of stranded devices."""
 SPARE_SECONDS = 1.0
 """How long before another process may lead all writes of this one are broken off."""
 
@@ -356,6 +360,19 @@ class Controller:
         await self.pace.sleep(LATER_SECONDS)
         await self.forecasts.run()
 
+    async def _count_stranded(self) -> NoReturn:
+        """Count stranded devices, once a flavor has a topology and the queue has begun its work."""
+        await self.topologies.wanted.wait()
+        await self.pace.sleep(LATER_SECONDS)
+        from policyd.simulate.stranding import stranded_of_flavors  # noqa: PLC0415 - see above
+
+        while True:
+            with log_unforeseen("stranded_devices_error"):
+                steps = Steps(self.pace, rests=1.0)
+                found = await steps.run(stranded_of_flavors(self.cache.state))
+                self.health.metrics.stranded(found)
+            await self.pace.sleep(STRANDED_SECONDS)
+
     async def _write_policy_statuses(self) -> None:
         """Write the statuses of policies, once their kind is served."""
         await self.pace.sleep(LATER_SECONDS)
@@ -397,6 +414,7 @@ class Controller:
                 tasks.append(group.create_task(self.statuses.sample()))
                 tasks.append(group.create_task(self.reasons.run()))
                 tasks.append(group.create_task(self.hours.run()))
+                tasks.append(group.create_task(self._count_stranded()))
                 tasks += [
                     group.create_task(self.dispatcher.work()) for _ in range(self.settings.workers)
                 ]

@@ -21,20 +21,18 @@ from starlette.types import ASGIApp
 from policyd.dashboard.access import Identity, Rights, Scopes, Session, Sessions
 from policyd.dashboard.feeds import Feeds
 from policyd.dashboard.guard import (
+    OF_A_USER,
+    OF_AN_ADDRESS,
+    SIGN_INS,
     Address,
     GuardedApp,
+    RequestRates,
     RequestRefusedError,
+    client_of,
     form_of,
     query_of,
 )
 from policyd.dashboard.live import Hub, TooManyViewersError
-from policyd.dashboard.rates import (
-    OF_A_USER,
-    OF_AN_ADDRESS,
-    SIGN_INS,
-    RequestRates,
-    client_of,
-)
 from policyd.dashboard.rendering import STATIC, PageFrame, Renderer, address, static_file
 from policyd.dashboard.signing_in import (
     OneTimeLinks,

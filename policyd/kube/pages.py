@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import TypeVar, Unpack
 
+from policyd.api.meta import Json
 from policyd.kube.client import Lister, ListPage, Paging
 from policyd.kube.resources import Resource
 
@@ -23,3 +24,10 @@ async def pages(
         if not page.continue_:
             return
         options["continue_"] = page.continue_
+
+
+def whole(resource: Resource, item: Json) -> Json:
+    """Return an item of a list with its kind, and without managed fields."""
+    metadata = {key: part for key, part in item["metadata"].items() if key != "managedFields"}
+    named = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return {**named, **item, "metadata": metadata}

@@ -205,15 +205,9 @@ def above_standard(policies: Side, standard: Side) -> tuple[Side, Side]:
 def _for_pods(
     policy: CompiledPolicy, constraints: MatchConstraints, rules_of: MatchConstraints | None = None
 ) -> CompiledPolicy:
-    named = {
-        each
-        for rule in (rules_of or constraints).resource_rules
-        if _concerns(rule, _pods())
-        for each in rule.operations
-    }
-    rule = Rule(
-        operations=tuple(sorted(named)), api_groups=("",), api_versions=("v1",), resources=("pods",)
-    )
+    rules = (rules_of or constraints).resource_rules
+    named = _operations(rule for rule in rules if _concerns(rule, _pods()))
+    rule = Rule(operations=named, api_groups=("",), api_versions=("v1",), resources=("pods",))
     pods = msgspec.structs.replace(constraints, resource_rules=(rule,) if named else ())
     return replace(policy, constraints=pods)
 
@@ -459,6 +453,10 @@ def operations_of(policy: CompiledPolicy, kind: BuiltinResource | None) -> tuple
         rules = tuple(rule for rule in rules if _concerns(rule, kind))
         if not all(kind.version in rule.api_versions or "*" in rule.api_versions for rule in rules):
             raise UnencodableError(f"a policy for another version of {kind.plural}")
+    return _operations(rules)
+
+
+def _operations(rules: Iterable[Rule]) -> tuple[Operation, ...]:
     named = {each for rule in rules for each in rule.operations}
     return tuple(each for each in _OPERATIONS if each in named or "*" in named)
 

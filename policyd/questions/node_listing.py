@@ -17,7 +17,7 @@ from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.pages import pages
 from policyd.kube.resources import NODES, PODS, RESOURCE_FLAVORS, TOPOLOGIES
 from policyd.node_rules import LabelRequirement, Term
-from policyd.simulate.stranding import PendingGang, PendingPods, RunningPods
+from policyd.simulate.stranding import PendingGang, PendingPods, RunningPods, devices_of
 from policyd.snapshot.answers import called
 from policyd.snapshot.values import NONE, ClusterQueueUse, PodShape, QueueSnapshot
 from policyd.workload.conversion import tolerations
@@ -146,7 +146,7 @@ def pending_gangs(
 def _asked(
     shape: PodShape, queue: ClusterQueueUse, flavors: Mapping[str, Mapping[str, str]]
 ) -> PendingPods:
-    devices = [name for name, amount in shape.requests.items() if amount and "/" in name]
+    devices = devices_of(shape.requests)
     named = {each.flavor for each in queue.quotas if each.resource in devices}
     return PendingPods(
         count=shape.count,

@@ -17,6 +17,7 @@ from policyd.simulate.stranding import (
     NodeLine,
     PendingGang,
     RunningPods,
+    devices_of,
     node_lines,
     planned_moves,
     whole_node,
@@ -167,7 +168,7 @@ def _without_pods(node: NodeUse) -> NodeLine:
 
 
 def _totals(lines: Sequence[NodeLine]) -> Iterator[DeviceTotal]:
-    for resource in sorted({name for line in lines for name in devices_of(line)}):
+    for resource in sorted({name for line in lines for name in devices_of(line.allocatable)}):
         yield DeviceTotal(
             resource=resource,
             total=sum(line.allocatable.get(resource, 0) for line in lines),
@@ -177,11 +178,6 @@ def _totals(lines: Sequence[NodeLine]) -> Iterator[DeviceTotal]:
                 each.amount for line in lines for each in line.stranded if each.resource == resource
             ),
         )
-
-
-def devices_of(line: NodeLine) -> list[str]:
-    """Return the devices of a node, by resource."""
-    return [name for name, amount in line.allocatable.items() if "/" in name and amount]
 
 
 def _map(found: FoundNodes) -> Iterator[str]:

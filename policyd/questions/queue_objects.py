@@ -8,7 +8,7 @@ from policyd.engine.objects.workloads import value_at
 from policyd.kube import resources as r
 from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
-from policyd.kube.pages import pages
+from policyd.kube.pages import pages, whole
 from policyd.kube.resources import (
     NAMESPACES,
     PRIORITY_CLASSES,
@@ -122,10 +122,3 @@ async def listed(reader: Reader, resource: Resource, *, namespace: str = "") -> 
     async for page in pages(reader, resource, into=dict, namespace=namespace):
         found += (whole(resource, item) for item in page.items)
     return found
-
-
-def whole(resource: Resource, item: Json) -> Json:
-    """Return an item of a list with its kind, and without managed fields."""
-    metadata = {key: part for key, part in item["metadata"].items() if key != "managedFields"}
-    named = {"apiVersion": resource.api_version, "kind": resource.kind}
-    return {**named, **item, "metadata": metadata}

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
 from policyd.api.kueue.names import EVICTED, FINISHED, QUEUE_NAME, QUOTA_RESERVED
-from policyd.api.meta import ObjectMeta, OwnerReference, find_condition, rfc3339
+from policyd.api.meta import Json, ObjectMeta, OwnerReference, find_condition, rfc3339
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.ancestors import LONGEST_CHAIN
 from policyd.jobs.base import JobKind, controller_of, queue_name
@@ -24,7 +24,8 @@ POD_GROUP: Final = "PodGroup"
 """What a group of plain pods is called as a kind; its Workload has its name."""
 _SHORT: Mapping[str, str] = {
     "po": "pod", "wl": "workload", "deploy": "deployment", "sts": "statefulset",
-    "podgroups": "podgroup",
+    "rs": "replicaset",
+    "podgroups": "podgroup", "vcjob": "job.batch.volcano.sh", "vj": "job.batch.volcano.sh",
 }  # fmt: skip
 
 _LISTED: tuple[JobKind[Any] | ParentKind[Any], ...] = (*KINDS, *PARENTS)
@@ -54,21 +55,34 @@ class JobNotFoundError(PolicydError):
 def kind_of(word: str) -> str:
     """Return the kind that a word means, as kubectl takes it: `jobs`, `job`, `jobs.batch`.
 
+    Of kinds of one name, the word without a group means the first, which is that of Kubernetes.
+
     Raises:
         JobNotFoundError: If no kind that can be in a queue is called that.
     """
-    asked, _, group = word.lower().partition(".")
+    asked, _, group = _SHORT.get(word.lower(), word.lower()).partition(".")
     asked = _SHORT.get(asked, asked)
     if asked == POD_GROUP.lower():
         return POD_GROUP
     for kind, resource in _KINDS.items():
-        if asked in {kind.lower(), resource.plural} and group in {"", resource.group}:
+        if asked in {resource.kind.lower(), resource.plural} and group in {"", resource.group}:
             return kind
     known = [kind.lower() for kind in (*_KINDS, POD_GROUP)]
     raise JobNotFoundError(
         f"`{word}` is not a kind that can be in a queue",
         hint=did_you_mean(asked, known) or f"kinds: {', '.join(sorted(known))}",
     )
+
+
+def resource_of_job(obj: Mapping[str, Json]) -> Resource | None:
+    """Return the resource of a job, given as a manifest; None if it is no job of a known kind."""
+    named = obj.get("apiVersion"), obj.get("kind")
+    return next((e for e in JOBS.values() if (e.api_version, e.kind) == named), None)
+
+
+def kind_in_objects(kind: str) -> str:
+    """Return what objects of a kind have as their `kind`: two groups may have one of the name."""
+    return _KINDS[kind].kind if kind in _KINDS else kind
 
 
 async def owners(reader: Reader, subject: JobQuery) -> list[tuple[JobQuery, ObjectMeta]]:

@@ -9,15 +9,20 @@ are planned by the same search that consolidates (`optimize.moves`), on a state 
 alone: quota is left out.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Final
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
+from heapq import nsmallest
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from policyd.alloc.cluster_queue import QueueState
 from policyd.alloc.cycle import plan_cycle
+from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit
 from policyd.alloc.queue import FlavorAmounts, FlavorGroup, FlavorSpec, QueueSpec, Quota
 from policyd.alloc.state import CoreState
+from policyd.alloc.topology.tree import TopologyTree
 from policyd.alloc.topology.values import (
     HOSTNAME,
     PODS,
@@ -32,6 +37,8 @@ from policyd.simulate.defragmentation import Defragmentation, described, plan_mo
 
 MOST_MOVABLE: Final = 64
 """Jobs that are tried to be moved: those that strand devices, and those with the fewest."""
+COUNT_STEP: Final = 200
+"""Nodes that are counted in one step."""
 _PLENTY: Final = 1 << 60
 _ALL: Final = "nodes"
 """The only flavor, topology and queue of the state that moves are planned on."""
@@ -88,6 +95,13 @@ class StrandedDevices(Value, frozen=True, rename="camel"):
     missing: tuple[str, ...] = ()
 
 
+class NodeFree(NamedTuple):
+    """A node, and its amounts that nothing holds, in canonical units."""
+
+    node: TopologyNode
+    free: Mapping[str, int]
+
+
 class JobOnNode(Value, frozen=True, rename="camel"):
     """Pods of a job on a node, and what they request together."""
 
@@ -140,6 +154,52 @@ def node_lines(
         yield _line(node, domain, on_node.get(node.name, []), asked)
 
 
+def count_stranded(
+    nodes: Iterable[NodeFree], asked: Iterable[PendingPods]
+) -> Generator[None, None, Counter[str]]:
+    """Count the stranded devices of nodes, as `node_lines` finds them, in steps.
+
+    Args:
+        nodes: The nodes, each with its free amounts.
+        asked: Pods of pending workloads.
+
+    Returns:
+        The number of stranded devices by resource; 0 if there are devices, and none is stranded.
+    """
+    places: defaultdict[object, dict[object, PendingPods]] = defaultdict(dict)
+    for each in asked:
+        places[_key(each.node_selector), each.affinity][_key(each.requests)] = each
+    wanted = [[*pods.values()] for pods in places.values()]
+    found = Counter[str]()
+    known: dict[object, Counter[str]] = {}  # most nodes have the same free as many others
+    for number, (node, free) in enumerate(nodes, 1):
+        there = [place for place, pods in enumerate(wanted) if _may_be_on(pods[0], node)]
+        key = node.usable, _key(node.allocatable), _key(free), *there
+        if key not in known:
+            pods = [each for place in there for each in wanted[place]]
+            known[key] = _count_on(node, free, pods)
+        found.update(known[key])
+        if not number % COUNT_STEP:
+            yield
+    return found
+
+
+def _key(amounts: Mapping[str, int] | Mapping[str, str]) -> tuple[tuple[str, int | str], ...]:
+    return tuple(sorted(amounts.items()))
+
+
+def _count_on(
+    node: TopologyNode, free: Mapping[str, int], asked: Sequence[PendingPods]
+) -> Counter[str]:
+    found = Counter[str]()
+    for device in devices_of(node.allocatable):
+        left = max(0, free.get(device, 0))
+        if left and node.usable:
+            left -= _usable(free, _judges(node, asked, device), device)
+        found[device] = left
+    return found
+
+
 def planned_moves(
     nodes: Sequence[TopologyNode],
     pods: Sequence[RunningPods],
@@ -169,6 +229,11 @@ def planned_moves(
             yield replace(described(state, moves), workload=gang.name)
 
 
+def devices_of(amounts: Mapping[str, int]) -> list[str]:
+    """Return the resources that are devices, such as GPUs, of a node or of a request."""
+    return [name for name, amount in amounts.items() if "/" in name and amount]
+
+
 def whole_node(nodes: Iterable[TopologyNode], resource: str) -> PendingGang | None:
     """Return one pod that takes all devices of a node, as most nodes have; None if none has any."""
     sizes = [node.allocatable.get(resource, 0) for node in nodes]
@@ -189,7 +254,7 @@ def _line(
     free = dict(node.allocatable)
     for each in pods:
         _charge(free, each, -1)
-    devices = [name for name, amount in node.allocatable.items() if "/" in name and amount]
+    devices = devices_of(node.allocatable)
     return NodeLine(
         name=node.name,
         domain=domain,
@@ -215,8 +280,7 @@ def _stranded(
         if not node.usable:
             yield StrandedDevices(resource=device, amount=free[device])
             continue
-        mine = [each for each in asked if each.requests.get(device) and _may_be_on(each, node)]
-        shapes = mine or [_whole(device, node.allocatable[device])]
+        shapes = _judges(node, asked, device)
         used = _usable(free, shapes, device)
         if used < free[device]:
             smallest = min(shapes, key=lambda each: each.requests[device])
@@ -226,6 +290,12 @@ def _stranded(
                 by=_in_the_way(free, pods, shapes, device),
                 missing=_missing_resources(free, smallest, used),
             )
+
+
+def _judges(node: TopologyNode, asked: Iterable[PendingPods], device: str) -> Sequence[PendingPods]:
+    """Return the pods that decide whether free devices of a node are stranded."""
+    mine = [each for each in asked if each.requests.get(device) and _may_be_on(each, node)]
+    return mine or [_whole(device, node.allocatable[device])]
 
 
 def _usable(free: Mapping[str, int], shapes: Iterable[PendingPods], device: str) -> int:
@@ -429,3 +499,64 @@ def _queued(
         placed=True,
         place=place,
     )
+
+
+# Devices of flavors, as the allocator's state has them.
+
+MOST_REQUESTS: Final = 10
+"""Different requests of a ClusterQueue's pending workloads that count: those that come first."""
+
+
+def stranded_of_flavors(state: CoreState) -> Generator[None, None, dict[tuple[str, str], int]]:
+    """Count the stranded devices of each flavor whose topology names nodes, in steps.
+
+    Returns:
+        The number of devices by flavor and resource.
+    """
+    found = dict[tuple[str, str], int]()
+    trees = [(name, tree) for name, tree in state.ledger.nodes.trees.items() if tree.to_nodes]
+    pending = [_QueuePending(queue) for queue in state.queues.values()] if trees else ()
+    for flavor, tree in trees:
+        asked = [pods for queue in pending for pods in queue.asked(flavor)]
+        counted = yield from count_stranded([*_free(tree)], asked)
+        found.update({(flavor, resource): number for resource, number in counted.items()})
+    return found
+
+
+def _free(tree: TopologyTree) -> Iterator[NodeFree]:
+    for leaf in tree.leaves.values():
+        node = tree.node(leaf)
+        yield NodeFree(node, {name: tree.free.left(name, leaf) for name in node.allocatable})
+
+
+class _QueuePending:
+    """What is asked of a ClusterQueue."""
+
+    def __init__(self, queue: QueueState) -> None:
+        groups = () if queue.spec is None else queue.spec.groups
+        self._flavors = {
+            flavor.name: {resource for resource in flavor.quotas if "/" in resource}
+            for group in groups
+            for flavor in group.flavors
+        }
+        self._first = [*_first(queue)] if any(self._flavors.values()) else []
+
+    def asked(self, flavor: str) -> Iterator[PendingPods]:
+        """Yield the pods that ask for devices which the queue gives of a flavor."""
+        devices = self._flavors.get(flavor, set())
+        for each in (pod_set for workload in self._first for pod_set in workload.pod_sets):
+            if any(each.requests.get(device) for device in devices):
+                yield PendingPods(
+                    count=each.count, requests=each.requests, node_selector=each.node_selector
+                )
+
+
+def _first(queue: QueueState) -> Iterator[QueuedWorkload]:
+    """Yield the first pending workload of each of the first different requests."""
+    firsts = dict[object, Ticket]()
+    for ticket in queue.pending:
+        known = firsts.setdefault(ticket.request_key, ticket)
+        if queue.pending.turn(ticket) < queue.pending.turn(known):
+            firsts[ticket.request_key] = ticket
+    for ticket in nsmallest(MOST_REQUESTS, firsts.values(), key=queue.pending.turn):
+        yield ticket.workload

@@ -1,11 +1,13 @@
-"""GPUs that are allocated, and idle: by pod, and by team."""
+"""GPUs that are allocated, and idle: by pod, and by team; and stranded ones, over time."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 from policyd.alloc.value import Value
 from policyd.usage.devices import Device, DevicePeriod, DeviceUse, Pod
+from policyd.usage.samples import Series, Windows
 
 LEAST_SEEN = 0.5
 """Of the windows since a pod came, those that must have samples before it is called idle."""
@@ -93,6 +95,27 @@ class GpusAt(Value, frozen=True, rename="camel"):
     fragments: Fraction
 
 
+class StrandedAt(Value, frozen=True, rename="camel"):
+    """Stranded devices of a flavor in a window.
+
+    Attributes:
+        at: The end of the window, in seconds since the epoch.
+        devices: How many, as the mean of the samples in the window.
+    """
+
+    at: float
+    flavor: str
+    resource: str
+    devices: float
+
+
+class StrandedOverTime(NamedTuple):
+    """Stranded devices by time, flavor and resource, and what is not known of them."""
+
+    points: tuple[StrandedAt, ...]
+    notes: tuple[str, ...] = ()
+
+
 def pod_uses(use: DeviceUse) -> list[PodUse]:
     """Return the pods that have GPUs at the end, those with the most idle ones first."""
     sharers = Counter(device for device, _, _ in use.present())
@@ -122,6 +145,44 @@ def gpus_over_time(use: DeviceUse) -> Iterator[GpusAt]:
             busy=each.busy,
             fragments=each.fragments,
         )
+
+
+def stranded_over_time(
+    sums: Iterable[Series], counts: Iterable[Series], windows: Windows
+) -> StrandedOverTime:
+    """Return the stranded devices in each window that has samples.
+
+    Args:
+        sums: The sum of the samples of each series in each window.
+        counts: Their numbers.
+        windows: The windows of both.
+    """
+    numbers = {_identity(each): each.points for each in counts}
+    means: defaultdict[tuple[int, str, str], set[float]] = defaultdict(set)
+    notes = set[str]()
+    for each in sums:
+        flavor, resource = each.labels.get("flavor"), each.labels.get("resource")
+        if not flavor or not resource:
+            notes.add("left out: series of stranded devices without flavor or resource")
+            continue
+        number = numbers.get(_identity(each), {})
+        for window, total in each.points.items():
+            if number.get(window, 0.0) > 0 and total >= 0:
+                means[window, flavor, resource].add(total / number[window])
+            else:
+                notes.add("left out: samples of stranded devices with values that cannot be")
+    if any(len(values) > 1 for values in means.values()):
+        notes.add("left out: stranded devices at times at which two controllers report others")
+    points = (
+        StrandedAt(at=windows.end_of(window), flavor=flavor, resource=resource, devices=min(values))
+        for (window, flavor, resource), values in sorted(means.items())
+        if len(values) == 1
+    )
+    return StrandedOverTime(tuple(points), tuple(sorted(notes)))
+
+
+def _identity(series: Series) -> frozenset[tuple[str, str]]:
+    return frozenset(series.labels.items())
 
 
 def _pod_use(

@@ -75,6 +75,8 @@ class WorkloadRecord(Value, frozen=True, rename="camel"):
         evictions: How often it was evicted, by reason.
         preempted_by: The uid of the workload for which it was preempted last; "" if for none.
         preemptor_path: Where that one queued.
+        cluster: The cluster that it was sent to, by MultiKueue; "" if it runs in this one.
+        nominated_clusters: Clusters that it may be sent to, and waits for.
     """
 
     namespace: str
@@ -96,6 +98,8 @@ class WorkloadRecord(Value, frozen=True, rename="camel"):
     evictions: Mapping[str, int] = {}
     preempted_by: str = ""
     preemptor_path: str = ""
+    cluster: str = ""
+    nominated_clusters: tuple[str, ...] = ()
 
 
 class PodSetRecord(Value, frozen=True, rename="camel"):
@@ -149,6 +153,8 @@ def record_of(workload: kueue.Workload, *, now: float) -> WorkloadRecord:
         evictions=_evictions(workload),
         preempted_by=preemptor_of(workload),
         preemptor_path=preemptor_path(workload),
+        cluster=status.cluster_name or "",
+        nominated_clusters=status.nominated_cluster_names,
         requests=_requests(workload),
     )
     if status.admission is not None:

@@ -357,7 +357,7 @@ def test_what_may_not_be_listed_is_missing_from_the_summary(run, client):
 
     result = run("report", NEVER, "--summary")
 
-    assert "the summary lacks pods: you may not do that" in result.stderr
+    assert "the report lacks pods: you may not do that" in result.stderr
     assert result.exit_code == 1
 
 

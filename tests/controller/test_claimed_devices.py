@@ -170,49 +170,45 @@ async def test_devices_that_a_selector_needs_may_come():
         assert world.suspended("picky") is False
 
 
+PART = "kueue_dra_integration_partitionable_devices"
+CAPACITY = "kueue_dra_integration_consumable_capacity"
+SPENT = {"counterSet": "gpu-0", "counters": {"memory": {"value": "10"}}}
+
+
 @pytest.mark.gate("KueueDRAIntegrationPartitionableDevices")
-@pytest.mark.parametrize(
-    ("kueue_dra_integration_partitionable_devices", "used"), [(True, "10"), (False, "1")]
-)
-async def test_partitions_are_charged_by_their_counter(
-    kueue_dra_integration_partitionable_devices, used
-):
-    chosen = kueue_dra_integration_partitionable_devices
-    world = furnished(
-        on={"kueue_dra_integration_partitionable_devices": chosen},
-        resources=mapped(counter={"name": "memory", "driver": DRIVER}),
-        templates=(("one", 1),),
-        gpus=16,
-    )
-    spent = {"counterSet": "gpu-0", "counters": {"memory": {"value": "10"}}}
-    offer_slice(world, {"name": "mig-0", "consumesCounters": [spent]})
-    async with running(world):
-        world.put(r.JOBS, claiming("part", template="one"))
-        await world.pass_time(3)
-
-        assert usage(world, "part") == {GPU: used}
-
-
 @pytest.mark.gate("KueueDRAIntegrationConsumableCapacity")
 @pytest.mark.parametrize(
-    ("kueue_dra_integration_consumable_capacity", "used"), [(True, "4"), (False, "1")]
+    ("gate", "source", "part", "used"),
+    [
+        pytest.param(PART, "counter", ({}, {"consumesCounters": [SPENT]}), "10", id="a-partition"),
+        pytest.param(
+            CAPACITY,
+            "capacity",
+            (
+                {"capacity": {"requests": {"memory": "4"}}},
+                {"capacity": {"memory": {"value": "80"}}},
+            ),
+            "4",
+            id="a-share-of-capacity",
+        ),
+    ],
 )
-async def test_a_part_of_a_device_is_charged_by_its_capacity(
-    kueue_dra_integration_consumable_capacity, used
-):
-    chosen = kueue_dra_integration_consumable_capacity
+@pytest.mark.parametrize("on", [True, False])
+async def test_a_part_of_a_device_is_charged_by_what_it_takes_of_it(gate, source, part, used, on):
+    asked, device = part
     world = furnished(
-        on={"kueue_dra_integration_consumable_capacity": chosen},
-        resources=mapped(capacity={"name": "memory", "driver": DRIVER}),
+        on={gate: on},
+        resources=mapped(**{source: {"name": "memory", "driver": DRIVER}}),
         templates=(),
+        gpus=16,
     )
-    offer_template(world, "part", 1, capacity={"requests": {"memory": "4"}})
-    offer_slice(world, {"name": "gpu-0", "capacity": {"memory": {"value": "80"}}})
+    offer_template(world, "part", 1, **asked)
+    offer_slice(world, {"name": "gpu-0", **device})
     async with running(world):
         world.put(r.JOBS, claiming("part", template="part"))
         await world.pass_time(3)
 
-        assert usage(world, "part") == {GPU: used}
+        assert usage(world, "part") == {GPU: used if on else "1"}
 
 
 @pytest.mark.gate("KueueDRAIntegrationExtendedResource")

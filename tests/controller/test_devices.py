@@ -2,6 +2,7 @@
 
 import pytest
 
+from policyd.controller.run import STRANDED_SECONDS
 from policyd.kube import resources as r
 from tests.controller.test_topologies import HOST, RACK, P, flavor, job, node, racks
 from tests.controller.world import GPU, World, condition, running
@@ -147,3 +148,19 @@ async def test_metrics_say_how_many_devices_are_free_and_in_pieces(world):
     value = world.controller.health.metrics.registry.get_sample_value
     assert value("policyd_free_devices", names) == 16 - 3 - 2
     assert value("policyd_fragmented_devices", names) == 1 + 2
+
+
+async def test_a_metric_has_the_devices_that_no_pending_pod_can_use(world):
+    def stranded():
+        value = world.controller.health.metrics.registry.get_sample_value
+        return value("policyd_stranded_devices", {"flavor": "h100", "resource": GPU})
+
+    await world.pass_time(2)
+    assert stranded() == 1  # beside the other pod: a pod of a whole node is the measure
+
+    job(world, "large", pods=5, gpus=4)  # waits: only three nodes are free
+    await world.pass_time(STRANDED_SECONDS)
+    assert stranded() == 1
+    job(world, "small", pods=17, gpus=1)
+    await world.pass_time(STRANDED_SECONDS)
+    assert stranded() == 0  # it waits for quota, and could use the rest of the node

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from policyd.api.pods import SchedulingGate
-from policyd.controller.metrics.state_gauges import own_samples
+from policyd.controller.metrics.queue_metrics import own_samples
 from tests.controller.world import GATE, GPU, World, running
 
 pytestmark = pytest.mark.anyio

@@ -7,6 +7,7 @@ from policyd.dashboard.views.job import MOST_NODES, ReadJob, job_view
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError
 from policyd.patch.recorded import FieldOrigin, ObjectOrigins
+from policyd.questions.unqueued_jobs import JOBS
 from policyd.snapshot.answers import WhyAnswer
 from policyd.workload.job_answer import JobAnswer, PodsOnNode
 from policyd.workload.timeline import TimelineEvent
@@ -101,6 +102,51 @@ def test_a_preemptor_is_named_where_the_event_does_not():
     view = shown(answer=answer, events=(event,))
 
     assert view.moments[0].message == "to accommodate a workload (for ns/other)"
+
+
+@pytest.mark.parametrize(
+    ("status", "texts"),
+    [
+        pytest.param(
+            {"clusterName": "west"},
+            ["<dt>Cluster</dt><dd>west</dd>", "It runs in the cluster west"],
+            id="sent",
+        ),
+        pytest.param(
+            {"nominatedClusterNames": ["west", "east"]},
+            ["<dt>May go to</dt><dd>west, east</dd>"],
+            id="nominated",
+        ),
+    ],
+)
+def test_a_job_that_goes_to_another_cluster_names_it(looking, status, texts):
+    store = looking.api.store
+    stored = store.get(r.WORKLOADS, "ns", "w")
+    store.put(r.WORKLOADS, {**stored, "status": {**stored["status"], **status}})
+    for pod in "abcd":
+        store.delete(r.PODS, store.get(r.PODS, "ns", pod), dry_run=False)
+
+    answer = looking.get("/jobs/ns/Job/j")
+
+    assert all(text in answer.text for text in texts)
+
+
+def test_events_of_a_job_of_volcano_are_found_by_the_kind_that_objects_have(looking):
+    volcano = JOBS["Job.batch.volcano.sh"]
+    put(looking.api, volcano, "v", labels={"kueue.x-k8s.io/queue-name": "lq"})
+    asked = []
+    page = looking.api.page
+
+    async def noting(resource, *, into, **options):
+        asked.append(options.get("field_selector", ""))
+        return await page(resource, into=into, **options)
+
+    looking.api.page = noting
+    answer = looking.get("/jobs/ns/vcjob/v")
+
+    assert answer.status_code == 200
+    assert "Job.batch.volcano.sh ns/v" in answer.text
+    assert "involvedObject.kind=Job,involvedObject.name=v" in asked
 
 
 def test_of_many_nodes_the_first_are_listed():

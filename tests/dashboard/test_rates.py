@@ -3,8 +3,8 @@
 import pytest
 from starlette.testclient import TestClient
 
-from policyd.dashboard import rates
-from policyd.dashboard.rates import (
+from policyd.dashboard import guard
+from policyd.dashboard.guard import (
     OF_A_USER,
     OF_AN_ADDRESS,
     SIGN_INS,
@@ -120,7 +120,7 @@ def test_tokens_come_back_with_time_up_to_the_burst():
 
 
 def test_however_many_clients_there_are_few_are_remembered(monkeypatch):
-    monkeypatch.setattr(rates, "MOST_BUCKETS", 3)
+    monkeypatch.setattr(guard, "MOST_BUCKETS", 3)
     made = RequestRates(FakeClock(), Rate(1.0, 1))
 
     for name in "abcde":

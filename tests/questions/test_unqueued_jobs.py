@@ -5,7 +5,12 @@ import pytest
 from policyd.cli.questions.why import snapshot_for
 from policyd.kube import resources as r
 from policyd.kube.errors import UnreachableError
-from policyd.questions.unqueued_jobs import JobNotFoundError, JobQuery, kind_of
+from policyd.questions.unqueued_jobs import (
+    JobNotFoundError,
+    JobQuery,
+    kind_of,
+    resource_of_job,
+)
 from policyd.questions.why import why
 from policyd.testing import FakeClient
 
@@ -185,6 +190,14 @@ async def test_a_job_that_is_not_there_is_an_error_that_says_where_to_look(clien
 @pytest.mark.parametrize(
     ("word", "kind"),
     [
+        ("Job.batch.volcano.sh", "Job.batch.volcano.sh"),
+        ("job.batch.volcano.sh", "Job.batch.volcano.sh"),
+        ("jobs.batch.volcano.sh", "Job.batch.volcano.sh"),
+        ("vcjob", "Job.batch.volcano.sh"),
+        ("job.batch", "Job"),
+        ("appwrapper", "AppWrapper"),
+        ("sparkapplications", "SparkApplication"),
+        ("rs.apps", "ReplicaSet"),
         pytest.param("job", "Job", id="kind"),
         pytest.param("Jobs", "Job", id="plural"),
         pytest.param("jobs.batch", "Job", id="with-its-group"),
@@ -211,3 +224,19 @@ async def test_a_kind_that_cannot_be_in_a_queue_is_an_error(word, hint):
         kind_of(word)
 
     assert error.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "plural"),
+    [
+        ("batch/v1", "Job", "jobs"),
+        ("batch.volcano.sh/v1alpha1", "Job", "jobs"),
+        ("batch/v2", "Job", None),
+        ("v1", "ConfigMap", None),
+    ],
+)
+def test_a_manifest_is_of_the_kind_of_its_group(api_version, kind, plural):
+    resource = resource_of_job({"apiVersion": api_version, "kind": kind})
+
+    assert resource == plural if plural is None else resource.plural == plural
+    assert resource is None or resource.api_version == api_version

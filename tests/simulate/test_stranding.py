@@ -1,13 +1,19 @@
 """Free devices that no pending pod can use, the jobs in the way, and moves that free them."""
 
+from collections import Counter
+from random import Random
+
 import pytest
 
 from policyd.alloc.topology.values import TopologyNode
 from policyd.node_rules import LabelRequirement, NodeTaint
 from policyd.simulate.stranding import (
+    COUNT_STEP,
+    NodeFree,
     PendingGang,
     PendingPods,
     RunningPods,
+    count_stranded,
     node_lines,
     planned_moves,
     whole_node,
@@ -189,3 +195,54 @@ def test_of_many_jobs_those_in_the_way_are_tried(monkeypatch):
 def test_the_pod_of_a_whole_node_is_of_the_most_common_size():
     assert whole_node([node("a", 8), node("b", 8), node("c", 16)], GPU).pods[0].requests == {GPU: 8}
     assert whole_node([node("a", 0)], GPU) is None
+
+
+def counted(nodes, asked):
+    steps, number = count_stranded(nodes, asked), 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, number
+        number += 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_count_is_the_sum_of_what_is_stranded_on_each_node(seed):
+    chance = Random(seed)
+    nodes = [
+        node(f"n{n}", cpu=chance.choice([8_000, 64_000]), rack=f"r{n % 3}",
+             ready=chance.random() < 0.9, schedulable=chance.random() < 0.9)
+        for n in range(COUNT_STEP + 5)
+    ]  # fmt: skip
+    pods = [
+        runs(f"j{n}", f"n{chance.randrange(len(nodes))}", chance.choice([0, 1, 2]), count=1)
+        for n in range(300)
+    ]
+    gangs = [
+        gang(
+            f"g{n}",
+            chance.choice([1, 2, 4, 8]),
+            cpu=chance.choice([1_000, 30_000]),
+            node_selector=chance.choice([{}, {"rack": "r1"}, {"rack": "none"}]),
+        )
+        for n in range(chance.randrange(5))
+    ]
+    lines = [*node_lines(nodes, pods, gangs)]
+    wanted = Counter[str]()
+    for line in lines:
+        wanted.update({each.resource: each.amount for each in line.stranded})
+    free = {line.name: line.free for line in lines}
+
+    found, steps = counted(
+        [NodeFree(each, free[each.name]) for each in nodes],
+        [pods for each in gangs for pods in each.pods],
+    )
+
+    assert wanted
+    assert found == wanted
+    assert steps == 1
+
+
+def test_a_count_of_devices_of_which_none_is_stranded_is_0():
+    assert counted([NodeFree(node("n"), node("n").allocatable)], []) == ({GPU: 0}, 0)

@@ -15,6 +15,7 @@ EVERY = 30
 
 ENGINE, UTIL = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_GPU_UTIL"
 USED, FREE = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE"
+STRANDED, GPU = "policyd_stranded_devices", "nvidia.com/gpu"
 A100 = "NVIDIA A100-SXM4-80GB"
 
 Value = Callable[[int], float | None]
@@ -103,6 +104,12 @@ def of_several_exporters() -> Iterator[tuple[str, dict[str, str], Value]]:
     # An idle one whose samples are of another scale, or no numbers, for an hour each.
     odd = gpu("f", 1, "team-e/odd-0")
     yield UTIL, odd, lambda at: 250.0 if at <= HOUR else float("nan") if at <= 2 * HOUR else 0.0
+    # What a controller counted: stranded devices of two flavors, which a second leader knew better.
+    own = {"job": "policyd", "instance": "10.0.1.1:8080", "flavor": "h100", "resource": GPU}
+    yield STRANDED, own, until(2, 6)
+    yield STRANDED, {**own, "instance": "10.0.1.2:8080"}, between(1, 2, 4)
+    yield STRANDED, {**own, "flavor": "a100"}, lambda at: at // EVERY % 2
+    yield STRANDED, {"job": "other", "instance": "x:1"}, always(7)
     # A series of another exporter by the same name.
     yield UTIL, {"job": "other", "instance": "x:1", "card": "0"}, always(99)
 
@@ -132,6 +139,8 @@ SINCE = {  # hours after the begin, of pods all of whose GPUs are idle
 }
 GPUS = {"total": 12 + 1 / 7 - 1, "held": 10 + 1 / 7 - 1, "fragments": 2}
 """All 13 devices, less the GPU of which nothing is known; free ones beside held ones: a3, c1."""
+STRANDED_HOURS = {"h100": [6, None, 0, 0, 0, 0], "a100": [0.5] * 6}
+"""By flavor and hour; of the second, two controllers report different numbers."""
 
 
 def open_metrics() -> Iterator[str]:

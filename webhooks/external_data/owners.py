@@ -1,4 +1,4 @@
-"""Questions of reviews of jobs to the API server: policyd's account, and existing owners.
+"""Questions of reviews of jobs to the API server: policyd's account, owners, and Workloads.
 
 Owners are looked up where owner references are trusted.
 
@@ -16,12 +16,14 @@ import structlog
 
 from policyd.admission.jobs import Requesters
 from policyd.api.admission import UserInfo
+from policyd.api.kueue import Workload
 from policyd.api.makers import group_kind_of
 from policyd.api.meta import Wire
 from policyd.jobs.kinds.registry import find_kind, find_parent
+from policyd.jobs.rules.imported import ImportedObject, has_quota_for
 from policyd.kube.client import PartialObject, Reader, Writer
 from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
-from policyd.kube.resources import SELF_SUBJECT_REVIEWS, Resource
+from policyd.kube.resources import SELF_SUBJECT_REVIEWS, WORKLOADS, Resource
 from webhooks.external_data.lookups import ExternalAnswer, ExternalLookups, UnansweredError
 
 log = structlog.get_logger(__name__)
@@ -98,3 +100,42 @@ async def include_own_account(requesters: Requesters, writer: Writer) -> None:
         return
     if review.status.user_info.username:
         requesters.include(review.status.user_info.username)
+
+
+_AT_ONCE: Final = 0.0
+"""How long an answer counts, in seconds: the Workload may get quota, or lose it, at any time."""
+
+
+class ReservedQuotas:
+    """Looks Workloads up.
+
+    Args of the constructor:
+        reader: The API server.
+        lookups: Fetches the data of reviews.
+    """
+
+    def __init__(self, reader: Reader, lookups: ExternalLookups) -> None:
+        self._reader = reader
+        self._lookups = lookups
+
+    def has_quota(self, obj: ImportedObject) -> bool:
+        """Tell whether a Workload has quota for an object; not if it cannot be looked up.
+
+        Raises:
+            PendingError: If it is to be looked up first.
+        """
+        key = f"workload\n{obj.namespace}\n{obj.workload}".encode()
+        try:
+            found = self._lookups.answer(key, partial(self._ask, obj))
+        except UnansweredError:
+            return False
+        return isinstance(found, Workload) and has_quota_for(found, obj)
+
+    async def _ask(self, obj: ImportedObject) -> ExternalAnswer:
+        try:
+            found = await self._reader.get(
+                WORKLOADS, obj.workload, namespace=obj.namespace, into=Workload
+            )
+        except NotFoundError:
+            return ExternalAnswer(None, _AT_ONCE)
+        return ExternalAnswer(found, _AT_ONCE)

@@ -33,8 +33,7 @@ from policyd.cli.background.policies import (
 )
 from policyd.cli.background.reads import ReadsOnDemand, created_at
 from policyd.cli.background.statuses import AccountRights, BackgroundStatuses
-from policyd.cli.background.storing import StoredRecord
-from policyd.cli.background.writes import LeadershipLostError, PassLine, PassWrites
+from policyd.cli.background.writes import LeadershipLostError, PassLine, PassWrites, StoredRecord
 from policyd.dialects.kyverno.environments import kyverno_values
 from policyd.engine.background.evaluation import Acted, generate
 from policyd.engine.background.plan import (
@@ -57,8 +56,9 @@ from policyd.kube.errors import (
     NotFoundError,
     UnreachableError,
 )
+from policyd.kube.pages import whole
 from policyd.kube.resources import NAMESPACES, Resource
-from policyd.questions.queue_objects import listed, whole
+from policyd.questions.queue_objects import listed
 
 
 class Passed(NamedTuple):
@@ -225,9 +225,9 @@ class BackgroundPass:
                 return f"generates {name} without a namespace"
             for part in ("labels", "annotations"):
                 if not isinstance(each["metadata"].get(part) or {}, dict):
-                    return f"generates {name} with {part} that are no map"
+                    return f"generates {name} with {part} that are not a map"
             if {name.name, name.namespace} & {".", ".."}:
-                return f"generates {name}, which no object may be called"
+                return f"generates {name}, which is not a valid name"
         return ""
 
     async def _generated(

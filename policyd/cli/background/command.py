@@ -79,19 +79,19 @@ class _Given(ContextOptions):
     help="A resource that expressions may read, such as v1/secrets; repeatable.",
 )
 @click.option("--namespaced", is_flag=True, help="Act on the policies of namespaces, too.")
-@click.option("--act", is_flag=True, help="Write and delete; without it, only say what would be.")
+@click.option("--act", is_flag=True, help="Write and delete; without it, only show the changes.")
 @click.option(
     "--every",
     type=click.FloatRange(min=5, max=3600),
     default=None,
     metavar="SECONDS",
-    help="Go on until interrupted, with a pass so often; one pass if left out.",
+    help="Repeat the pass at this interval until interrupted; one pass if left out.",
 )
+@click.option("--watch", is_flag=True, help="Repeat the pass after each change, until interrupted.")
 @click.option(
-    "--watch", is_flag=True, help="Go on until interrupted, with a pass when something changes."
-)
-@click.option(
-    "--namespace", default="", help="Where record and Lease are.  [our own, or the context's]"
+    "--namespace",
+    default="",
+    help="The namespace of the record and the Lease.  [its own, or the context's]",
 )
 @click.option(
     "--record",
@@ -121,7 +121,7 @@ class _Given(ContextOptions):
     type=click.Choice(["json", "lines"]),
     default="json",
     show_default=True,
-    help="How --watch logs what it does.",
+    help="The format of the log of --watch.",
 )
 @KUBECONFIG
 @CONTEXT

@@ -29,9 +29,8 @@ from policyd.engine.objects.workloads import value_at
 from policyd.engine.offline.requests import RequestCircumstances, as_it_was, request_for
 from policyd.kube.client import Client
 from policyd.kube.errors import NotFoundError
-from policyd.kube.pages import pages
+from policyd.kube.pages import pages, whole
 from policyd.kube.resources import Resource
-from policyd.questions.queue_objects import whole
 
 ROLLOUT: Final = "policyd.io/rollout"
 """Annotation of a policy: for how many of a hundred triggers or objects it acts."""
@@ -247,7 +246,7 @@ def _names(rule: Rule) -> Iterable[tuple[str, str]]:
         for version in rule.api_versions:
             for plural in rule.resources:
                 if "*" in (group, version) or "*" in plural or "/" in plural:
-                    raise LeftOutError("left out: its rules name no resources, but `*` or a part")
+                    raise LeftOutError("left out: its rules name `*` or subresources")
                 yield f"{group}/{version}" if group else version, plural
 
 

@@ -13,9 +13,8 @@ from policyd.engine.objects.workloads import value_at
 from policyd.errors import ConfigurationError, PolicydError
 from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError, NotFoundError
-from policyd.kube.pages import pages
+from policyd.kube.pages import pages, whole
 from policyd.kube.resources import Resource
-from policyd.questions.queue_objects import whole
 
 MOST_READ: Final = 5_000
 """Objects that expressions of one pass may read, each with 1.5 MiB at most; lists included."""

@@ -30,7 +30,9 @@ _REVIEWS: Final = Resource(
     "SelfSubjectAccessReview",
     namespaced=False,
 )
-_DRY_RUN: Final = f"Dry run: the annotation {ROLLOUT} says for how many percent the policy acts."
+_DRY_RUN: Final = (
+    f"Dry run: the annotation {ROLLOUT} sets the percentage for which the policy acts."
+)
 
 log = structlog.get_logger()
 

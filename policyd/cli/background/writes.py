@@ -1,19 +1,28 @@
-"""The writes of `policyd background`, each only while this process leads."""
+"""The writes of `policyd background`, each only while this process leads, and their record."""
 
 import asyncio
+import base64
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
 import structlog
 
-from policyd.api.meta import Json, rfc3339
+from policyd.api.meta import Json, ObjectMeta, rfc3339
 from policyd.engine.background.plan import replacement
-from policyd.engine.background.record import name_of
+from policyd.engine.background.record import (
+    ObjectName,
+    RecordDamagedError,
+    RecordedObject,
+    name_of,
+    packed,
+    unpacked,
+)
 from policyd.engine.objects.workloads import value_at
 from policyd.kube.client import Client, PartialObject, Propagation
-from policyd.kube.errors import ApiError, UnreachableError
-from policyd.kube.resources import EVENTS, Resource
-from policyd.questions.queue_objects import whole
+from policyd.kube.errors import ApiError, NotFoundError, UnreachableError
+from policyd.kube.pages import whole
+from policyd.kube.resources import CONFIG_MAPS, EVENTS, Resource
 
 COMPONENT: Final = "policyd-background"
 """The field manager of generated objects, and the source of events."""
@@ -162,3 +171,81 @@ def _event(obj: Json, message: str, now: float) -> Json:
         "lastTimestamp": at,
         "count": 1,
     }
+
+
+KEY: Final = "generated"
+"""In the ConfigMap."""
+
+
+class _Stored(msgspec.Struct, frozen=True, rename="camel"):
+    """The ConfigMap, as far as it is read."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    binary_data: dict[str, str] = {}
+
+
+class StoredRecord:
+    """The record, as it was read and as it is to be.
+
+    Each write is bound to the version that was read: of two processes, one fails.
+    """
+
+    def __init__(self, client: Client, place: str) -> None:
+        """Prepare.
+
+        Args:
+            client: The API server.
+            place: The ConfigMap, as `namespace/name`.
+        """
+        self._client = client
+        self._namespace, _, self._name = place.partition("/")
+        self._version = ""
+        self._body = b""
+        self.entries: dict[ObjectName, RecordedObject] = {}
+        """What is recorded; to be changed, and then saved."""
+
+    async def read(self) -> None:
+        """Read the record; it is empty if there is none.
+
+        Raises:
+            ApiError: If it cannot be read.
+            RecordDamagedError: If it cannot be understood.
+        """
+        try:
+            stored = await self._client.get(
+                CONFIG_MAPS, self._name, namespace=self._namespace, into=_Stored
+            )
+        except NotFoundError:
+            self._version, self._body, self.entries = "", b"", {}
+            return
+        self._version = stored.metadata.resource_version
+        text = stored.binary_data.get(KEY, "")
+        try:
+            self._body = base64.b64decode(text, validate=True)
+        except ValueError as error:
+            raise RecordDamagedError(f"the record is not base64: {error}") from error
+        self.entries = unpacked(self._body) if self._body else {}
+
+    async def save(self) -> None:
+        """Store the record if it has changed.
+
+        Raises:
+            ApiError: If it cannot be stored, such as a ConflictError if another process did.
+            RecordFullError: If it has too many objects.
+        """
+        body = packed(self.entries) if self.entries or self._body else b""
+        if body == self._body:
+            return
+        data = {"binaryData": {KEY: base64.b64encode(body).decode()}}
+        place = {"namespace": self._namespace}
+        if self._version:
+            patch = {"metadata": {"resourceVersion": self._version}, **data}
+            stored = await self._client.patch(
+                CONFIG_MAPS, self._name, patch, into=_Stored, namespace=self._namespace
+            )
+        else:
+            made = {"metadata": {"name": self._name, **place}, **data}
+            stored = await self._client.create(
+                CONFIG_MAPS, made, into=_Stored, namespace=self._namespace
+            )
+        self._version, self._body = stored.metadata.resource_version, body

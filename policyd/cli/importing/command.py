@@ -141,7 +141,7 @@ class _Given(ContextOptions):
 @click.option(
     "--over-quota", is_flag=True, help="Also import jobs that do not fit in the quota of the queue."
 )
-@click.option("--apply", is_flag=True, help="Import the jobs. Without it, only show what would be.")
+@click.option("--apply", is_flag=True, help="Import the jobs; without it, only show the plan.")
 @KUBECONFIG
 @CONTEXT
 @TEXT_OR_JSON

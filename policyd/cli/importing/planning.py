@@ -244,7 +244,7 @@ def _pod_sets(candidate: Candidate) -> tuple[Any, ...]:
         return candidate.group.pod_sets()
     kind: JobKind[Any] | None = candidate.job_kind
     job: JobObject | None = candidate.job
-    assert kind is not None, "what is no pod is a job of a kind"
+    assert kind is not None, "a candidate is a pod or a job of a kind"
     return kind.pod_sets(job)
 
 

@@ -31,9 +31,8 @@ from policyd.jobs.pods import (
 from policyd.jobs.workload import is_elastic
 from policyd.kube.client import Reader
 from policyd.kube.errors import NotFoundError
-from policyd.kube.pages import pages
+from policyd.kube.pages import pages, whole
 from policyd.kube.resources import NAMESPACES, PODS, Resource
-from policyd.questions.queue_objects import whole
 
 POD: Final = "Pod"
 POD_GROUP: Final = "PodGroup"

@@ -126,7 +126,7 @@ async def _objects(client: Client, candidate: Candidate) -> list[dict[str, Any]]
         except NotFoundError as error:
             raise NotImportedError("it has gone meanwhile") from error
         if obj["metadata"]["uid"] != uid:
-            raise NotImportedError("it has gone meanwhile, and another one has its name")
+            raise NotImportedError("it was deleted meanwhile, and another object has its name")
         found.append(obj)
     if group is None:
         _check_job(candidate, found[0])
@@ -142,7 +142,7 @@ def _is_over(obj: Mapping[str, Json]) -> bool:
 
 def _check_job(candidate: Candidate, obj: Mapping[str, Json]) -> None:
     kind: JobKind[Any] | None = candidate.job_kind
-    assert kind is not None, "what is no pod is a job of a kind"
+    assert kind is not None, "a candidate is a pod or a job of a kind"
     job = msgspec.convert(obj, kind.type)
     if kind.outcome(job) is not None or job.metadata.deletion_timestamp is not None:
         raise NotImportedError("it has ended meanwhile")
@@ -198,7 +198,7 @@ def _templates(candidate: Candidate, wanted: Workload, objects: list[dict[str, A
         specs = ({**by_name[name]["spec"]} for name in names)
         return [{"spec": {k: v for k, v in spec.items() if k != "nodeName"}} for spec in specs]
     kind = candidate.job_kind
-    assert kind is not None, "what is no pod is a job of a kind"
+    assert kind is not None, "a candidate is a pod or a job of a kind"
     draft = Draft(objects[0])
     given = [draft.get(path) for path in kind.templates(candidate.job)]
     assert len(given) == len(wanted.spec.pod_sets), "each pod set has a template"

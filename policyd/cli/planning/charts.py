@@ -38,6 +38,8 @@ class ChartFile:
         if not self._file.absolute().parent.is_dir():
             raise PolicydError(f"`{self._file.parent}` is not a folder")
         self._matplotlib = extra("matplotlib", "plots", "charts")
+        # Names in charts are from others: a `$` in one begins no formula.
+        self._matplotlib.rcParams["text.parse_math"] = False
         self._figure: Any = extra("matplotlib.figure", "plots", "charts").Figure
 
     def blank(self, width: float, height: float) -> Any:  # noqa: ANN401 - matplotlib has no types

@@ -1,6 +1,6 @@
 """Sum up what policies would refuse and change of existing objects: for `policyd report`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, NoReturn
 
@@ -9,7 +9,7 @@ import msgspec
 
 from policyd.api.admission import GroupVersionResource
 from policyd.api.meta import Json
-from policyd.cli.clusters import missing, read_cluster
+from policyd.cli.clusters import read_cluster
 from policyd.cli.formats.files import ManyObjects, read_many_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import unusable
@@ -17,7 +17,12 @@ from policyd.cli.planning.executors import cores
 from policyd.cli.policies.impact_command import finish, gather, logged_request, team_of
 from policyd.cli.policies.impact_outputs import ImpactAnswer
 from policyd.cli.policies.judging import Judge, Judging, Named, Setup
-from policyd.cli.policies.policy_reports import KNOWN, ReportOptions, looked_up
+from policyd.cli.policies.policy_reports import (
+    KNOWN,
+    ReportOptions,
+    looked_up,
+    take_objects,
+)
 from policyd.cli.policies.request_options import NamespaceOptions
 from policyd.cli.policies.surroundings import read_scan_surroundings
 from policyd.engine.compile.load import Loaded
@@ -35,14 +40,9 @@ from policyd.engine.offline.requests import (
 )
 from policyd.engine.offline.scan import Listed, resources_to_list
 from policyd.kube.client import Reader
-from policyd.kube.discovery import served_resources
-from policyd.kube.errors import ForbiddenError
-from policyd.kube.pages import pages
 from policyd.kube.resources import Resource
 from policyd.patch.readable import Readability
-from policyd.questions.queue_objects import whole
 
-_PAGE: Final = 500
 _ENDED: Final = ("Succeeded", "Failed")
 _OWNERS: Final = (Listed("apps", "v1", "replicasets"), Listed("batch", "v1", "jobs"))
 """Objects that own pods, and have an owner themselves."""
@@ -166,7 +166,7 @@ def _of_cluster(loaded: Loaded, given: ReportOptions) -> tuple[Impact, list[Find
         listed = resources_to_list(judge.new.policies, KNOWN)
         if any(each.plural == "pods" for each in listed):
             for each in _OWNERS:
-                await _each(reader, each, lambda _resource, item: owners.learn_from(item), [])
+                await take_objects(reader, each, lambda _, item: owners.learn_from(item), [])
         source = _Existing(judge, owners, {})
 
         def take(resource: Resource, item: Json) -> None:
@@ -174,28 +174,7 @@ def _of_cluster(loaded: Loaded, given: ReportOptions) -> tuple[Impact, list[Find
             gather(impact, judging, source.entries(item, named))
 
         for each in listed:
-            await _each(reader, each, take, findings)
+            await take_objects(reader, each, take, findings)
         return impact, [*findings, *judging.findings]
 
     return read_cluster(given, read)
-
-
-async def _each(
-    reader: Reader,
-    listed: Listed,
-    take: Callable[[Resource, Json], None],
-    findings: list[Finding],
-) -> None:
-    """Take each object of a resource of the cluster, if it may be listed."""
-    api_version = f"{listed.group}/{listed.version}" if listed.group else listed.version
-    served = await served_resources(reader, api_version)
-    resource = next((each for each in served if each.plural == listed.plural), None)
-    if resource is None:
-        return
-    try:
-        async for page in pages(reader, resource, into=dict, limit=_PAGE):
-            for item in page.items:
-                take(resource, whole(resource, item))
-    except ForbiddenError as error:
-        name = f"{listed.plural}.{listed.group}" if listed.group else listed.plural
-        findings.append(missing(f"the summary lacks {name}", error))

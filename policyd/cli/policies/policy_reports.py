@@ -4,12 +4,13 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Unpack
+from typing import Any, Final, Literal, Unpack
 
 import click
 import yaml
 
 from policyd.api.admission import GroupVersionResource
+from policyd.api.meta import Json
 from policyd.cli.clusters import missing, read_cluster
 from policyd.cli.formats.files import ManyObjects, load_texts, once, read_many_objects, texts
 from policyd.cli.formats.progress import progress
@@ -32,7 +33,7 @@ from policyd.cli.policies.request_options import (
 )
 from policyd.cli.policies.surroundings import read_scan_surroundings
 from policyd.clock import SystemClock
-from policyd.controller.policies.scanning import PAGE, found_of
+from policyd.controller.policies.scanning import found_of
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
 from policyd.engine.evaluate.policy_set import PolicySet
@@ -52,7 +53,8 @@ from policyd.jobs.kinds.registry import KINDS
 from policyd.kube.client import Reader
 from policyd.kube.discovery import served_resources
 from policyd.kube.errors import ForbiddenError
-from policyd.kube.pages import pages
+from policyd.kube.pages import pages, whole
+from policyd.kube.resources import Resource
 from policyd.patch.readable import Readability
 
 _APIS: Mapping[str, ReportApi] = {api.api_version: api for api in reversed(APIS)}
@@ -161,9 +163,6 @@ def looked_up(policies: Iterable[CompiledPolicy]) -> set[str]:
 
 
 def _of_cluster(loaded: Loaded, given: ReportOptions) -> tuple[PolicyScan, list[Finding]]:
-    # Imported only where a cluster is read: it takes as long as a small command.
-    from policyd.cli.policies.policy_reports import scan_cluster  # noqa: PLC0415
-
     def policies_with(surroundings: ObjectSurroundings) -> PolicySet:
         labels = Labels(surroundings.objects, given, of_cluster=True)
         return offline_set(
@@ -262,6 +261,10 @@ KNOWN = tuple(Listed(kind.group, kind.version, kind.plural) for kind in KINDS)
 """The resources of jobs."""
 
 
+MOST_IN_PAGE: Final = 500
+"""Objects that one request to the API server lists."""
+
+
 @dataclass(slots=True)
 class ClusterScan:
     """A scan of the objects of a cluster, and what could not be read."""
@@ -286,25 +289,41 @@ def scan_cluster(
 
     async def read(reader: Reader, _namespace: str) -> ClusterScan:
         surroundings = await read_scan_surroundings(reader, loaded.policies)
-        found = ClusterScan(PolicyScan(policies_with(surroundings)), surroundings.findings)
-        for each in resources_to_list(found.scan.policies, KNOWN):
-            await _scan_resource(reader, each, found)
-        return found
+        scan, findings = PolicyScan(policies_with(surroundings)), surroundings.findings
+        for listed in resources_to_list(scan.policies, KNOWN):
+
+            def take(resource: Resource, item: Json, listed: Listed = listed) -> None:
+                scan.evaluate(found_of(listed, resource, item))
+
+            await take_objects(reader, listed, take, findings)
+        return ClusterScan(scan, findings)
 
     return read_cluster(given, read)
 
 
-async def _scan_resource(reader: Reader, listed: Listed, found: ClusterScan) -> None:
-    """Evaluate all objects of a resource, if the cluster serves it."""
+async def take_objects(
+    reader: Reader,
+    listed: Listed,
+    take: Callable[[Resource, Json], None],
+    findings: list[Finding],
+) -> None:
+    """Take each object of a resource, if the cluster serves it and the user may list it.
+
+    Args:
+        reader: The API server.
+        listed: The resource.
+        take: Called with the resource as it is served, and each object.
+        findings: A finding is added if the user may not list the objects.
+    """
     api_version = f"{listed.group}/{listed.version}" if listed.group else listed.version
     served = await served_resources(reader, api_version)
     resource = next((each for each in served if each.plural == listed.plural), None)
     if resource is None:
         return
     try:
-        async for page in pages(reader, resource, into=dict, limit=PAGE):
+        async for page in pages(reader, resource, into=dict, limit=MOST_IN_PAGE):
             for item in page.items:
-                found.scan.evaluate(found_of(listed, resource, item))
+                take(resource, whole(resource, item))
     except ForbiddenError as error:
         name = f"{listed.plural}.{listed.group}" if listed.group else listed.plural
-        found.findings.append(missing(f"the report lacks {name}", error))
+        findings.append(missing(f"the report lacks {name}", error))

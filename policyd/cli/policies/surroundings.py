@@ -16,9 +16,9 @@ from policyd.engine.offline.cases import CaseSurroundings
 from policyd.kube import resources as r
 from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
-from policyd.kube.pages import pages
+from policyd.kube.pages import pages, whole
 from policyd.kube.resources import Resource
-from policyd.questions.queue_objects import listed, whole
+from policyd.questions.queue_objects import listed
 from policyd.questions.snapshots import NoSnapshotsError
 from policyd.snapshot.facts import LocalQueueKey, SnapshotFacts, facts_of
 from policyd.snapshot.reading import SnapshotError

@@ -119,6 +119,8 @@ def _of_record(record: WorkloadRecord) -> Iterator[tuple[str, str]]:
     yield "waited", duration(times.waited_seconds)
     yield "ran", "" if times.ran_seconds is None else duration(times.ran_seconds)
     yield "evictions", ", ".join(f"{count} {name}" for name, count in record.evictions.items())
+    yield "cluster", record.cluster
+    yield "may go to", ", ".join(record.nominated_clusters)
 
 
 def _pod_set(each: PodSetRecord) -> str:

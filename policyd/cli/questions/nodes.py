@@ -12,9 +12,9 @@ from policyd.cli.formats.tables import table_lines
 from policyd.cli.questions.question import SHARED, Question, QuestionOptions, show
 from policyd.clock import SystemClock
 from policyd.kube.client import Reader
-from policyd.questions.nodes import NodesAnswer, devices_of, nodes_answer, nodes_of_snapshot
+from policyd.questions.nodes import NodesAnswer, nodes_answer, nodes_of_snapshot
 from policyd.simulate.defragmentation import Defragmentation
-from policyd.simulate.stranding import NodeLine, PendingGang
+from policyd.simulate.stranding import NodeLine, PendingGang, devices_of
 from policyd.status.quantities import amounts_text, format_amount
 from policyd.status.shortages import and_others
 
@@ -118,7 +118,7 @@ def nodes_lines(answer: NodesAnswer, *, wide: bool) -> Iterator[str]:
 
 def _rows(line: NodeLine, *, wide: bool) -> Iterator[tuple[str, ...]]:
     stranded = {each.resource: each for each in line.stranded}
-    for number, device in enumerate(devices_of(line) or [""]):
+    for number, device in enumerate(devices_of(line.allocatable) or [""]):
         found = stranded.get(device)
         place = (line.domain or "-", line.name, line.state) if not number else ("", "", "")
         amounts = (

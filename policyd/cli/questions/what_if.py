@@ -36,7 +36,7 @@ from policyd.kube.http_client import HttpClient
 from policyd.kube.resources import Resource
 from policyd.process import run
 from policyd.questions.queue_objects import configuration_of, queue_objects
-from policyd.questions.unqueued_jobs import JOBS
+from policyd.questions.unqueued_jobs import resource_of_job
 from policyd.questions.what_if_answers import (
     DifferenceAnswer,
     SimulatedTimes,
@@ -371,8 +371,8 @@ async def submitted_objects(
     """
     found = []
     for each in objects:
-        resource = JOBS.get(str(each["kind"]))
-        if resource is None or each.get("apiVersion") != resource.api_version:
+        resource = resource_of_job(each)
+        if resource is None:
             found.append(each)
             continue
         new = as_new(each)

@@ -146,7 +146,7 @@ def _wanted(given: _Given) -> RepositoryOptions:
 
 
 def _asked_names(default: Sequence[str]) -> list[str]:
-    question = "Policies, parted by commas (`policyd library list` describes them)"
+    question = "Policies, separated by commas (`policyd library list` describes them)"
     text: str = click.prompt(question, ", ".join(default), err=True)
     return [name.strip() for name in text.split(",") if name.strip()]
 

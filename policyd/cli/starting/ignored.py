@@ -46,7 +46,7 @@ def ignored_fields() -> Iterator[IgnoredFields]:
         ("ConfigMap", "policyd-controller-hours", "the controller writes the GPU-hours"),
     ):
         yield IgnoredFields("", kind, ("/data",), why, name=name)
-    why = "the replica that leads writes that it does"
+    why = "the leading replica renews it"
     yield IgnoredFields("coordination.k8s.io", "Lease", ("/spec",), why, name="policyd-controller")
     for kind in ("ClusterQueue", "LocalQueue"):
         why = "`policyd stop` and `policyd resume` write it"

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Any, Final, Unpack
+from typing import Any, Final, TypeVar, Unpack
 
 import click
 
@@ -29,9 +29,21 @@ from policyd.cli.usage.options import PROMETHEUS, DeviceUseOptions, ask_promethe
 from policyd.kube.http_client import HttpClient
 from policyd.program import FINDINGS
 from policyd.status.ages import duration
-from policyd.usage.idle import GpusAt, PodUse, TeamUse, gpus_over_time, pod_uses, team_uses
+from policyd.usage.idle import (
+    GpusAt,
+    PodUse,
+    StrandedAt,
+    TeamUse,
+    gpus_over_time,
+    pod_uses,
+    team_uses,
+)
 from policyd.usage.rightsize import Margins, Suggestion, suggestions
 
+T = TypeVar("T")
+
+MOST_FLAVORS: Final = 6
+"""Flavors with the most stranded devices, each with one resource, that a table has."""
 _POD_HEAD: Final = ("TEAM", "POD", "GPUS", "IDLE", "BUSY", "IDLE SINCE", "FOR")
 _POD_WIDE: Final = ("NODE", "MODEL", "DEVICES")
 _NUMBERS: Final = ("GPUS", "IDLE", "BUSY", "FOR", "PODS", "DEVICES")
@@ -72,6 +84,8 @@ class FragmentationAnswer(Value, frozen=True, rename="camel"):
 
     Attributes:
         over_time: All GPUs in each step.
+        stranded: Stranded devices in each step, of flavors whose topology names nodes, as the
+            controller counted them.
         now: The nodes with stranded devices; None if that is not known.
     """
 
@@ -79,6 +93,7 @@ class FragmentationAnswer(Value, frozen=True, rename="camel"):
     end: float
     step_seconds: int
     over_time: tuple[GpusAt, ...]
+    stranded: tuple[StrandedAt, ...]
     now: StrandedNow | None
     notes: tuple[str, ...]
 
@@ -234,14 +249,15 @@ def rightsize(**given: Unpack[_RightsizeOptions]) -> None:
 @KUBECONFIG
 @CONTEXT
 def fragmentation(**given: Unpack[_ClusterAsked]) -> None:
-    r"""Show how many GPUs were in fragments over time, and which are stranded now.
+    r"""Show how many GPUs were in fragments and stranded over time, and which are stranded now.
 
     \b
     FRAGMENTS  GPUs that no pod has, on nodes of which pods have others
     STRANDED   free devices that no pending pod can use, as `policyd nodes` finds them
 
-    Over time, Prometheus tells which GPUs pods had. What pending pods could have used then is not
-    recorded: stranded devices are known for now only.
+    Fragments over time are those of the exporter's samples. Stranded devices over time are those
+    that the controller counts once a minute, as the metric policyd_stranded_devices: for flavors
+    whose topology names nodes, and if this Prometheus scrapes the controller.
 
     Exits with 0, or 2 if Prometheus or the cluster cannot be asked.
 
@@ -258,19 +274,20 @@ def fragmentation(**given: Unpack[_ClusterAsked]) -> None:
         async with HttpClient(connection_for(given)) as client:
             return await stranded_now(client)
 
-    gathered, now = ask_prometheus(given, also=stranded)
+    gathered, now = ask_prometheus(given, stranded=True, also=stranded)
     windows = gathered.use.windows
     answer = FragmentationAnswer(
         begin=windows.begin,
         end=windows.end,
         step_seconds=windows.seconds,
         over_time=tuple(gpus_over_time(gathered.use)),
+        stranded=gathered.stranded.points,
         now=now,
         notes=(*gathered.notes, *(() if now is None else now.left_out)),
     )
     _show(answer, _fragmentation_lines(answer), given["output"])
     if chart is not None:
-        _draw_held(chart, answer.over_time, fragments=True)
+        _draw_held(chart, answer.over_time, fragments=True, stranded=answer.stranded)
 
 
 command.add_command(hours)
@@ -359,6 +376,9 @@ def _fragmentation_lines(answer: FragmentationAnswer) -> Iterator[str]:
         rows.append((rfc3339(part[-1].at), *map(number, means), number(most)))
     head = ("UNTIL", "GPUS", "HELD", "BUSY", "FRAGMENTS", "AT MOST")
     yield from table_lines(head, rows, numbers=head[1:])
+    if answer.stranded:
+        yield ""
+        yield from _stranded_lines(answer)
     if answer.now is not None:
         yield ""
         if answer.now.nodes:
@@ -375,7 +395,32 @@ def _fragmentation_lines(answer: FragmentationAnswer) -> Iterator[str]:
     yield from _foot(answer.begin, answer.end, answer.step_seconds, answer.notes)
 
 
-def _parts(over_time: Sequence[GpusAt], count: int) -> Iterator[Sequence[GpusAt]]:
+def _stranded_lines(answer: FragmentationAnswer) -> Iterator[str]:
+    """Yield a line for each part of the time: the mean of the stranded devices of each flavor."""
+    kinds = _by_flavor(answer.stranded)
+    shown = sorted(kinds, key=lambda kind: (-max(kinds[kind].values()), kind))[:MOST_FLAVORS]
+    rows = []
+    for part in _parts(sorted({each.at for each in answer.stranded}), 12):
+        means = []
+        for kind in shown:
+            known = [kinds[kind][at] for at in part if at in kinds[kind]]
+            means.append(number(sum(known) / len(known)) if known else "-")
+        rows.append((rfc3339(part[-1]), *means))
+    names = tuple(f"{resource} OF {flavor}" for flavor, resource in shown)
+    yield from table_lines(("STRANDED UNTIL", *names), rows, numbers=names)
+    if len(kinds) > len(shown):
+        yield f"({len(kinds) - len(shown)} more with -o json)"
+
+
+def _by_flavor(stranded: Iterable[StrandedAt]) -> dict[tuple[str, str], dict[float, float]]:
+    """Return the stranded devices by flavor and resource, and then by time."""
+    kinds: dict[tuple[str, str], dict[float, float]] = {}
+    for each in stranded:
+        kinds.setdefault((each.flavor, each.resource), {})[each.at] = each.devices
+    return kinds
+
+
+def _parts(over_time: Sequence[T], count: int) -> Iterator[Sequence[T]]:
     size = max(1, -(-len(over_time) // count))
     for first in range(0, len(over_time), size):
         yield over_time[first : first + size]
@@ -398,7 +443,13 @@ def share(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def _draw_held(chart: ChartFile, over_time: Sequence[GpusAt], *, fragments: bool) -> None:
+def _draw_held(
+    chart: ChartFile,
+    over_time: Sequence[GpusAt],
+    *,
+    fragments: bool,
+    stranded: Sequence[StrandedAt] = (),
+) -> None:
     figure = chart.blank(11, 5)
     axes: Any = figure.subplots()
     times = [datetime.fromtimestamp(each.at, UTC) for each in over_time]
@@ -411,6 +462,13 @@ def _draw_held(chart: ChartFile, over_time: Sequence[GpusAt], *, fragments: bool
         curves = {**curves, "in fragments": [float(each.fragments) for each in over_time]}
     for name, values in curves.items():
         axes.step(times, values, where="pre", label=name)
+    for (flavor, resource), points in sorted(_by_flavor(stranded).items())[:MOST_FLAVORS]:
+        axes.step(
+            [datetime.fromtimestamp(at, UTC) for at in points],
+            [*points.values()],
+            where="pre",
+            label=f"stranded, {resource} of {flavor}",
+        )
     axes.set(title="GPUs over time (UTC)", ylabel="GPUs", ylim=(0, None))
     axes.legend(loc="upper left")
     figure.autofmt_xdate()

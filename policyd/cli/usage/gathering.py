@@ -15,6 +15,7 @@ from policyd.usage.devices import (
     MemoryPart,
     Part,
 )
+from policyd.usage.idle import StrandedOverTime, stranded_over_time
 from policyd.usage.samples import QueryResult, Windows
 
 MOST_WINDOWS: Final = 288
@@ -22,6 +23,12 @@ MOST_WINDOWS: Final = 288
 LEAST_STEP: Final = 60
 """Seconds; exporters are asked every 15 or 30 s."""
 SKEW_SECONDS: Final = 60.0
+STRANDED: Final = "policyd_stranded_devices"
+_OF_EXPORTERS: Final = re.compile(
+    r"gpu|UUID|device|modelName|pci_bus_id|Hostname|instance|job|DCGM_.*|GPU_I_.*|err_.*"
+    r"|(exported_)?(namespace|pod|container)"
+)
+"""Labels that tell the series of an exporter apart, or its pods; the controller's have others."""
 _MATCHER: Final = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*(=~|!~|!=|=)"(?:[^"\\\n]|\\.)*"')
 
 
@@ -35,10 +42,12 @@ class DeviceUseRead(NamedTuple):
     Attributes:
         use: Of all devices.
         notes: What was left out, and why: a sentence each.
+        stranded: Stranded devices, as a controller counted them.
     """
 
     use: DeviceUse
     notes: tuple[str, ...]
+    stranded: StrandedOverTime = StrandedOverTime(())
 
 
 class UseQuery(NamedTuple):
@@ -51,6 +60,7 @@ class UseQuery(NamedTuple):
         threshold: A device is idle if it is not busy for more than this share of time.
         matchers: Matchers of labels of all series.
         memory: Whether to ask for memory.
+        stranded: Whether to ask for the stranded devices that a controller counted.
     """
 
     seconds: float
@@ -59,6 +69,7 @@ class UseQuery(NamedTuple):
     threshold: float
     matchers: tuple[str, ...]
     memory: bool
+    stranded: bool = False
 
 
 def check_matchers(matchers: Iterable[str]) -> tuple[str, ...]:
@@ -125,7 +136,33 @@ async def gather(prometheus: Prometheus, asked: UseQuery, *, now: float) -> Devi
         " pods"
         for device in sorted(use.contradicting)
     )
-    return DeviceUseRead(use, tuple(dict.fromkeys(notes)))
+    stranded = StrandedOverTime(())
+    if asked.stranded:
+        stranded = await _stranded(prometheus, windows, asked)
+        notes += stranded.notes
+    return DeviceUseRead(use, tuple(dict.fromkeys(notes)), stranded)
+
+
+async def _stranded(prometheus: Prometheus, windows: Windows, asked: UseQuery) -> StrandedOverTime:
+    """Ask for the stranded devices that the controller counted, which Prometheus scrapes, too."""
+    own = [each for each in asked.matchers if not _OF_EXPORTERS.fullmatch(_label(each))]
+    selector, length = _selector(STRANDED, own), f"{windows.seconds * 1000 - 1}ms"
+    sums, counts = [
+        await prometheus.series(
+            f"{part}_over_time({selector}[{length}])", windows, 0, windows.number - 1
+        )
+        for part in ("sum", "count")
+    ]
+    if not sums.series:
+        missing = f"stranded devices over time: Prometheus has no samples of {STRANDED}"
+        return StrandedOverTime((), (missing,))
+    found = stranded_over_time(sums.series, counts.series, windows)
+    warnings = (f"Prometheus warns: {each}" for each in sums.warnings)
+    return found._replace(notes=(*found.notes, *warnings))
+
+
+def _label(matcher: str) -> str:
+    return re.split("[=!]", matcher, maxsplit=1)[0]
 
 
 async def _remapped(prometheus: Prometheus, windows: Windows, asked: UseQuery) -> list[str]:

@@ -115,6 +115,7 @@ def ask_prometheus(
     given: DeviceUseOptions,
     *,
     memory: bool = False,
+    stranded: bool = False,
     also: Callable[[DeviceUseRead], Coroutine[Any, Any, T]],
 ) -> tuple[DeviceUseRead, T]:
     """Return the use of GPUs that the options ask for, and what is made of it.
@@ -122,6 +123,7 @@ def ask_prometheus(
     Args:
         given: The options.
         memory: Whether the use of memory is asked for, too.
+        stranded: Whether the stranded devices that a controller counted are, too.
         also: Reads what else is needed, given the use.
 
     A Prometheus that cannot be asked ends the command with 2.
@@ -134,6 +136,7 @@ def ask_prometheus(
         threshold=given["busy_above"] / 100,
         matchers=check_matchers(given["match"]),
         memory=memory,
+        stranded=stranded,
     )
     options = PrometheusOptions(
         address=given["prometheus"],

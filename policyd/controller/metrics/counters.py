@@ -151,6 +151,14 @@ class ControllerMetrics:
             assert isinstance(family, Gauge), "what there is may become less"
             family.labels(flavor, resource).set(number)
 
+    def stranded(self, found: Mapping[tuple[str, str], int]) -> None:
+        """Set how many free devices are stranded, by flavor and resource."""
+        family = self._families["policyd_stranded_devices"]
+        assert isinstance(family, Gauge), "what there is may become less"
+        family.clear()
+        for labels, number in found.items():
+            family.labels(*labels).set(number)
+
     def forecasts(self, results: Mapping[str, int], *, seconds: float) -> None:
         """Set how many forecasts are exact, coarse, or unknown for which reason.
 
@@ -237,6 +245,7 @@ class ControllerMetrics:
         """Set whether this process leads."""
         self._families["kueue_admission_cycle_preemption_skips"].clear()  # of its last cycle
         self._families["policyd_stale_reasons"].clear()  # of its last check
+        self._families["policyd_stranded_devices"].clear()  # the leader counts them
         self._series.clear()
         self._made["kueue_admission_cycle_preemption_skips"].clear()
         self._rivals = frozenset()

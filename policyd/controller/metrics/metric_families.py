@@ -237,6 +237,12 @@ COUNTED: Final = (
         ("flavor", "resource"),
     ),
     Family(
+        "policyd_stranded_devices",
+        "gauge",
+        "Free devices of a flavor whose topology names nodes that no pending pod can use",
+        ("flavor", "resource"),
+    ),
+    Family(
         "policyd_reconcile_failures_total",
         "counter",
         "Reconciliations that failed and are tried again",

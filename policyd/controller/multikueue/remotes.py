@@ -8,10 +8,10 @@ no other waiting.
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -20,16 +20,24 @@ from policyd.api.kueue import AdmissionCheck, ClusterQueue
 from policyd.api.kueue.multikueue import MultiKueueCluster
 from policyd.api.meta import Condition, ObjectMeta, Wire, with_condition
 from policyd.controller.multikueue.context import ManagerContext
-from policyd.controller.multikueue.watching import probe, watch_remote
 from policyd.controller.patches import status_difference
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.writes import Writes
 from policyd.errors import ConfigurationError, PolicydError
-from policyd.kube.client import Client, PartialObject
+from policyd.jobs.base import prebuilt_name
+from policyd.kube.client import Bookmark, Client, PartialObject
 from policyd.kube.connection import connection_of
-from policyd.kube.errors import ApiError, NotFoundError
+from policyd.kube.errors import (
+    ApiError,
+    GoneError,
+    NotFoundError,
+    UnauthorizedError,
+    UnreachableError,
+)
 from policyd.kube.http_client import HttpClient
 from policyd.kube.kubeconfig import KubeconfigCluster, KubeconfigUser, SelectedContext
+from policyd.kube.pace import Pace
+from policyd.kube.pages import pages
 from policyd.kube.resources import MULTIKUEUE_CLUSTERS, SECRETS, WORKLOADS, Resource
 from policyd.multikueue.connections import (
     BAD_KUBECONFIG,
@@ -404,3 +412,77 @@ def _selected(config: ConnectionConfig) -> SelectedContext:
         ),
         user_folder=Path(),
     )
+
+
+PROBE_SECONDS = 10.0
+"""Between looks whether a cluster still answers: a watch does not notice a cable that is cut."""
+PROBE_TIMEOUT_SECONDS = 20.0
+"""How long it may take to answer."""
+
+Notify = Callable[[str, str], None]
+"""Called with the namespace and the name of a workload."""
+
+
+async def watch_remote(
+    client: Client, resource: Resource, origin: str, pace: Pace, notify: Notify
+) -> None:
+    """Tell of each change of the objects of one kind that this manager made.
+
+    Raises:
+        ApiError: If the cluster is out of reach.
+    """
+    selector = f"{ORIGIN}={origin}"
+    while True:
+        version = ""
+        async for page in pages(client, resource, into=PartialObject, label_selector=selector):
+            version = page.resource_version or version
+            for obj in page.items:
+                _report(resource, obj.metadata, notify)
+        try:
+            while True:
+                version = await _watch(client, resource, version, selector, notify)
+                await pace.sleep(0)
+        except GoneError:
+            continue
+
+
+async def _watch(
+    client: Client, resource: Resource, version: str, selector: str, notify: Notify
+) -> str:
+    """Watch until the server ends the watch; return the last version that was seen."""
+    stream = client.watch(
+        resource, into=PartialObject, resource_version=version, label_selector=selector
+    )
+    async with aclosing(stream) as events:
+        async for event in events:
+            if isinstance(event, Bookmark):
+                version = event.resource_version
+                continue
+            metadata = event.object.metadata
+            version = metadata.resource_version or version
+            _report(resource, metadata, notify)
+    return version
+
+
+def _report(resource: Resource, metadata: ObjectMeta, notify: Notify) -> None:
+    name = metadata.name if resource == WORKLOADS else prebuilt_name(metadata)
+    if name:
+        notify(metadata.namespace, name)
+
+
+async def probe(client: Client, pace: Pace) -> NoReturn:
+    """Ask a cluster now and then whether it is there.
+
+    Raises:
+        ApiError: If it does not answer.
+    """
+    while True:
+        await pace.sleep(PROBE_SECONDS)
+        try:
+            await pace.within(PROBE_TIMEOUT_SECONDS, client.served(WORKLOADS.api_version))
+        except TimeoutError as error:
+            raise UnreachableError("the cluster does not answer") from error
+        except (UnreachableError, UnauthorizedError):
+            raise
+        except ApiError as error:
+            log.debug("cluster_probed", error=str(error))  # it answers, and that was the question

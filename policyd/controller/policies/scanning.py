@@ -24,7 +24,7 @@ from policyd.kube.client import Client
 from policyd.kube.discovery import served_resources
 from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
 from policyd.kube.pace import Pace
-from policyd.kube.pages import pages
+from policyd.kube.pages import pages, whole
 from policyd.kube.reports import Reports
 from policyd.kube.resources import Resource
 
@@ -202,14 +202,13 @@ class Scanner:
 
 def found_of(listed: Listed, resource: Resource, item: Json) -> ScannedObject:
     """Return an item of a list as an object, without managed fields."""
-    metadata = {key: part for key, part in item["metadata"].items() if key != "managedFields"}
-    named = {"apiVersion": resource.api_version, "kind": resource.kind}
+    metadata = item["metadata"]
     return ScannedObject(
         resource=listed,
         kind=resource.kind,
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
-        value={**named, **item, "metadata": metadata},
+        value=whole(resource, item),
     )
 
 

@@ -41,7 +41,8 @@ class Topologies:
             ungated=self._let_go,
         )
         self._failures = NodeFailures(mirrors, places, writes, gates=gates)
-        self._wanted = asyncio.Event()
+        self.wanted = asyncio.Event()
+        """Set once a flavor has a topology."""
         mirrors.flavors.listen(self._flavor_changed)
         mirrors.nodes.listen(self._node_changed)
         mirrors.workloads.listen(self._workload_changed)
@@ -58,7 +59,7 @@ class Topologies:
 
     async def run(self) -> None:
         """Watch nodes and pods once a flavor has a topology, until cancelled."""
-        await self._wanted.wait()
+        await self.wanted.wait()
         async with asyncio.TaskGroup() as group:
             for mirror in self._mirrors.of_topologies:
                 group.create_task(mirror.informer.run())
@@ -68,13 +69,13 @@ class Topologies:
 
     async def settle(self) -> None:
         """Wait until nodes and pods have been listed, if they are to be watched."""
-        if self._wanted.is_set():
+        if self.wanted.is_set():
             for mirror in self._mirrors.of_topologies:
                 await mirror.informer.synced.wait()
 
     def _flavor_changed(self, change: Change[ResourceFlavor]) -> None:
         if not isinstance(change, Deleted) and change.object.spec.topology_name:
-            self._wanted.set()
+            self.wanted.set()
 
     def _node_changed(self, change: Change[Node]) -> None:
         self._look_at(self._failures.of_node(change))

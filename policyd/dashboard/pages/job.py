@@ -16,7 +16,14 @@ from policyd.questions.event_lines import events_about
 from policyd.questions.job import job_answer
 from policyd.questions.policies import cluster_policies
 from policyd.questions.snapshots import NoSnapshotsError
-from policyd.questions.unqueued_jobs import JOBS, POD_GROUP, JobNotFoundError, JobQuery, kind_of
+from policyd.questions.unqueued_jobs import (
+    JOBS,
+    POD_GROUP,
+    JobNotFoundError,
+    JobQuery,
+    kind_in_objects,
+    kind_of,
+)
 from policyd.snapshot.values import QueueSnapshot
 from policyd.workload.timeline import TimelineEvent
 
@@ -70,7 +77,7 @@ async def _snapshot(
 async def _events(
     reader: Reader, subject: JobQuery, workload: str, unknown: _Unknown
 ) -> tuple[TimelineEvent, ...]:
-    asked = [] if subject.kind == POD_GROUP else [(subject.kind, subject.name)]
+    asked = [] if subject.kind == POD_GROUP else [(kind_in_objects(subject.kind), subject.name)]
     asked += [("Workload", workload)] if workload else []
     found: dict[tuple[str, str], TimelineEvent] = {}
     try:

@@ -18,7 +18,7 @@ from policyd.errors import PolicydError
 from policyd.kube.client import Client
 from policyd.questions.policies import ClusterPolicies, cluster_policies
 from policyd.questions.queue_objects import configuration_of, queue_objects
-from policyd.questions.unqueued_jobs import JOBS
+from policyd.questions.unqueued_jobs import resource_of_job
 from policyd.questions.what_if_changes import (
     DryRunObject,
     QueueChange,
@@ -89,11 +89,10 @@ def _change(
     form: WhatIfForm, given: Sequence[Json], results: Sequence[DryRunObject], namespace: str
 ) -> QueueChange | None:
     """Return the change of the queues; None if nothing changes for them."""
-    jobs = {resource.api_version + kind for kind, resource in JOBS.items()}
     submitted = [
         each.stored
         for each in results
-        if each.stored is not None and f"{each.stored['apiVersion']}{each.stored['kind']}" in jobs
+        if each.stored is not None and resource_of_job(each.stored) is not None
     ]
     applied = tuple(given) if form.mode == "apply" else ()
     if not submitted and not applied and not form.deleted and not form.lost_nodes:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from policyd.dashboard.views.wording import amounts, devices_first
-from policyd.simulate.stranding import JobOnNode, NodeLine
+from policyd.simulate.stranding import JobOnNode, NodeLine, devices_of
 from policyd.status.quantities import format_amount
 
 MOST_SQUARES: Final = 16
@@ -170,7 +170,7 @@ def cluster(read: ClusterRead, query: Mapping[str, str], now: float) -> Cluster:
     """
     del now
     lines = read.lines or ()
-    devices = devices_first({name for line in lines for name in _devices(line)})
+    devices = devices_first({name for line in lines for name in devices_of(line.allocatable)})
     device = query.get("device", "")
     if device not in devices:
         device = _most(lines, devices)
@@ -204,15 +204,11 @@ def cluster(read: ClusterRead, query: Mapping[str, str], now: float) -> Cluster:
     )
 
 
-def _devices(line: NodeLine) -> list[str]:
-    return [name for name, amount in line.allocatable.items() if "/" in name and amount]
-
-
 def _most(lines: Iterable[NodeLine], devices: Sequence[str]) -> str:
     """Return the device of most nodes; "" if there is none."""
     counts = dict.fromkeys(devices, 0)
     for line in lines:
-        for name in _devices(line):
+        for name in devices_of(line.allocatable):
             counts[name] += 1
     return max(counts, key=lambda name: counts[name], default="")
 

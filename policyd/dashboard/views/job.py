@@ -131,6 +131,7 @@ class JobPage:
     not_there: tuple[tuple[str, str], ...]
     unknown: tuple[str, ...]
     queue: str
+    cluster: str
     placed: bool
 
 
@@ -157,6 +158,7 @@ def job_view(read: ReadJob, query: Mapping[str, str], now: float) -> JobPage:
         not_there=() if origins is None else tuple(_not_there(origins)),
         unknown=(*answer.left_out, *read.unknown),
         queue=why.cluster_queue,
+        cluster="" if answer.record is None else answer.record.cluster,
         placed=any(each.node for each in answer.pods or ()),
     )
 
@@ -180,6 +182,8 @@ def _facts(answer: JobAnswer, now: float) -> Iterator[tuple[str, str]]:
         ran = record.times.ran_seconds
         yield "Ran", "" if ran is None else duration(ran)
         yield "Evictions", ", ".join(f"{times} {name}" for name, times in record.evictions.items())
+        yield "Cluster", record.cluster
+        yield "May go to", ", ".join(record.nominated_clusters)
     yield "Preempted by", answer.preempted_by
     for check in answer.checks:
         yield f"Check {check.type}", _checked(check)

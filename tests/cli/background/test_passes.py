@@ -165,7 +165,7 @@ async def test_a_trigger_for_which_it_fails_stops_no_other(cluster):
             (", namespace: (( object.metadata.namespace ))", ""), "without a name", id="nowhere"
         ),
         pytest.param(("q-(( object.metadata.name ))", '".."'), "may be called", id="leads-out"),
-        pytest.param(("{name:", "{labels: a, name:"), "that are no map", id="labels"),
+        pytest.param(("{name:", "{labels: a, name:"), "that are not a map", id="labels"),
     ],
 )
 async def test_what_cannot_be_written_is_left_out_in_words(cluster, change, message):

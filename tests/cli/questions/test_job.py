@@ -1,7 +1,10 @@
 """Everything about one job: what its Workload and its pods say beside its place."""
 
+import re
+
 import click
 import pytest
+from msgspec.structs import replace
 
 from policyd.cli.questions.job import job_lines
 from policyd.cli.questions.why import kind_and_name, snapshot_for, with_kind
@@ -83,6 +86,18 @@ async def test_a_job_is_shown_with_its_workload_and_its_own_pods(client):
     assert (answer.record.state, answer.record.evictions) == ("Admitted", {"Preempted": 1})
     assert [each.type for each in answer.checks] == ["nodes"]
     assert answer.left_out == ()
+
+
+async def test_a_job_names_the_cluster_that_it_was_sent_to_or_may_go_to(client):
+    record = (await asked(client)).record
+    answer = JobAnswer(why=(await asked(client)).why, record=replace(record, cluster="west"))
+    lines = click.unstyle("\n".join(job_lines(answer, wide=False)))
+    assert re.search(r"^  cluster +west$", lines, re.MULTILINE)
+    assert "may go to" not in lines
+
+    nominated = replace(record, nominated_clusters=("west", "east"))
+    lines = click.unstyle("\n".join(job_lines(replace(answer, record=nominated), wide=False)))
+    assert re.search(r"^  may go to +west, east$", lines, re.MULTILINE)
 
 
 async def test_who_preempted_it_is_named_while_that_one_exists(client):

@@ -46,7 +46,7 @@ def refusal(message):
 )
 def test_what_is_no_answer_is_one_sentence(fail, message):
     with serving(FakePrometheus(fail=fail)) as address:
-        done = usage("idle", address, "--timeout", 1)
+        done = usage("idle", address, "--timeout", 1 if fail is slow else 60)
 
     assert done.exit_code == 2
     assert done.stdout == ""
@@ -185,3 +185,24 @@ def test_the_answer_has_the_warnings_of_prometheus():
         done = usage("idle", address)
 
     assert done.stdout.count("not known: Prometheus warns: a store is away") == 1
+
+
+@pytest.mark.parametrize("name", ["rightsize", "fragmentation", "idle"])
+def test_names_that_look_like_formulas_are_drawn_as_they_are(name, tmp_path):
+    pytest.importorskip("matplotlib", reason="pip install 'policyd[plots]'")
+    hostile, file = "$x^{$", tmp_path / "chart.svg"
+    labels = recording.gpu("a", 0, f"team/{hostile}")
+
+    def series():
+        yield recording.UTIL, labels, recording.always(0)
+        yield recording.USED, labels, recording.always(100)
+        yield recording.FREE, labels, recording.always(100)
+        of = {"flavor": hostile, "resource": recording.GPU}
+        yield recording.STRANDED, of, recording.always(1)
+
+    more = [] if name == "idle" else ["--no-cluster"]
+    with serving(FakePrometheus(series)) as address:
+        done = usage(name, address, *more, "--chart", file)
+
+    assert done.exit_code == 0, done.output
+    assert file.read_text().startswith("<?xml")
