@@ -24,7 +24,9 @@ PREFIX = "POLICYD_"
 
 _LISTS = {
     **dict.fromkeys(("policies", "reads"), os.pathsep),
-    **dict.fromkeys(("client_names", "http", "leave_out", "registries", "starters"), ","),
+    **dict.fromkeys(
+        ("client_names", "exceptions", "http", "leave_out", "registries", "starters"), ","
+    ),
     "makers": " ",
 }
 """Settings that take several values, and the separator of these in a variable."""
@@ -59,7 +61,12 @@ class Settings:
     kyverno: bool = False
     """Whether Kyverno's policies of the API server apply too, for a cluster that Kyverno has left:
     ValidatingPolicies and MutatingPolicies, also those of namespaces, and ClusterPolicies by CEL.
-    Exceptions and GlobalContextEntries are read from files alone."""
+    GlobalContextEntries of the API server count, too."""
+
+    exceptions: tuple[str, ...] = ()
+    """Namespaces whose PolicyExceptions of Kyverno count, with `kyverno`. A user who may write one
+    there may lift any policy. Empty: exceptions are read from files alone. In the variable: parted
+    by `,`."""
 
     reads: tuple[str, ...] = ()
     """Resources that Kyverno's policies may read from the API server by `resource.Get` and

@@ -49,6 +49,12 @@ with uncollected():
     "--kyverno", is_flag=True, default=None, help="Kyverno's policies of the cluster apply too."
 )
 @click.option(
+    "--exceptions",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="Namespaces whose PolicyExceptions count, with --kyverno.",
+)
+@click.option(
     "--reads",
     multiple=True,
     metavar="VERSION/PLURAL",

@@ -41,13 +41,18 @@ class Untranslatable(PolicydError):  # noqa: N818 - it says what the expression 
         self.position = position
 
 
+class OutsideError(Untranslatable):
+    """A rule needs what only Kyverno's own kinds have: objects of the cluster, a clock."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CelTerm:
     """A part of an expression in CEL.
 
     Attributes:
         text: The CEL expression; it fails where one of `needs` has no value.
-        kind: `string`, `number`, `bool`, `list`, `map`, `null` or `dyn`.
+        kind: `string`, `number`, `bool`, `list`, `map`, `null`, `quantity`, `duration`,
+            `timestamp` or `dyn`.
         element: The kind of a list's elements or of a map's values.
         needs: CEL optionals that must have values for `text` to have one.
         itself: Whether `text` is the value of the one optional in `needs`.
@@ -239,7 +244,21 @@ def shapes_of_field(shapes: frozenset[Shape], name: str) -> frozenset[Shape]:
             found.add(shape_of(fields(shape[1])[name]))
         elif shape[0] == "map":
             found.add(shape[1])
-    return frozenset(found) or _shapes_by_field().get(name, frozenset())
+    return frozenset(found) or _shapes_by_field().get(name) or _OF_IMAGES.get(name, frozenset())
+
+
+_TEXTS: Final[Shape] = ("list", ("string",))
+_OF_IMAGES: Final[Mapping[str, frozenset[Shape]]] = {
+    name: frozenset([shape])
+    for shape, names in {
+        _TEXTS: ("Env", "Cmd", "Entrypoint"),
+        ("map", ("string",)): ("Labels",),
+        ("map", ("map", ("dyn",))): ("Volumes", "ExposedPorts"),
+        ("string",): ("User", "WorkingDir", "StopSignal", "architecture", "mediaType"),
+    }.items()
+    for name in names
+}
+"""Fields of the configuration and the manifest of an image."""
 
 
 def element_shapes(shapes: frozenset[Shape]) -> frozenset[Shape]:
@@ -344,6 +363,13 @@ def element_of(of: CelTerm, variable: str) -> CelTerm:
     if of.shapes:
         return shaped(variable, element_shapes(of.shapes), name=variable)
     return CelTerm(text=variable, kind=of.element, name=variable)
+
+
+def as_json_value(of: CelTerm) -> CelTerm:
+    """Return a value as one of JSON: moments and durations are texts there."""
+    if of.kind not in ("timestamp", "duration"):
+        return of
+    return CelTerm(text=f"string({of.text})", kind="string", needs=of.needs)
 
 
 def value_of_optional(optional: str, *, kind: str = "dyn") -> CelTerm:

@@ -25,6 +25,7 @@ from policyd.migrate.cel_values import (
     EMPTY,
     IDENTIFIER,
     CelTerm,
+    OutsideError,
     Untranslatable,
     all_of,
     condition,
@@ -40,6 +41,7 @@ from policyd.migrate.cel_values import (
     value_of_optional,
 )
 from policyd.migrate.jmespath_functions import CONCATENATION, FUNCTIONS, KNOWN_TO_KYVERNO, keys_text
+from policyd.migrate.jmespath_functions_of_kyverno import KYVERNO_FUNCTIONS, MOMENTS
 
 _RESERVED: Final = frozenset(
     [
@@ -78,11 +80,22 @@ def translate(
 
 
 def value_of(
-    expression: str, roots: Mapping[str, str | CelTerm], *, scope: str | CelTerm | None = None
+    expression: str,
+    roots: Mapping[str, str | CelTerm],
+    *,
+    scope: str | CelTerm | None = None,
+    kyverno: bool = False,
 ) -> CelTerm:
     """Return the value of a JMESPath expression in CEL. See `translate`.
 
+    Args:
+        expression: JMESPath.
+        roots: CEL of the variables by their dotted paths.
+        scope: The value that the expression is asked of, if it is of a value.
+        kyverno: Whether the functions that Kyverno adds to CEL may be used.
+
     Raises:
+        OutsideError: If a part has a counterpart in the CEL of Kyverno's own kinds only.
         Untranslatable: If a part has no counterpart in CEL, or is no JMESPath.
     """
     if len(expression) > _LONGEST:
@@ -99,9 +112,9 @@ def value_of(
     if _depth_of(tree) > _DEEPEST:
         raise Untranslatable("the expression is nested too deeply")
     for name, inner in nested.items():
-        known[name] = value_of(inner, roots)  # Kyverno replaces these first
+        known[name] = value_of(inner, roots, kyverno=kyverno)  # Kyverno replaces these first
     root = scope if scope is None or isinstance(scope, CelTerm) else CelTerm(text=scope)
-    return _Translation(known)(tree, root)
+    return _Translation(known, kyverno)(tree, root)
 
 
 def _root(path: str, text: str | CelTerm) -> CelTerm:
@@ -207,10 +220,12 @@ class _Translation:
 
     Attributes:
         roots: The variables by their dotted paths.
+        kyverno: Whether the functions that Kyverno adds to CEL may be used.
         taken: The names that comprehensions around have.
     """
 
     roots: Mapping[str, CelTerm]
+    kyverno: bool
     taken: list[str] = field(default_factory=list)
 
     def __call__(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401 - a node
@@ -411,6 +426,25 @@ class _Translation:
             pairs.append(f"?{key}: {part.optional()}" if part.needs else f"{key}: dyn({part.text})")
         return CelTerm(text=f"{{{', '.join(pairs)}}}", kind="map")
 
+    def _with_nulls(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
+        """Return an object whose absent values are null: merged, they take the place of others.
+
+        `{a: null}` is a field of the name null in JMESPath, and is meant to be null itself.
+        """
+        pairs, keys = [], [pair["value"] for pair in node["children"]]
+        for pair in node["children"]:
+            given = pair["children"][0]
+            if given["type"] == "field" and given["value"] == "null":
+                shown = "null" if len(keys) == 1 else "dyn(null)"
+            else:
+                part = self(given, scope)
+                shown = f"{part.optional()}.optMap(v, dyn(v)).orValue(dyn(null))"
+                shown = shown if part.needs else f"dyn({part.text})"
+            pairs.append(f"{text_literal(pair['value'])}: {shown}")
+        return CelTerm(
+            text=f"{{{', '.join(pairs)}}}", kind="map", keys_of=literal(keys).text, name="key"
+        )
+
     # Conditions.
 
     def _or_expression(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
@@ -463,16 +497,33 @@ class _Translation:
         name = node["value"]
         if name in ("map", "sort_by", "max_by", "min_by"):
             return self._by_reference(name, node["children"], scope)
-        make = FUNCTIONS.get(name)
-        if make is None:
-            known = "" if name in KNOWN_TO_KYVERNO else ", and Kyverno has none of that name"
-            raise Untranslatable(f"CEL for admission has no function such as {name}(){known}")
-        arguments = [self(child, scope) for child in node["children"]]
+        merging = name == "merge"
+        arguments = [
+            self._with_nulls(child, scope)
+            if merging and child["type"] == "multi_select_dict"
+            else self(child, scope)
+            for child in node["children"]
+        ]
         try:
-            made: CelTerm = make(*arguments)
+            return self._called(name, arguments)
         except TypeError as error:
             raise Untranslatable(f"{name}() does not take {len(arguments)} arguments") from error
-        return made
+
+    def _called(self, name: str, arguments: list[CelTerm]) -> CelTerm:
+        make, of_kyverno = FUNCTIONS.get(name) or MOMENTS.get(name), KYVERNO_FUNCTIONS.get(name)
+        if make is None and of_kyverno is None:
+            known = "" if name in KNOWN_TO_KYVERNO else ", and Kyverno has none of that name"
+            raise Untranslatable(f"CEL for admission has no function such as {name}(){known}")
+        if make is not None:
+            try:
+                return make(*arguments)
+            except Untranslatable:
+                if of_kyverno is None:
+                    raise
+        assert of_kyverno is not None, "one of both is there"
+        if not self.kyverno:
+            raise OutsideError(f"{name}() is a function of Kyverno's own kinds")
+        return of_kyverno(*arguments)
 
     def _by_reference(self, name: str, children: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
         listed, reference = children if name != "map" else reversed(children)
@@ -521,8 +572,10 @@ def _with_default(left: CelTerm, right: CelTerm) -> CelTerm:
     element = left.element if left.kind == "list" else right.element
     if left.keys_of is not None:
         return left
-    text = left.otherwise(right.text)
-    return CelTerm(text=text, kind=kind, element=element, name=left.name)
+    # A quantity is a text or a number, and the default must not decide which.
+    either = ("dyn",) in left.shapes and right.kind == "string"
+    text = left.otherwise(f"dyn({right.text})" if either else right.text)
+    return CelTerm(text=text, kind=kind, element=element, name=left.name, shapes=left.shapes)
 
 
 def _equality(left: CelTerm, right: CelTerm, relation: str) -> str:

@@ -32,28 +32,36 @@ def _given(value: CelTerm, kind: str) -> CelTerm:
 
 def _concatenated(*parts: CelTerm) -> CelTerm:
     texts = (part.tight for part in map(_to_string, parts))
-    return replace(_call(" + ".join(texts), "string", *parts), loose=True)
+    return replace(called(" + ".join(texts), "string", *parts), loose=True)
 
 
-def _call(text: str, kind: str, *arguments: CelTerm, element: str = "dyn") -> CelTerm:
+def called(text: str, kind: str, *arguments: CelTerm, element: str = "dyn") -> CelTerm:
+    """Return what a function gives, which needs all that its arguments need.
+
+    Args:
+        text: The CEL text.
+        kind: The kind of the result.
+        arguments: The arguments.
+        element: The kind of the elements of a list.
+    """
     needs = tuple(dict.fromkeys(need for each in arguments for need in each.needs))
     return CelTerm(text=text, kind=kind, element=element, needs=needs)
 
 
 def _contains(of: CelTerm, part: CelTerm) -> CelTerm:
     if of.keys_of is not None:
-        return _call(f"{part.text} in {of.keys_of}", "bool", part)
+        return called(f"{part.text} in {of.keys_of}", "bool", part)
     if of.kind == "list":
         of_one_kind = "dyn" in (part.kind, of.element) or part.kind == of.element
         wanted = part.text if of_one_kind else f"dyn({part.text})"
-        return replace(_call(f"{wanted} in {of.listed()}", "bool", part), loose=True)
+        return replace(called(f"{wanted} in {of.listed()}", "bool", part), loose=True)
     if of.kind == "string":
-        return _call(f"{of.tight}.contains({part.text})", "bool", of, part)
+        return called(f"{of.tight}.contains({part.text})", "bool", of, part)
     # Kubernetes names lists in the plural.
     asked = (
         f"type({of.text}) == list ? {part.text} in {of.tight} : {of.tight}.contains({part.text})"
     )
-    return replace(_call(asked, "bool", of, part), loose=True)
+    return replace(called(asked, "bool", of, part), loose=True)
 
 
 def _length(of: CelTerm) -> CelTerm:
@@ -84,7 +92,7 @@ def _to_string(of: CelTerm) -> CelTerm:
         return of
     if of.kind in ("list", "map"):
         raise Untranslatable("CEL for admission cannot write a list or an object as JSON")
-    return _call(f"string({of.text})", "string", of)
+    return called(f"string({of.text})", "string", of)
 
 
 def _to_number(of: CelTerm) -> CelTerm:
@@ -95,7 +103,7 @@ def _to_number(of: CelTerm) -> CelTerm:
             return replace(literal(float(str(of.literal))), text=repr(float(str(of.literal))))
         except ValueError:
             raise Untranslatable(f"{of.text} is no number") from None
-    return _call(f"double({of.text})", "number", of)
+    return called(f"double({of.text})", "number", of)
 
 
 def _to_array(of: CelTerm) -> CelTerm:
@@ -103,14 +111,14 @@ def _to_array(of: CelTerm) -> CelTerm:
         return of
     if of.kind == "dyn":
         text = f"type({of.text}) == list ? {of.text} : [{of.text}]"
-        return replace(_call(text, "list", of), loose=True, name=of.name)
-    return _call(f"[{of.text}]", "list", of, element=of.kind)
+        return replace(called(text, "list", of), loose=True, name=of.name)
+    return called(f"[{of.text}]", "list", of, element=of.kind)
 
 
 def _method(name: str, kind: str, of_kind: str = "string") -> Callable[..., CelTerm]:
     def make(of: CelTerm, *others: CelTerm) -> CelTerm:
         arguments = ", ".join(other.text for other in others)
-        return _call(f"{_given(of, of_kind).tight}.{name}({arguments})", kind, of, *others)
+        return called(f"{_given(of, of_kind).tight}.{name}({arguments})", kind, of, *others)
 
     return make
 
@@ -128,15 +136,15 @@ def _of_list(name: str, kind: str = "dyn") -> Callable[[CelTerm], CelTerm]:
 
 
 def _join(separator: CelTerm, of: CelTerm) -> CelTerm:
-    return _call(f"{of.listed()}.join({separator.text})", "string", separator)
+    return called(f"{of.listed()}.join({separator.text})", "string", separator)
 
 
 def _split(of: CelTerm, separator: CelTerm) -> CelTerm:
-    return _call(f"{of.tight}.split({separator.text})", "list", of, separator, element="string")
+    return called(f"{of.tight}.split({separator.text})", "list", of, separator, element="string")
 
 
 def _regex_match(pattern: CelTerm, of: CelTerm) -> CelTerm:
-    return _call(f"{_to_text(of)}.matches({pattern.text})", "bool", of, pattern)
+    return called(f"{_to_text(of)}.matches({pattern.text})", "bool", of, pattern)
 
 
 def _to_text(of: CelTerm) -> str:
@@ -144,34 +152,35 @@ def _to_text(of: CelTerm) -> str:
 
 
 def _replace_all(of: CelTerm, old: CelTerm, new: CelTerm) -> CelTerm:
-    return _call(f"{of.tight}.replace({old.text}, {new.text})", "string", of)
+    return called(f"{of.tight}.replace({old.text}, {new.text})", "string", of)
 
 
 def _replace(of: CelTerm, old: CelTerm, new: CelTerm, count: CelTerm) -> CelTerm:
-    return _call(f"{of.tight}.replace({old.text}, {new.text}, {count.text})", "string", of)
+    return called(f"{of.tight}.replace({old.text}, {new.text}, {count.text})", "string", of)
 
 
 def _trim(of: CelTerm, cut: CelTerm | None = None) -> CelTerm:
     if cut is None or (cut.is_literal and str(cut.literal).isspace()):
-        return _call(f"{of.tight}.trim()", "string", of)
+        return called(f"{of.tight}.trim()", "string", of)
     raise Untranslatable("trim() in CEL removes white space only")
 
 
 def _trim_prefix(of: CelTerm, prefix: CelTerm) -> CelTerm:
     cut = f"{of.tight}.substring({prefix.tight}.size())"
     return replace(
-        _call(f"{of.tight}.startsWith({prefix.text}) ? {cut} : {of.text}", "string", of), loose=True
+        called(f"{of.tight}.startsWith({prefix.text}) ? {cut} : {of.text}", "string", of),
+        loose=True,
     )
 
 
 def _truncate(of: CelTerm, length: CelTerm) -> CelTerm:
     text = f"{of.tight}.substring(0, [{of.tight}.size(), {length.text}].min())"
-    return _call(text, "string", of)
+    return called(text, "string", of)
 
 
 def _equal_fold(one: CelTerm, other: CelTerm) -> CelTerm:
     text = f"{one.tight}.lowerAscii() == {other.tight}.lowerAscii()"
-    return replace(_call(text, "bool", one, other), loose=True)
+    return replace(called(text, "bool", one, other), loose=True)
 
 
 def _amount(of: CelTerm) -> tuple[str, str]:
@@ -194,13 +203,13 @@ def _arithmetic(sign: str) -> Callable[[CelTerm, CelTerm], CelTerm]:
             if sign == "/":
                 left = f"double({left})"
                 right = f"double({right})"
-            return replace(_call(f"{left} {sign} {right}", "number", one, other), loose=True)
+            return replace(called(f"{left} {sign} {right}", "number", one, other), loose=True)
         if sign in ("+", "-") and kind == other_kind == "quantity":
             name = "add" if sign == "+" else "sub"
-            return _call(f"{left}.{name}({right})", "quantity", one, other)
+            return called(f"{left}.{name}({right})", "quantity", one, other)
         if "duration" in (kind, other_kind):
             if sign in ("+", "-") and kind == other_kind:
-                return replace(_call(f"{left} {sign} {right}", "duration", one, other), loose=True)
+                return replace(called(f"{left} {sign} {right}", "duration", one, other), loose=True)
             raise Untranslatable("CEL has no product or quotient of durations")
         if sign == "%":
             raise Untranslatable("CEL has no remainder of quantities")
@@ -208,7 +217,7 @@ def _arithmetic(sign: str) -> Callable[[CelTerm, CelTerm], CelTerm]:
             f"{text}.asApproximateFloat()" if asked == "quantity" else f"double({text})"
             for text, asked in ((left, kind), (right, other_kind))
         ]
-        return replace(_call(f" {sign} ".join(numbers), "number", one, other), loose=True)
+        return replace(called(f" {sign} ".join(numbers), "number", one, other), loose=True)
 
     return make
 
@@ -241,7 +250,7 @@ def _lookup(of: CelTerm, key: CelTerm) -> CelTerm:
 def _pattern_match(pattern: CelTerm, of: CelTerm) -> CelTerm:
     if not pattern.is_literal:
         raise Untranslatable("pattern_match() has a pattern that is computed")
-    return _call(wildcard(_to_text(of), str(pattern.literal)), "bool", of)
+    return called(wildcard(_to_text(of), str(pattern.literal)), "bool", of)
 
 
 _RANGE: Final = re.compile(
@@ -269,7 +278,7 @@ def _semver_compare(version: CelTerm, wanted: CelTerm) -> CelTerm:
             parts.append(f"semver({version.text}).compareTo(semver('{numbers}')) {compared}")
         either.append(" && ".join(parts))
     text = " || ".join(f"({part})" if len(either) > 1 and "&&" in part else part for part in either)
-    return replace(_call(text, "bool", version), loose=True)
+    return replace(called(text, "bool", version), loose=True)
 
 
 def _regex_replace_all(pattern: CelTerm, of: CelTerm, replacement: CelTerm) -> CelTerm:
@@ -277,7 +286,7 @@ def _regex_replace_all(pattern: CelTerm, of: CelTerm, replacement: CelTerm) -> C
         # What follows the first match is cut: the text before it is what is left.
         body = str(pattern.literal)
         if body.endswith(".*") and not re.search(r"[\\()\[\]{}|^$?+*]", body[:-2]):
-            return _call(f"{of.tight}.split({text_literal(body[:-2])})[0]", "string", of)
+            return called(f"{of.tight}.split({text_literal(body[:-2])})[0]", "string", of)
     raise Untranslatable("CEL for admission cannot replace what a regular expression matches")
 
 
@@ -289,20 +298,53 @@ def _type(of: CelTerm) -> CelTerm:
 
 
 def _abs(of: CelTerm) -> CelTerm:
-    return replace(_call(f"{of.tight} < 0 ? -{of.tight} : {of.text}", "number", of), loose=True)
+    return replace(called(f"{of.tight} < 0 ? -{of.tight} : {of.text}", "number", of), loose=True)
+
+
+def _compare(one: CelTerm, other: CelTerm) -> CelTerm:
+    text = f"{one.tight} < {other.tight} ? -1 : ({one.tight} > {other.tight} ? 1 : 0)"
+    return replace(called(text, "number", one, other), loose=True)
+
+
+def _average(of: CelTerm) -> CelTerm:
+    text = f"double({of.listed()}.sum()) / double({of.listed()}.size())"
+    return replace(called(text, "number"), loose=True)
+
+
+def _from_lists(keys: CelTerm, values: CelTerm) -> CelTerm:
+    entry = f"{{string(k): dyn({values.listed()}[i])}}"
+    return called(f"{keys.listed()}.transformMapEntry(i, k, {entry})", "map")
+
+
+def _merge(*parts: CelTerm) -> CelTerm:
+    """Return a map with the keys of all; those of a later one count.
+
+    The keys of a map that the expression lists are in its `keys_of`.
+    """
+    made, *others = parts
+    for other in others:
+        one, two = made.tight, other.tight
+        listed = other.keys_of or two
+        keys = f"{one}.filter(k, !(k in {listed})) + {other.keys_of or keys_text(two)}"
+        value = f"k in {listed} ? dyn({two}[k]) : dyn({one}[k])"
+        text = f"({keys}).transformMapEntry(i, k, {{k: {value}}})"
+        made = called(text, "map", made, other)
+    return made
 
 
 def _to_boolean(of: CelTerm) -> CelTerm:
     if of.kind == "bool":
         return of
     text = f"string({of.text}).lowerAscii() == 'true'"
-    return replace(_call(text, "bool", of), loose=True)
+    return replace(called(text, "bool", of), loose=True)
 
 
 FUNCTIONS: Final[Mapping[str, Callable[..., CelTerm]]] = {
     CONCATENATION: _concatenated,
     "abs": _abs,
     "add": _arithmetic("+"),
+    "avg": _average,
+    "compare": _compare,
     "contains": _contains,
     "divide": _arithmetic("/"),
     "ends_with": _method("endsWith", "bool"),
@@ -314,10 +356,12 @@ FUNCTIONS: Final[Mapping[str, Callable[..., CelTerm]]] = {
     "length": _length,
     "lookup": _lookup,
     "max": _of_list("max"),
+    "merge": _merge,
     "min": _of_list("min"),
     "modulo": _arithmetic("%"),
     "multiply": _arithmetic("*"),
     "not_null": _not_null,
+    "object_from_lists": _from_lists,
     "pattern_match": _pattern_match,
     "regex_match": _regex_match,
     "regex_replace_all": _regex_replace_all,
@@ -348,12 +392,8 @@ FUNCTIONS: Final[Mapping[str, Callable[..., CelTerm]]] = {
 
 KNOWN_TO_KYVERNO: Final = frozenset(
     [
-        *("avg", "base64_decode", "base64_encode", "ceil", "compare", "floor", "image_normalize"),
-        *("is_external_url", "md5", "merge", "object_from_lists", "parse_json", "parse_yaml"),
-        *("path_canonicalize", "random", "round", "sha1", "sha256", "time_add", "time_after"),
-        *("time_before", "time_between", "time_cron", "time_diff", "time_now", "time_now_utc"),
-        *("time_parse", "time_since", "time_to_cron", "time_truncate", "time_utc"),
-        *("x509_decode", "zip"),
+        *("ceil", "floor", "image_normalize", "is_external_url", "path_canonicalize", "round"),
+        *("time_cron", "zip"),
     ]
 )
-"""The functions that Kyverno has and CEL for admission has not."""
+"""Functions that Kyverno has, and that have no counterpart."""

@@ -8,6 +8,8 @@ import copy
 import json
 
 from policyd.cel.lib.authorizer import Authorization as PermissionDecision
+from policyd.dialects.kyverno.environments import kyverno_values
+from policyd.engine.background.evaluation import generate, scope_of
 from policyd.engine.compile.load import gather, load_document
 from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.policy_set import PolicySet
@@ -58,6 +60,9 @@ def _outcomes(case, conversion):
             yield Outcome(name, rule="Kyverno's test compares with a wrong document on purpose")
             continue
         yield Outcome(name, why=_guarded(_difference, case, conversion, expected))
+    if case.get("generated"):
+        name = f"{case['id']} generated"
+        yield Outcome(name, why=_guarded(_generated_difference, case, conversion))
     for patched in case["patched"]:
         name = f"{case['id']} patched {patched['kind']}/{patched['resource']}"
         yield Outcome(name, why=_guarded(_patched_difference, case, conversion, patched))
@@ -78,6 +83,9 @@ def _difference(case, conversion, expected):
         for policy, places in zip(conversion.policies, conversion.places, strict=True)
         if index in places
     ]
+    if case["types"] == ["generate"]:
+        made = _generated(case, chosen, expected["index"], expected["rule"])
+        return "" if bool(made) == (expected["result"] == "pass") else f"generated {made}"
     decision, _ = _ask(case, chosen, expected["index"], expected["rule"])
     if "podSecurity" in case["features"] and decision.denials:  # one validation for each control
         return "" if expected["result"] == "fail" else f"denied: {decision.denials[0]}"
@@ -99,6 +107,28 @@ def _result(decision, rule, *, asked):
     return "pass" if applied else "skip"
 
 
+def _generated_difference(case, conversion):
+    wanted = [_bare(each["document"]) for each in case["generated"]]
+    indexes = sorted({each["index"] for each in case["generated"]})
+    found = [_bare(o) for i in indexes for o in _generated(case, conversion.policies, i, None)]
+    missing = [each for each in wanted if not any(same_json(each, other) for other in found)]
+    if missing or len(found) != len(wanted):
+        return f"generated {found} != {wanted}"
+    return ""
+
+
+def _generated(case, policies, index, rule):
+    """Return the objects that policies generate for a resource."""
+    loaded, request, context = _loaded(case, policies, index, rule)
+    made = []
+    for each in loaded.background:
+        acted = generate(each, request, context, scope_of({}))
+        if acted.error:
+            raise AssertionError(acted.error)
+        made += acted.objects
+    return made
+
+
 def _patched_difference(case, conversion, patched):
     decision, result = _ask(case, conversion.policies, patched["index"], None)
     if decision.denials:
@@ -116,6 +146,15 @@ def _placed(document, namespace):
 
 
 def _ask(case, policies, index, rule):
+    loaded, request, context = _loaded(case, policies, index, rule)
+    decision = PolicySet(loaded.policies, bindings=(), surroundings=context).review(request)
+    obj = _without_nulls(case["resources"][index])
+    result = apply_json_patch(obj, decision.operations) if decision.operations else obj
+    return decision, result
+
+
+def _loaded(case, policies, index, rule):
+    """Return the policies with the mocked values, the request of a resource, and what is read."""
     values = _values(case, case["resources"][index], rule)
     obj = _without_nulls(case["resources"][index])
     policies = [_mocked(policy, values) for policy in policies]
@@ -135,10 +174,54 @@ def _ask(case, policies, index, rule):
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": of}}
         for name, of in labels.items()
     ]
-    surroundings = PolicyContext(namespaces=namespace_lookup(namespaces, {}), authorize=_nobody)
-    decision = PolicySet(loaded.policies, bindings=(), surroundings=surroundings).review(request)
-    result = apply_json_patch(obj, decision.operations) if decision.operations else obj
-    return decision, result
+    extra = kyverno_values(resources=_Nothing(), images=_Images(values))
+    surroundings = PolicyContext(
+        namespaces=namespace_lookup(namespaces, {}), authorize=_nobody, extra=extra
+    )
+    return loaded, request, surroundings
+
+
+class _Nothing:
+    """A cluster without objects."""
+
+    def get(self, *_names):
+        return None
+
+    def list(self, *_names):
+        return {"items": []}
+
+    def namespaced(self, *_names):
+        return True
+
+
+_KINDS = {"Env": list, "Volumes": dict, "created": str, "User": str}
+"""What a registry has for fields that suites mock by other kinds of values."""
+
+
+class _Images:
+    """A registry in which every image has the mocked values."""
+
+    def __init__(self, values):
+        self._values = values
+
+    def metadata(self, _image):
+        found = {}
+        for name, value in self._values.items():
+            first, *path = name.split(".")
+            if first == "resolvedRef":
+                found["resolvedImage"] = value
+            elif first == "imageData" and path:
+                self._put(found, ["config" if s == "configData" else s for s in path], value)
+            elif first == "imageData":
+                found |= {"manifest": value, "config": {"config": {"Labels": value["labels"]}}}
+        return found
+
+    def _put(self, found, path, value):
+        *steps, last = path
+        for step in steps:
+            found = found.setdefault(step, {})
+        kind = _KINDS.get(last, str)
+        found[last] = {str: value, list: [value], dict: {value: {}}}[kind]
 
 
 def _nobody(_user, _permission):

@@ -193,7 +193,8 @@ def test_it_has_the_value_that_jmespath_gives(expression, obj):
     ("expression", "reason"),
     [
         ("request.object.spec[", "is no JMESPath"),
-        ("parse_json(request.operation)", "no function such as parse_json"),
+        ("parse_json(request.operation)", "a function of Kyverno's own kinds"),
+        ("path_canonicalize(request.operation)", "no function such as path_canonicalize"),
         ("nonsense(request.operation)", "Kyverno has none of that name"),
         ("contains(request.operation)", "contains() does not take 1 arguments"),
         ("request", "the variable request is not known here"),

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
-from policyd.kube.errors import UnreachableError
+from policyd.kube.errors import ForbiddenError, UnreachableError
 from policyd.kube.resources import Resource
 from policyd.testing import FakeClient, FakeClock
 from tests.webhooks.reviews import POD, review
@@ -15,6 +15,7 @@ from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
 from webhooks.policies.in_force import PoliciesInForce
 from webhooks.policies.sources import LOOK_SECONDS, RETRY_SECONDS, KyvernoPolicies
+from webhooks.policies.stored import PolicyLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -25,6 +26,9 @@ OLD, NEW = (
 )
 OF_NAMESPACES = Resource(GROUP, "v1", "namespacedvalidatingpolicies", "NamespacedValidatingPolicy")
 EXCEPTIONS = Resource(GROUP, "v1", "policyexceptions", "PolicyException")
+ENTRIES = Resource(
+    "kyverno.io", "v2alpha1", "globalcontextentries", "GlobalContextEntry", namespaced=False
+)
 CLUSTER_POLICIES = Resource(
     "kyverno.io", "v1", "clusterpolicies", "ClusterPolicy", namespaced=False
 )
@@ -54,6 +58,12 @@ class Away(FakeClient):
     """An API server that does not say at first what it serves."""
 
     away = 0
+    forbidden = None
+
+    async def page(self, resource, **selection):
+        if resource == self.forbidden:
+            raise ForbiddenError("may not list")
+        return await super().page(resource, **selection)
 
     async def served(self, api_version):
         if self.away:
@@ -62,18 +72,33 @@ class Away(FakeClient):
         return await super().served(api_version)
 
 
+class Readable:
+    """A cluster whose only objects are two of each resource."""
+
+    def list(self, *_names):
+        return {"items": [{"metadata": {"name": "x"}}, {"metadata": {"name": "y"}}]}
+
+
 class Case:
-    def __init__(self, *resources):
+    def __init__(self, *resources, exceptions=()):
         self.client = Away(resources=resources)
         self.clock = FakeClock()
         self.metrics = WebhookMetrics(CollectorRegistry())
         self.changes = 0
         self.policies = PoliciesInForce(
-            namespaces=without_cluster, metrics=self.metrics, changed=self.change
+            namespaces=without_cluster,
+            metrics=self.metrics,
+            changed=self.change,
+            reads=Readable(),
+            http=object(),
         )
         self.tasks = []
         self.kyverno = KyvernoPolicies(
-            self.client, self.policies, lambda _key, load: load(), pace=self.clock.pace()
+            self.client,
+            self.policies,
+            lambda _key, load: load(),
+            pace=self.clock.pace(),
+            exceptions=exceptions,
         )
 
     def change(self):
@@ -172,14 +197,84 @@ async def test_a_status_changes_nothing():
         assert (after_status, case.changes) == (before, before + 1)
 
 
-async def test_exceptions_of_the_cluster_have_no_effect():
-    case = Case(NEW, EXCEPTIONS)
+NAMED = {"policyRefs": [{"name": "a", "kind": "ValidatingPolicy"}]}
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "denials"),
+    [
+        pytest.param((), ["no"], id="none-count"),
+        pytest.param(("kyverno",), ["no"], id="another-namespace"),
+        pytest.param(("kyverno", "team-a"), [], id="its-namespace"),
+    ],
+)
+async def test_exceptions_of_the_cluster_count_in_the_namespaces_that_are_named(
+    namespaces, denials
+):
+    case = Case(NEW, EXCEPTIONS, exceptions=namespaces)
     case.create(NEW, spec=spec())
-    named = {"policyRefs": [{"name": "a", "kind": "ValidatingPolicy"}]}
-    case.create(EXCEPTIONS, namespace="team-a", spec=named)
+    case.create(EXCEPTIONS, namespace="team-a", spec=NAMED)
+
+    async with watching(case):
+        assert case.denials() == denials
+
+
+async def test_a_policy_holds_again_when_its_exception_is_deleted_or_broken():
+    case = Case(NEW, EXCEPTIONS, exceptions=("team-a",))
+    case.create(NEW, spec=spec())
+    for name in ("a", "b"):
+        made = case.create(EXCEPTIONS, name=name, namespace="team-a", spec=NAMED)
+
+    async with watching(case):
+        broken = {**made, "spec": {**NAMED, "matchConditions": [{"name": "a", "expression": "("}]}}
+        case.client.store.replace(EXCEPTIONS, made, broken)
+        await case.clock.advance(0)
+        with_one = case.denials()
+        old = case.client.store.get(EXCEPTIONS, "team-a", "a")
+        case.client.store.delete(EXCEPTIONS, old, dry_run=False)
+        await case.clock.advance(0)
+
+        assert (with_one, case.denials()) == ([], ["no"])
+
+
+async def test_an_exception_beyond_the_limits_denies_nothing():
+    case = Case(NEW, EXCEPTIONS, exceptions=("team-a",))
+    case.policies.limits = PolicyLimits(most=1)
+    case.create(NEW, spec=spec("true"))
+    for number in range(4):
+        case.create(EXCEPTIONS, name=f"e{number}", namespace="team-a", spec=NAMED)
+
+    async with watching(case):
+        assert case.denials() == []
+
+
+async def test_entries_of_the_cluster_are_data_of_policies():
+    case = Case(NEW, ENTRIES)
+    case.create(NEW, spec=spec("globalContext.Get('maps', '').size() == 3"))
+    resource = {"version": "v1", "resource": "configmaps"}
+    case.create(ENTRIES, name="maps", spec={"kubernetesResource": resource})
 
     async with watching(case):
         assert case.denials() == ["no"]
+
+        old = case.client.store.get(NEW, "", "a")
+        case.client.store.replace(
+            NEW, old, {**old, "spec": spec("globalContext.Get('maps', '').size() == 2")}
+        )
+        await case.clock.advance(0)
+
+        assert case.denials() == []
+
+
+async def test_entries_that_the_account_may_not_read_are_left_out():
+    case = Case(NEW, ENTRIES)
+    case.create(NEW, spec=spec())
+    case.client.forbidden = ENTRIES
+
+    async with watching(case):
+        assert case.tasks[0].done()
+        assert case.denials() == ["no"]
+        assert [*case.kyverno.informers] == [(GROUP, "ValidatingPolicy")]
 
 
 async def test_kinds_that_come_later_are_found():

@@ -46,7 +46,7 @@ from webhooks.metrics import WebhookMetrics
 from webhooks.policies.kyverno_reviews import validate_kyverno
 from webhooks.policies.own_policies import validate_own
 from webhooks.policies.params import Params
-from webhooks.policies.stored import PolicyKey, PolicyLimits, StoredPolicy, guards
+from webhooks.policies.stored import ADDITIONS, PolicyKey, PolicyLimits, StoredPolicy, guards
 
 log = structlog.get_logger(__name__)
 
@@ -200,13 +200,13 @@ class PoliciesInForce:
                 resources=self._reads,
                 http=self._http,
                 images=self._images,
-                global_context=self._entries(files.objects),
+                global_context=self._entries((*stored.objects, *files.objects)),
             ),
         )
         policies = PolicySet(
             chosen.values(),
             bindings=(*bindings, *(other for other in others if other.name not in taken)),
-            exceptions=files.exceptions,
+            exceptions=(*files.exceptions, *stored.exceptions),
             surroundings=surroundings,
         )
         count = self._metrics.recalled_decisions.labels
@@ -285,6 +285,10 @@ class PoliciesInForce:
         except RecursionError:
             policy = policy.only_named("it is nested too deep")
             document = policy.document
+        if policy.kind in ADDITIONS and policy.unusable:
+            log.warning("kyverno_left_out", object=key, reason=policy.unusable)
+            self.drop(key)
+            return
         dialect = DEFAULT_DIALECT if policy.is_own else _DIALECT
         if policy.unusable:
             loaded = unusable(document, policy.unusable, dialect)
@@ -299,7 +303,7 @@ class PoliciesInForce:
         if policy.name_only:
             self._names_only[key] = policy
         self._loads += 1
-        if self._judged is not None:
+        if self._judged is not None and policy.kind not in ADDITIONS:
             self._judged(policy, loaded, self._loads)
         self._swap()
 

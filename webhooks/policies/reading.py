@@ -97,7 +97,8 @@ def _sources(
     if settings.from_cluster:
         sources.append(OwnPolicies(server.api_server, policies, loading.note, pace=pace))
     if settings.kyverno:
-        sources.append(KyvernoPolicies(server.api_server, policies, loading.note, pace=pace))
+        given = server.api_server, policies, loading.note
+        sources.append(KyvernoPolicies(*given, pace=pace, exceptions=settings.exceptions))
     return sources
 
 

@@ -4,17 +4,18 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn, Protocol, Unpack
 
 import structlog
 
-from policyd.dialects.kyverno import cluster_policies
+from policyd.dialects.kyverno import cluster_policies, exceptions
 from policyd.dialects.kyverno import policies as new_policies
+from policyd.dialects.kyverno.entries import KIND as ENTRIES_KIND
 from policyd.dialects.kyverno.load import VERSIONS
 from policyd.kube.changes import Added, Change, Deleted, Modified
-from policyd.kube.client import PartialObject, Reader
+from policyd.kube.client import PartialObject, Reader, Selection
 from policyd.kube.discovery import served_resources
-from policyd.kube.errors import ApiError, NotFoundError
+from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
 from policyd.kube.informer import Informer
 from policyd.kube.namespace_limits import POLICIES_AT_A_TIME
 from policyd.kube.pace import Pace
@@ -22,15 +23,15 @@ from policyd.kube.resources import POLICIES, POLICY_BINDINGS, Resource
 from webhooks.certificate.files import fingerprint, follow
 from webhooks.policies.in_force import FILE, PoliciesInForce
 from webhooks.policies.loading import Loading
-from webhooks.policies.stored import PolicyKey, StoredPolicy
+from webhooks.policies.stored import ADDITIONS, PolicyKey, StoredPolicy
 from webhooks.shared import Start
 
 KYVERNO_KINDS: Final[Mapping[str, frozenset[str]]] = {
     new_policies.GROUP: new_policies.KINDS,
     cluster_policies.GROUP: cluster_policies.KINDS,
 }
-"""The kinds that are read, by group. Exceptions are not: any user who may write one in the cluster
-could disable the policies of others."""
+"""The kinds of policies, by group."""
+
 
 LOOK_SECONDS: Final = 60.0
 """How often the API server is asked whether it serves kinds that it did not serve before."""
@@ -95,6 +96,7 @@ class _KindPolicies:
         note: Note,
         *,
         pace: Pace,
+        **selection: Unpack[Selection],
     ) -> None:
         self._resource = resource
         self._in_force = in_force
@@ -107,6 +109,7 @@ class _KindPolicies:
             trim=self._kept,
             page_limit=POLICIES_AT_A_TIME,
             pace=pace,
+            **selection,
         )
 
     def _kept(self, policy: StoredPolicy) -> StoredPolicy:
@@ -167,10 +170,19 @@ class OwnPolicies:
 
 
 class KyvernoPolicies:
-    """The policies of Kyverno's kinds, in the newest versions that the API server serves."""
+    """The policies of Kyverno's kinds, in the newest versions that the API server serves.
+
+    Exceptions count in some namespaces only: whoever may write one could lift any policy.
+    """
 
     def __init__(
-        self, reader: Reader, in_force: PoliciesInForce, note: Note, *, pace: Pace
+        self,
+        reader: Reader,
+        in_force: PoliciesInForce,
+        note: Note,
+        *,
+        pace: Pace,
+        exceptions: Sequence[str] = (),
     ) -> None:
         """Begin with none.
 
@@ -179,13 +191,15 @@ class KyvernoPolicies:
             in_force: Where policies are put.
             note: Called for each change.
             pace: Time.
+            exceptions: The namespaces whose exceptions count.
         """
         self._reader = reader
         self._in_force = in_force
         self._note = note
         self._pace = pace
-        self.informers: dict[tuple[str, str], Informer[StoredPolicy]] = {}
-        """Of each kind that is served, by group and kind."""
+        self._exceptions = tuple(dict.fromkeys(exceptions))
+        self.informers: dict[tuple[str, ...], Informer[StoredPolicy]] = {}
+        """Of each kind that is served, by group and kind; of exceptions, by namespace, too."""
 
     async def read(self, start: Start) -> None:
         """Read those that are served, and look for more kinds from time to time."""
@@ -207,20 +221,39 @@ class KyvernoPolicies:
             log.warning("kyverno_unknown", reason=str(error), hint=error.hint)
             return False
         for key, resource in served.items():
-            if key not in self.informers:
-                kind = _KindPolicies(
-                    self._reader, resource, self._in_force, self._note, pace=self._pace
-                )
-                self.informers[key] = kind.informer
+            for namespace in self._exceptions if resource.kind == exceptions.KIND else ("",):
+                of_kind = (*key, namespace) if namespace else key
+                if of_kind in self.informers or not await self._may_read(resource, namespace):
+                    continue
+                given = self._reader, resource, self._in_force, self._note
+                kind = _KindPolicies(*given, pace=self._pace, namespace=namespace)
+                self.informers[of_kind] = kind.informer
                 start(kind.informer.run())
+        return True
+
+    async def _may_read(self, resource: Resource, namespace: str) -> bool:
+        """Tell whether the account may read what policies can do without; that of policies must.
+
+        Raises:
+            ApiError: If the API server does not answer.
+        """
+        if resource.kind not in ADDITIONS:
+            return True
+        try:
+            await self._reader.page(resource, into=PartialObject, limit=1, namespace=namespace)
+        except ForbiddenError as error:
+            log.warning("kyverno_left_out", kind=resource.kind, reason=str(error), hint=error.hint)
+            return False
         return True
 
     async def _served(self) -> dict[tuple[str, str], Resource]:
         """Return the kinds that are served, each in the first of its versions."""
         found: dict[tuple[str, str], Resource] = {}
         for group, kinds in KYVERNO_KINDS.items():
+            wanted = {*kinds, *({exceptions.KIND} if self._exceptions else ())}
+            wanted |= {ENTRIES_KIND} if group == cluster_policies.GROUP else set()
             for version in VERSIONS[group]:
                 for resource in await served_resources(self._reader, f"{group}/{version}"):
-                    if resource.kind in kinds:
+                    if resource.kind in wanted:
                         found.setdefault((group, resource.kind), resource)
         return found

@@ -15,6 +15,7 @@ import msgspec
 from policyd.api.meta import Json, Wire
 from policyd.api.names import NAME_LABEL
 from policyd.api.policy import API_VERSION, GROUP
+from policyd.dialects.kyverno import entries, exceptions
 from policyd.dialects.kyverno.load import is_kyverno_group
 from policyd.dialects.kyverno.statuses import conditions_in
 from policyd.engine.compile.load import load_document
@@ -22,6 +23,9 @@ from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.kube.namespace_limits import MOST_POLICIES, MOST_POLICY_BYTES, NamespaceLimits
 from policyd.kube.resources import Resource
+
+ADDITIONS: Final = frozenset({exceptions.KIND, entries.KIND})
+"""Kinds of Kyverno's that are no policies: what is not read of them denies nothing."""
 
 _NO_SPEC: Final = msgspec.Raw(b"null")
 

@@ -203,6 +203,6 @@ subjects: [{kind: ServiceAccount, name: {{ $name }}, namespace: {{ $context.Rele
 - apiGroups: [policies.kyverno.io]
   resources: [validatingpolicies, namespacedvalidatingpolicies, mutatingpolicies, namespacedmutatingpolicies]
   verbs: [list, watch]
-- {apiGroups: [kyverno.io], resources: [clusterpolicies, policies], verbs: [list, watch]}
+- {apiGroups: [kyverno.io], resources: [clusterpolicies, policies, globalcontextentries], verbs: [list, watch]}
 {{- end }}
 {{- end }}

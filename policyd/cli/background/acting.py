@@ -31,10 +31,20 @@ from policyd.cli.background.policies import (
     objects_of,
     request_of,
 )
-from policyd.cli.background.reads import ReadsOnDemand, created_at
+from policyd.cli.background.reads import (
+    MOST_ENTRIES,
+    NoCalls,
+    ReadsOnDemand,
+    created_at,
+    served_kinds,
+)
 from policyd.cli.background.statuses import AccountRights, BackgroundStatuses
 from policyd.cli.background.writes import LeadershipLostError, PassLine, PassWrites, StoredRecord
+from policyd.dialects.kyverno.cluster_policies import GROUP as OLDER_GROUP
+from policyd.dialects.kyverno.entries import KIND as ENTRY
+from policyd.dialects.kyverno.entries import Entries
 from policyd.dialects.kyverno.environments import kyverno_values
+from policyd.dialects.kyverno.load import VERSIONS
 from policyd.engine.background.evaluation import Acted, generate
 from policyd.engine.background.plan import (
     GenerationStep,
@@ -95,7 +105,7 @@ class BackgroundPass:
         record = StoredRecord(self.client, self.options.place)
         await record.read()
         reads = ReadsOnDemand(self.client, self.options.reads)
-        context = await self._context(reads)
+        context = await self._context(reads, policies)
         matched = MatchedObjects(self.client)
         usable = [each for each in policies if self._is_usable(each)]
         wanted = await self._wanted(usable, context, reads, matched)
@@ -148,7 +158,7 @@ class BackgroundPass:
         self._undecided.add(policy)
         self._noted(PassLine("policy", policy, done, failed=True))
 
-    async def _context(self, reads: ReadsOnDemand) -> PolicyContext:
+    async def _context(self, reads: ReadsOnDemand, policies: Iterable[ReadPolicy]) -> PolicyContext:
         namespaces = await listed(self.client, NAMESPACES)
         known = {name_of(each).name for each in namespaces}
         self._terminating = frozenset(
@@ -160,8 +170,26 @@ class BackgroundPass:
         return PolicyContext(
             namespaces=lambda name: find(name) if name in known else None,
             now=lambda: self.now,
-            extra=kyverno_values(resources=reads),
+            extra=kyverno_values(
+                resources=reads, global_context=await self._entries(reads, policies)
+            ),
         )
+
+    async def _entries(
+        self, reads: ReadsOnDemand, policies: Iterable[ReadPolicy]
+    ) -> Entries | None:
+        """Return the GlobalContextEntries of the cluster, if a policy reads any."""
+        used = (each.policy.policy.uses for each in policies if each.policy is not None)
+        if not any("globalContext" in names for names in used):
+            return None
+        kinds = await served_kinds(self.client, OLDER_GROUP, VERSIONS[OLDER_GROUP], {ENTRY})
+        found: list[Json] = []
+        for each in kinds:
+            async for value in objects_of(self.client, each):
+                found.append(value)
+                if len(found) >= MOST_ENTRIES:
+                    break
+        return Entries(found, reads, NoCalls())
 
     async def _wanted(
         self,

@@ -46,6 +46,7 @@ class _Given(ContextOptions):
     generates: tuple[str, ...]
     deletes: tuple[str, ...]
     reads: tuple[str, ...]
+    exceptions: tuple[str, ...]
     namespaced: bool
     act: bool
     every: float | None
@@ -77,6 +78,12 @@ class _Given(ContextOptions):
     multiple=True,
     metavar=_RESOURCE,
     help="A resource that expressions may read, such as v1/secrets; repeatable.",
+)
+@click.option(
+    "--exceptions",
+    multiple=True,
+    metavar="NAMESPACE",
+    help="A namespace whose PolicyExceptions count; repeatable.",
 )
 @click.option("--namespaced", is_flag=True, help="Act on the policies of namespaces, too.")
 @click.option("--act", is_flag=True, help="Write and delete; without it, only show the changes.")
@@ -179,7 +186,11 @@ class _Program:
         self._client, self._given = client, given
         self._clock = SystemClock()
         self._reader = PolicyReader(
-            client, executor, self._clock.now, namespaced=given["namespaced"]
+            client,
+            executor,
+            self._clock.now,
+            namespaced=given["namespaced"],
+            exceptions=given["exceptions"],
         )
         self._rights = AccountRights(client)
         self._namespace = given["namespace"] or connection.namespace

@@ -16,14 +16,17 @@ from policyd.api.meta import Json
 from policyd.cli.background.reads import served_kinds
 from policyd.clock import cpu_limit
 from policyd.dialects.kyverno.background import KINDS
+from policyd.dialects.kyverno.exceptions import KIND as EXCEPTION
 from policyd.dialects.kyverno.load import VERSIONS
 from policyd.dialects.kyverno.policies import GROUP
 from policyd.dialects.registry import dialect_of
+from policyd.engine.background.acting import with_exceptions
 from policyd.engine.background.record import name_of
 from policyd.engine.compile.load import Loaded, load_document
 from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.rollout import place_of
 from policyd.engine.model.background import BackgroundPolicy, Generation
+from policyd.engine.model.compiled import CompiledException
 from policyd.engine.model.dialects import Volatile
 from policyd.engine.objects.workloads import value_at
 from policyd.engine.offline.requests import RequestCircumstances, as_it_was, request_for
@@ -90,6 +93,8 @@ class PolicyReader:
     executor: Executor
     now: Callable[[], float]
     namespaced: bool = False
+    exceptions: Sequence[str] = ()
+    """The namespaces whose PolicyExceptions count."""
     kinds: Sequence[Resource] = ()
     """The kinds that the cluster serves, as of the last `read`."""
     _loaded: dict[tuple[str, str], Loaded] = field(default_factory=dict)
@@ -121,8 +126,42 @@ class PolicyReader:
                     MOST_POLICIES // 10 if namespace else MOST_POLICIES
                 )
                 found.append(await self._read(resource, value, used, beyond=beyond))
+        excepted = await self._exceptions(used)
         self._loaded = used
-        return found
+        return [excepted.bound_to(each) for each in found]
+
+    async def _exceptions(self, used: dict[tuple[str, str], Loaded]) -> "_ReadExceptions":
+        """Return the exceptions of the namespaces that count.
+
+        Raises:
+            ApiError: If they cannot be read.
+        """
+        read = _ReadExceptions()
+        wanted = {EXCEPTION} if self.exceptions else ()
+        for kind in await served_kinds(self.client, GROUP, VERSIONS[GROUP], wanted):
+            for namespace in self.exceptions:
+                async for value in objects_of(self.client, kind, namespace):
+                    name = f"{EXCEPTION}/{name_of(value)}"
+                    read.take(value, await self._loaded_once(value, name, used))
+                    if len(read.usable) > MOST_POLICIES:
+                        read.beyond = True
+                        return read
+        return read
+
+    async def _loaded_once(
+        self, value: Json, identity: str, used: dict[tuple[str, str], Loaded]
+    ) -> Loaded:
+        """Load a version of an object, unless it was loaded before."""
+        version = (
+            str(value_at(value, ("metadata", "uid"))),
+            str(value_at(value, ("metadata", "generation"))),
+        )
+        loaded = self._loaded.get(version)
+        if loaded is None:
+            loop = asyncio.get_running_loop()
+            loaded = await loop.run_in_executor(self.executor, self._load, value, identity)
+        used[version] = loaded
+        return loaded
 
     async def _read(
         self,
@@ -140,15 +179,7 @@ class PolicyReader:
             named = {key: value[key] for key in ("apiVersion", "kind", "metadata")}
             left_out = left_out._replace(value=named)
             return left_out._replace(fault="left out: there are too many policies", valid=False)
-        version = (
-            str(value_at(value, ("metadata", "uid"))),
-            str(value_at(value, ("metadata", "generation"))),
-        )
-        loaded = self._loaded.get(version)
-        if loaded is None:
-            loop = asyncio.get_running_loop()
-            loaded = await loop.run_in_executor(self.executor, self._load, value, identity)
-        used[version] = loaded
+        loaded = await self._loaded_once(value, identity, used)
         if not loaded.background:
             why = loaded.findings[0].message if loaded.findings else "it is not used"
             return left_out._replace(fault=f"cannot be used: {why}", valid=False)
@@ -165,6 +196,38 @@ class PolicyReader:
     def _load(self, value: Json, identity: str) -> Loaded:
         dialect = dialect_of(volatile=Volatile(now=lambda: int(self.now() * 1e9)))
         return load_document(Document(value, identity), dialect, out_of_time=cpu_limit())
+
+
+@dataclass(slots=True)
+class _ReadExceptions:
+    """The exceptions of a cluster. A policy is not acted on if one of its own is not understood."""
+
+    usable: list[CompiledException] = field(default_factory=list)
+    broken: dict[str, str] = field(default_factory=dict)
+    """Exceptions that cannot be used, by the names of their policies."""
+    beyond: bool = False
+    """Whether there are more than are read."""
+
+    def take(self, value: Json, loaded: Loaded) -> None:
+        """Add an exception."""
+        self.usable += loaded.exceptions
+        if not loaded.exceptions:
+            for each in value_at(value, ("spec", "policyRefs")) or ():
+                self.broken[str(value_at(each, ("name",)))] = name_of(value).name
+
+    def bound_to(self, read: ReadPolicy) -> ReadPolicy:
+        """Return a policy with the exceptions that name it."""
+        if read.policy is None:
+            return read
+        named = self.broken.get(name_of(read.value).name)
+        if self.beyond or named is not None:
+            why = "there are too many" if self.beyond else f"`{named}` cannot be used"
+            fault = f"left out: of its exceptions, {why}"
+            return read._replace(policy=None, fault=fault, valid=False)
+        if not self.usable:
+            return read
+        (policy,) = with_exceptions([read.policy], self.usable)
+        return read._replace(policy=policy)
 
 
 def _percent(value: Json) -> int | None:

@@ -8,6 +8,7 @@ import msgspec
 
 from policyd.api.meta import Json
 from policyd.api.names import is_label_key, is_label_value
+from policyd.dialects.kyverno.entries import EntryCall
 from policyd.engine.background.evaluation import Acted
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import ConfigurationError, PolicydError
@@ -24,6 +25,10 @@ MOST_ROUNDS: Final = 10
 
 MOST_BYTES: Final = 64 * 1024 * 1024
 """Bytes of these, as JSON."""
+
+
+MOST_ENTRIES: Final = 1_000
+"""GlobalContextEntries that are read."""
 
 
 class UnlistedError(PolicydError):
@@ -155,6 +160,18 @@ class ReadsOnDemand:
             text = f"{api_version}/{resource}"
             raise UnlistedError(f"policies may not read `{text}` without `--reads {text}`")
         return found
+
+
+class NoCalls:
+    """Refuses the calls of GlobalContextEntries: the command calls no services."""
+
+    def call(self, call: EntryCall) -> Json:
+        """Refuse a call.
+
+        Raises:
+            UnlistedError: Always.
+        """
+        raise UnlistedError(f"`policyd background` calls no services, such as {call.url}")
 
 
 def created_at(obj: Json) -> float:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Unpack
 
@@ -107,7 +107,7 @@ def kueue(**given: Unpack[KueueOptions]) -> None:
       kubectl get -A -o yaml deploy,cm,crd,cq,lq,workloads | policyd migrate kueue --from -
     """
     survey, findings = _from_files(given) if given["files"] else _from_cluster(given)
-    findings += _needed(survey, given)
+    findings += _needed(survey, given["files"])
     settings: KueueSettings | None = None
     try:
         if survey.configuration is not None:
@@ -187,9 +187,33 @@ def _from_files(given: KueueOptions) -> tuple[Survey, list[Finding]]:
     return survey, findings
 
 
-def _needed(survey: Survey, given: KueueOptions) -> Iterator[Finding]:
+async def losses(reader: Reader, namespace: str) -> list[str]:
+    """Return what is lost with the Kueue of a cluster, and what is not known of it; in sentences.
+
+    Args:
+        reader: The API server.
+        namespace: The namespace of Kueue.
+
+    Raises:
+        ApiError: If the API server does not answer.
+    """
+    survey, findings = Survey(namespace), list[Finding]()
+    await survey_cluster(reader, survey, findings)
+    unknown = [each.message for each in (*findings, *_needed(survey, ()))]
+    if survey.configuration is None:
+        return unknown
+    try:
+        settings = read_settings(survey.configuration, survey.gates)
+    except ConfigurationError as error:
+        return [*unknown, f"ConfigMap of {namespace}: {error}"]
+    ineffective = ineffective_fields(settings.configuration)
+    found = differences(survey, settings, ineffective=ineffective, metrics=METRICS)
+    return [*unknown, *(f"{e.subject}: {e.message}" for e in found if e.effect == "lost")]
+
+
+def _needed(survey: Survey, files: Sequence[str]) -> Iterator[Finding]:
     """Yield the objects that are missing, and that a comparison needs."""
-    source = ", ".join(given["files"]) or CLUSTER
+    source = ", ".join(files) or CLUSTER
     what = {
         "Deployment": (survey.deployment, "Deployment of Kueue"),
         "ConfigMap": (survey.configuration, f"ConfigMap with {CONFIGURATION}"),
@@ -201,7 +225,7 @@ def _needed(survey: Survey, given: KueueOptions) -> Iterator[Finding]:
             where = (
                 f" in namespace {survey.namespace}" if kind != "CustomResourceDefinition" else ""
             )
-            hint = f"`{DUMP}` has all" if given["files"] else "`--kueue-namespace` names another"
+            hint = f"`{DUMP}` has all" if files else "`--kueue-namespace` names another"
             message = f"no {name}{where}"
             yield Finding(source=source, message=message, hint=hint, rule="unreadable")
 

@@ -1,7 +1,8 @@
 """`policyd migrate kyverno`: legacy policies of Kyverno, written in CEL."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import click
 
@@ -21,9 +22,9 @@ from policyd.migrate.kyverno.policies import Conversion, comments_of, convert, i
 def kyverno(paths: tuple[str, ...], target: Target) -> None:
     r"""Write Kyverno's legacy ClusterPolicies and Policies in CEL.
 
-    Reads `validate` with patterns, conditions and `foreach`, and `mutate` with overlays and JSON
-    patches. A rule that reads ConfigMaps, other objects, or parts of images becomes a
-    ValidatingPolicy or MutatingPolicy of Kyverno, which policyd evaluates, too. What has no
+    Reads `validate` with patterns, conditions and `foreach`, `mutate` with overlays and JSON
+    patches, and `generate`. A rule that generates, or that reads ConfigMaps, other objects, images
+    or the clock, becomes a policy of Kyverno's kinds, which policyd evaluates, too. What has no
     counterpart is listed on standard error, with its line and a remedy; the result then says
     that it is partial.
 
@@ -92,10 +93,23 @@ def _texts(
         for policy, places in zip(each.conversion.policies, each.conversion.places, strict=True):
             comments = [*heading, *(line for place in places for line in of_rules[place])]
             heading = []
-            objects = [policy] if target != "vap" else exported(policy, each.document, findings)
+            kept = target != "vap" or policy["kind"] != "Policy"
+            objects = [policy] if kept else exported(policy, each.document, findings)
+            if kept and target == "vap":
+                findings.append(_stays(each.document, policy))
             for obj in objects:
                 yield text(obj, comments)
                 comments = []
+
+
+def _stays(document: Document, policy: Mapping[str, Any]) -> Finding:
+    """Return the warning that a policy is not of the API server's own kinds."""
+    finding = document.finding(
+        f"`{policy['metadata']['name']}` becomes a {policy['kind']} of Kyverno: the API server's"
+        " own kinds neither generate nor read more than the request",
+        hint="policyd evaluates it, too",
+    )
+    return replace(finding, severity="warning")
 
 
 def _partial(each: _Converted) -> list[str]:

@@ -36,8 +36,18 @@ _NEWEST = ("1.36", "1.37")
     default=".".join(map(str, DEFAULT_VERSION)),
     help="The version of Kubernetes that expressions are checked for.",
 )
+@click.option(
+    "--prove",
+    "proof_seconds",
+    type=click.FloatRange(1, 3600),
+    metavar="SECONDS",
+    help="Look for policies that never or always deny, or are shadowed by another, so long.",
+)
 def command(
-    paths: tuple[str, ...], output: Literal["text", "json"] | Format, kubernetes: str
+    paths: tuple[str, ...],
+    output: Literal["text", "json"] | Format,
+    kubernetes: str,
+    proof_seconds: float | None,
 ) -> None:
     r"""Check the policies in PATHS and report every error.
 
@@ -50,6 +60,10 @@ def command(
     its required fields or under the next version of Kubernetes, and for two policies that are
     certain to write different values into the same field.
 
+    With --prove, a solver looks for policies that deny no request, or each that they match, or
+    none that another policy of the set does not deny, too: a warning each. It needs the extra
+    `prove`: pip install 'policyd[prove]'.
+
     Exits with 0 if there is no error (warnings are allowed), 1 if there is one, 2 if a file is
     not YAML.
 
@@ -57,6 +71,7 @@ def command(
     Examples:
       policyd check policies/
       policyd check --kubernetes 1.37 policies/
+      policyd check --prove 60 policies/
       kustomize build overlays/prod | policyd check -
       policyd check -o json policies/ | jq '.findings[].message'
       policyd check -o sarif policies/ > policyd.sarif
@@ -66,6 +81,10 @@ def command(
         documents, unreadable, dialect_of(VERSIONS_BY_NAME[kubernetes]), stored=False
     )
     warnings = [*_warnings(documents, loaded), *_elsewhere(documents, loaded, kubernetes)]
+    if proof_seconds is not None:
+        from policyd.cli.policies.proving import proved_warnings  # noqa: PLC0415 - of an extra
+
+        warnings += proved_warnings(loaded.policies, proof_seconds)
     loaded = replace(loaded, findings=(*loaded.findings, *warnings))
     if not loaded.all_policies and not loaded.findings:
         raise click.UsageError(f"no policy in {', '.join(paths)}")

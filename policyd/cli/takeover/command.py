@@ -30,6 +30,8 @@ from policyd.program import FINDINGS
 
 LOOK_SECONDS: Final = 0.5
 """Between looks at what a step waits for."""
+MOST_SHOWN: Final = 3
+"""Losses that the refusal of a takeover names."""
 GO_ON: Final = "`policyd takeover start` goes on, `policyd takeover back` goes back"
 
 
@@ -87,8 +89,16 @@ def command() -> None:
 @command.command("start")
 @SHARED
 @MOVING
-def start(*, timeout: float, dry_run: bool, **given: Unpack[TakeoverOptions]) -> None:
+@click.option(
+    "--accept-losses", is_flag=True, help="Take over although `policyd migrate kueue` finds losses."
+)
+def start(
+    *, timeout: float, dry_run: bool, accept_losses: bool, **given: Unpack[TakeoverOptions]
+) -> None:
     r"""Take the queues over from Kueue, or go on with a takeover that was stopped midway.
+
+    Before it begins, it looks for what `policyd migrate kueue` calls lost, and refuses to take
+    over if there is something, unless --accept-losses permits it.
 
     Exits with 0 when policyd leads, 1 if a step is not done in time, or 2 if the cluster cannot be
     asked, or is not ready for a takeover.
@@ -98,7 +108,8 @@ def start(*, timeout: float, dry_run: bool, **given: Unpack[TakeoverOptions]) ->
       policyd takeover start --dry-run
       policyd takeover start
     """
-    _move(given, THERE, _ready_for_start, timeout, dry_run=dry_run)
+    ready = partial(_ready_for_start, accept_losses=accept_losses)
+    _move(given, THERE, ready, timeout, dry_run=dry_run)
 
 
 @command.command("back")
@@ -216,7 +227,26 @@ async def carry_out(
     return ""
 
 
-async def _ready_for_start(client: Client, found: Installation) -> None:
+async def _check_losses(client: Client, found: Installation) -> None:
+    """Check that nothing is lost.
+
+    Raises:
+        NotPossibleError: If something is, or that is not known.
+    """
+    from policyd.cli.migrate.kueue import losses  # noqa: PLC0415 - large, and seldom needed
+
+    lost = await losses(client, found.namespace)
+    if lost:
+        more = f"; and {len(lost) - MOST_SHOWN} more" if len(lost) > MOST_SHOWN else ""
+        raise NotPossibleError(
+            f"a takeover would lose something: {'; '.join(lost[:MOST_SHOWN])}{more}",
+            hint="`policyd migrate kueue` shows all; `--accept-losses` takes over nevertheless",
+        )
+
+
+async def _ready_for_start(
+    client: Client, found: Installation, *, accept_losses: bool = False
+) -> None:
     """Check that policyd can lead.
 
     Raises:
@@ -244,6 +274,8 @@ async def _ready_for_start(client: Client, found: Installation) -> None:
             f"no controller of policyd runs: {why}",
             hint="install policyd with the values of `policyd migrate kueue`",
         )
+    if found.record is None and not accept_losses:
+        await _check_losses(client, found)
 
 
 async def _no_controller(client: Client) -> str | None:

@@ -164,7 +164,7 @@ class _Entries:
     """Compiles the entries of `generate`, and collects findings."""
 
     def __init__(self, compiled: CompiledPolicy, document: Document) -> None:
-        self._environment = environments_of(compiled).expressions
+        self._environments = environments_of(compiled)
         self._document = document
         self.findings: list[Finding] = []
         self.uses: frozenset[str] = frozenset()
@@ -200,11 +200,11 @@ class _Entries:
     def _program(self, source: str, path: Path, start: tuple[int, int] = (1, 1)) -> Program | None:
         """Compile an expression that begins at a line and column of the text at a path."""
         try:
-            program = compile_expression(source, self._environment, wants="any")
+            program = compile_expression(source, self._environments.expressions, wants="any")
         except CelCompileError as error:
             self.findings += [self._finding(issue, path, start) for issue in error.issues]
             return None
-        self.uses |= program.variables_used
+        self.uses |= self._environments.read_by(program)
         return program
 
     def _finding(self, issue: Issue, path: Path, start: tuple[int, int]) -> Finding:

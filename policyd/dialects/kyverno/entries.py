@@ -18,7 +18,9 @@ from policyd.dialects.kyverno.projections import Charge, selected
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
 
-_KIND = "GlobalContextEntry"
+KIND: Final = "GlobalContextEntry"
+"""The kind of entries, which is not in namespaces."""
+
 _PATH: Final = re.compile(
     r"/(?:api/(v[^/?%]+)|apis/([^/?%]+/[^/?%]+))"
     r"(?:/namespaces/([^/?%]+)(?=/))?/([^/?%]+)(?:/([^/?%]+))?"
@@ -104,7 +106,7 @@ class Entries:
         self._specs = {
             value_at(obj, ("metadata", "name")): value_at(obj, ("spec",))
             for obj in objects
-            if value_at(obj, ("kind",)) == _KIND
+            if value_at(obj, ("kind",)) == KIND
             and str(value_at(obj, ("apiVersion",))).startswith(f"{GROUP}/")
         }
 

@@ -91,7 +91,8 @@ def load_policy(document: Document, dialect: Dialect) -> tuple[list[CompiledPoli
         background=_scanned(read.spec.evaluation),
         bindings=(CompiledBinding(actions=getattr(read.spec, "validation_actions", ("Deny",))),),
     )
-    return [made], [*findings, *_unknown_controllers(read.spec, document)]
+    further = (*_unknown_controllers(read.spec, document), *_only_requests(read.spec, document))
+    return [made], [*findings, *further]
 
 
 def namespace_of(metadata: ObjectMeta, *, namespaced: bool) -> str:
@@ -110,6 +111,17 @@ def _unknown_controllers(
             message = f"policyd does not know where `{name}` has pods: the policy sees none of them"
             hint = did_you_mean(name, CONTROLLERS) or "write a policy for it by itself"
             yield replace(document.finding(message, path, hint=hint), severity="warning")
+
+
+def _only_requests(
+    spec: Any,  # noqa: ANN401 - of either kind
+    document: Document,
+) -> Iterator[Finding]:
+    """Report that objects are changed only when they are created or changed."""
+    if spec.evaluation.mutate_existing.enabled:
+        message = "the policy changes objects of requests alone: those that exist stay as they are"
+        path = ("spec", "evaluation", "mutateExisting")
+        yield replace(document.finding(message, path, of_key=True), severity="warning")
 
 
 def _scanned(evaluation: Evaluation) -> bool:
@@ -174,8 +186,8 @@ def _unsupported(spec: Any, document: Document) -> list[Finding]:  # noqa: ANN40
     if other is not None:
         message = f"the policy is for {other}: policyd evaluates policies for Kubernetes' objects"
         return [_refused(document, message, ("spec", "evaluation", "mode"))]
-    existing = evaluation.mutate_existing.enabled or getattr(spec, "target_match_constraints", None)
-    if existing:
+    existing = evaluation.mutate_existing.enabled and not evaluation.admission.enabled
+    if existing or getattr(spec, "target_match_constraints", None):
         message = "the policy changes existing objects: policyd changes objects on requests"
         hint = "remove `mutateExisting`"
         return [_refused(document, message, ("spec", "evaluation", "mutateExisting"), hint)]

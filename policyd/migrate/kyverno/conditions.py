@@ -311,17 +311,25 @@ def _within_literals(text: str, given: list[str]) -> str:
 
 def _order(key: CelTerm, value: CelTerm, operator: str) -> str:
     for each in (key, value):
+        if each.kind == "duration":
+            return _durations(key, value, operator)
         if each.is_literal and isinstance(each.literal, str) and _only_duration(each.literal):
             return _durations(key, value, operator)
     key, value = _known_number(key), _known_number(value)
     left, right = _amount(key, value), _amount(value, key)
     computed = "number" in (key.kind, value.kind) and not (key.is_literal or value.is_literal)
     if not computed and any(map(_is_quantity_text, (left, right))):
+        known = [f"isQuantity({_text_of(each)})" for each in (key, value) if _may_be_empty(each)]
         left, right = _quantity(key, left), _quantity(value, right)
-        return f"{left}.compareTo({right}) {operator} 0"
+        return all_of([*known, f"{left}.compareTo({right}) {operator} 0"])
     if "." in right and _is_float(right):
         left = left if key.kind != "number" or _is_float(left) else f"double({left})"
     return f"{left} {operator} {right}"
+
+
+def _may_be_empty(value: CelTerm) -> bool:
+    """Tell whether a value may be an empty text, which is neither more nor less than a number."""
+    return not value.is_literal and value.text.endswith((".orValue('')", ".orValue(dyn(''))"))
 
 
 def _is_quantity_text(text: str) -> bool:
@@ -360,7 +368,8 @@ def _amount(value: CelTerm, other: CelTerm) -> str:
 
 def _text_of(value: CelTerm) -> str:
     text = value.otherwise("'0'") if value.needs else value.text
-    return text if value.kind == "string" else f"string({text})"
+    sure = value.kind == "string" and ("dyn",) not in value.shapes
+    return text if sure else f"string({text})"
 
 
 def _literal_amount(value: CelTerm, other: CelTerm) -> str:
@@ -402,6 +411,6 @@ def _duration(value: CelTerm) -> str:
             raise Untranslatable(f"`{given}` is not a duration")
         shown = given if isinstance(given, str) and is_duration(given) else f"{given}s"
         return f"duration({text_literal(shown)})"
-    if value.text.startswith("duration(") or " - " in value.text:
+    if value.kind == "duration":
         return value.text
     return f"duration({value.otherwise(repr('0s'))})"

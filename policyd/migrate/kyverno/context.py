@@ -8,9 +8,15 @@ from typing import Any, Final
 from policyd.api.kinds import resource
 from policyd.api.meta import Json
 from policyd.cel.syntax.literals import text_literal
-from policyd.migrate.cel_values import IDENTIFIER, NO_LITERAL, CelTerm, Untranslatable, literal
-from policyd.migrate.jmespath import value_of
-from policyd.migrate.kyverno.scopes import ExpressionScope, OutsideError
+from policyd.migrate.cel_values import (
+    IDENTIFIER,
+    NO_LITERAL,
+    CelTerm,
+    OutsideError,
+    Untranslatable,
+    literal,
+)
+from policyd.migrate.kyverno.scopes import ExpressionScope
 
 _MOST: Final = 200
 _OUTSIDE: Final = ("configMap", "apiCall", "imageRegistry", "globalReference")
@@ -112,15 +118,30 @@ def _from_outside(name: str, source: str, given: Json, scope: ExpressionScope) -
         raise OutsideError(f"the variable `{name}` is read from outside of the request")
     if source == "configMap":
         return _config_map(given, scope)
+    if source == "imageRegistry":
+        return _image(name, given, scope)
     if source == "globalReference":
         found = f"globalContext.Get({text_literal(str(given.get('name', '')))}, '')"
         return _selected(given, CelTerm(text=found), scope)
-    if source == "imageRegistry":
-        raise Untranslatable(
-            f"the variable `{name}` is the data of an image in a registry: write it with"
-            " `image.GetMetadata`"
-        )
     return _api_call(name, given, scope)
+
+
+_CONFIGURATION: Final = re.compile(r"\bconfigData\b")
+"""What Kyverno's CEL calls `config`."""
+
+
+def _image(name: str, given: Mapping[str, Any], scope: ExpressionScope) -> CelTerm:
+    """Return the data of an image in a registry."""
+    if not given.get("reference"):
+        raise Untranslatable(f"the variable `{name}` has no `reference` of an image")
+    if given.get("imageRegistryCredentials"):
+        raise Untranslatable(
+            f"the variable `{name}` has credentials of its own: give them to the webhooks with"
+            " `--registry-credentials`"
+        )
+    found = CelTerm(text=f"image.GetMetadata({_text(scope, given['reference'])})", kind="map")
+    asked = _CONFIGURATION.sub("config", str(given.get("jmesPath") or ""))
+    return scope.translated(asked, found) if asked else found
 
 
 def _config_map(given: Mapping[str, Any], scope: ExpressionScope) -> CelTerm:
@@ -190,7 +211,7 @@ def _items(of: CelTerm, parts: Mapping[str, str | None]) -> CelTerm:
 def _selected(given: Mapping[str, Any], found: CelTerm, scope: ExpressionScope) -> CelTerm:
     if not given.get("jmesPath"):
         return found
-    return value_of(str(given["jmesPath"]), scope.roots, scope=found)
+    return scope.translated(str(given["jmesPath"]), found)
 
 
 def _variable(name: str, given: Json, scope: ExpressionScope) -> CelTerm:
@@ -201,7 +222,7 @@ def _variable(name: str, given: Json, scope: ExpressionScope) -> CelTerm:
         value = scope.value(given["value"])
     if given.get("jmesPath"):
         inner = str(given["jmesPath"])
-        value = value_of(inner, scope.roots, scope=value)
+        value = scope.translated(inner, value)
     if value is None:
         raise Untranslatable(f"the variable `{name}` has neither `value` nor `jmesPath`")
     if "default" in given and value.needs:

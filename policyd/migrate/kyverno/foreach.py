@@ -7,7 +7,6 @@ from typing import Any
 
 from policyd.api.meta import Json
 from policyd.migrate.cel_values import CelTerm, Untranslatable, all_of
-from policyd.migrate.jmespath import value_of
 from policyd.migrate.kyverno.conditions import block_condition, refusal
 from policyd.migrate.kyverno.context import inline_variables
 from policyd.migrate.kyverno.patterns import any_pattern, grouped, negated, pattern_steps, verdict
@@ -38,7 +37,7 @@ def element_scope(
     Raises:
         Untranslatable: If the list has no counterpart in CEL.
     """
-    listed = value_of(str(given["list"]), scope.roots)
+    listed = scope.translated(str(given["list"]))
     if listed.kind not in ("list", "dyn"):
         raise Untranslatable(f"`{given['list']}` is no list")
     inner, element, name = scope.deeper(listed)

@@ -261,11 +261,20 @@ def _selected(labels: str, selector: Mapping[str, Any]) -> str:
             value = f"{labels}[?{text_literal(key)}]"
             shown = f"{value}.orValue('')"
             parts.append(f"{value}.hasValue()" if text == "*" else wildcard(shown, str(text)))
-    parts += [_requirement(labels, each) for each in selector.get("matchExpressions") or ()]
+    parts += [label_requirement(labels, each) for each in selector.get("matchExpressions") or ()]
     return all_of(parts) if parts else ""
 
 
-def _requirement(labels: str, given: Mapping[str, Any]) -> str:
+def label_requirement(labels: str, given: Mapping[str, Any]) -> str:
+    """Return the condition that labels meet a requirement of a selector.
+
+    Args:
+        labels: The CEL text of the map of labels, as an optional field.
+        given: The requirement: `key`, `operator`, `values`.
+
+    Raises:
+        Untranslatable: If the operator is not known.
+    """
     value = f"{labels}[?{text_literal(given['key'])}]"
     listed = f"[{', '.join(map(text_literal, given.get('values') or ()))}]"
     there = f"{value}.hasValue()"

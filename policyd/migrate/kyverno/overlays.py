@@ -15,10 +15,11 @@ from policyd.migrate.cel_values import (
     CelTerm,
     Untranslatable,
     all_of,
+    as_json_value,
     member,
     value_of_optional,
 )
-from policyd.migrate.jmespath import split_variables, value_of
+from policyd.migrate.jmespath import split_variables
 from policyd.migrate.kyverno.conditions import block_condition
 from policyd.migrate.kyverno.foreach import element_scope
 from policyd.migrate.kyverno.patterns import ANCHOR, passes, pattern_steps
@@ -52,6 +53,10 @@ class _Overlay:
     used: bool = False
     patches: list[str] = field(default_factory=list)
     mixed: bool = False
+
+    def patch(self, operations: Sequence[str]) -> None:
+        """Add operations; an object that several fields are in is added once."""
+        self.patches += [each for each in operations if each not in self.patches]
 
 
 def mutations_of(
@@ -159,7 +164,7 @@ def _plain_part(
     key, wanted = entry
     found = member(value, key)
     if _is_replaced(value, key, wanted):
-        overlay.patches += _replacing(overlay, wanted, f"{typed}.{key}", found, value)
+        overlay.patch(_replacing(overlay, wanted, f"{typed}.{key}", found, value))
         return None
     text = _set(overlay, wanted, f"{typed}.{key}", found)
     if not text:
@@ -173,7 +178,7 @@ def _added_part(
     """Return a field that is set where it is absent."""
     key, wanted = entry
     if _is_replaced(value, key, wanted, whole=True):
-        overlay.patches += _added(overlay, wanted, f"{typed}.{key}", found)
+        overlay.patch(_added(overlay, wanted, f"{typed}.{key}", found))
         return None
     text = _set(overlay, wanted, f"{typed}.{key}", found)
     given = text.lstrip("?") if text.startswith("?") else f"optional.of({text})"
@@ -282,7 +287,7 @@ def _set(overlay: _Overlay, wanted: Json, typed: str, value: CelTerm) -> str:
 
 
 def _scalar(overlay: _Overlay, wanted: Json) -> str:
-    given = overlay.scope.value(wanted)
+    given = as_json_value(overlay.scope.value(wanted))
     if given.needs:
         return f"?{given.optional()}"
     text = json_literal(wanted) if given.is_literal else given.text
@@ -554,7 +559,7 @@ def _pointer(text: str, scope: ExpressionScope) -> str:
     pieces = []
     for index, part in enumerate(split_variables(text)):
         if index % 2:
-            value = value_of(part, scope.roots)
+            value = scope.translated(part)
             if value.kind == "number":
                 pieces.append(f"string({value.text})")
             else:
@@ -582,5 +587,5 @@ def _json(given: Json, scope: ExpressionScope) -> str:
         return f"{{{', '.join(entries)}}}"
     if isinstance(given, list):
         return f"[{', '.join(_json(part, scope) for part in given)}]"
-    value = scope.value(given)
+    value = as_json_value(scope.value(given))
     return value.otherwise("''") if value.needs else value.text

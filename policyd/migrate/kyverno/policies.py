@@ -199,11 +199,22 @@ def _add(
 ) -> None:
     """Add a rule, to a policy that concerns the same requests if there is one."""
     for position, (indexes, other) in enumerate(made):
-        if rule.validations and other.validations and _alike(other, rule):
-            other.validations += rule.validations
+        if _alike(other, rule) and _joined(other, rule):
             made[position] = ((*indexes, index), other)
             return
     made.append(((index,), rule))
+
+
+def _joined(one: ConvertedRule, other: ConvertedRule) -> bool:
+    """Add what a rule asks or generates to one for the same requests, if it may be added."""
+    if one.validations and other.validations:
+        one.validations += other.validations
+        return True
+    mine, more = one.generated, other.generated
+    if mine is None or more is None or mine.evaluation != more.evaluation:
+        return False
+    mine.entries.extend(more.entries)
+    return True
 
 
 def _alike(one: ConvertedRule, other: ConvertedRule) -> bool:
@@ -247,6 +258,7 @@ def _documents(
 def _of_kyverno(rule: ConvertedRule, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     """Return a policy of Kyverno's own kinds, which see a pod template as a pod."""
     kind = "MutatingPolicy" if rule.mutations else "ValidatingPolicy"
+    kind = "GeneratingPolicy" if rule.generated else kind
     metadata: dict[str, Any] = {"name": name}
     description = spec.pop("description", None)
     if description:
@@ -261,7 +273,7 @@ def _of_kyverno(rule: ConvertedRule, name: str, spec: dict[str, Any]) -> dict[st
             for each in spec["validations"]
         ]
     pods = [each["resources"] for each in spec["matchConstraints"]["resourceRules"]] == [["pods"]]
-    if pods and len(rule.controllers) < _ALL_CONTROLLERS:
+    if pods and not rule.generated and len(rule.controllers) < _ALL_CONTROLLERS:
         spec["autogen"] = {"podControllers": {"controllers": list(rule.controllers)}}
     return {
         "apiVersion": "policies.kyverno.io/v1",
@@ -300,6 +312,9 @@ def _spec(
         spec["variables"] = [
             {"name": each.name, "expression": each.expression} for each in rule.variables
         ]
+    if rule.generated:
+        evaluation = {"evaluation": rule.generated.evaluation} if rule.generated.evaluation else {}
+        return {**evaluation, **spec, "generate": rule.generated.entries}
     if rule.validations:
         spec["validations"] = rule.validations
         spec |= _enforcement(rule, frame.spec)

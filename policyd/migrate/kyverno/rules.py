@@ -2,18 +2,20 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from policyd.api.kinds import resources
 from policyd.api.meta import Json
 from policyd.cel.syntax.literals import text_literal
 from policyd.dialects.kyverno.filters import parse_kind
-from policyd.migrate.cel_values import CelTerm, Untranslatable, all_of, outline
+from policyd.migrate.cel_values import CelTerm, OutsideError, Untranslatable, all_of, outline
 from policyd.migrate.kyverno.conditions import block_condition, conditions_in, refusal
 from policyd.migrate.kyverno.context import Named, variables_of
 from policyd.migrate.kyverno.foreach import foreach_condition
+from policyd.migrate.kyverno.generating import GeneratedEntries, generated_entries
 from policyd.migrate.kyverno.matching import (
     OPERATIONS,
     Matching,
@@ -24,7 +26,7 @@ from policyd.migrate.kyverno.matching import (
 from policyd.migrate.kyverno.overlays import mutations_of
 from policyd.migrate.kyverno.patterns import any_pattern, grouped, negated, pattern_steps, verdict
 from policyd.migrate.kyverno.pod_security import pod_security
-from policyd.migrate.kyverno.scopes import REQUEST, ExpressionScope, OutsideError, with_images
+from policyd.migrate.kyverno.scopes import REQUEST, ExpressionScope, with_images
 from policyd.patch.operations import Path
 
 AUTOGEN: Final = "pod-policies.kyverno.io/autogen-controllers"
@@ -33,10 +35,6 @@ _REFUSED: Final = {
     "verifyImages": (
         "signatures of images are not verified by CEL",
         "keep it as an ImageValidatingPolicy of Kyverno",
-    ),
-    "generate": (
-        "the rule generates objects",
-        "write it as a GeneratingPolicy of Kyverno",
     ),
 }
 _VALIDATE: Final = ("pattern", "anyPattern", "deny", "foreach", "podSecurity", "cel", "manifests")
@@ -80,13 +78,14 @@ class PolicyFrame:
 
 @dataclass
 class ConvertedRule:
-    """A rule as policies: its constraints, its conditions, and what it asks or changes."""
+    """A rule as policies: its constraints and conditions; what it asks, changes or generates."""
 
     name: str
     matching: Matching
     variables: list[Named] = field(default_factory=list)
     validations: list[dict[str, str]] = field(default_factory=list)
     mutations: list[dict[str, Any]] = field(default_factory=list)
+    generated: GeneratedEntries | None = None
     enforcement: str = ""
     suffix: str = ""
     kyverno: bool = False
@@ -103,6 +102,8 @@ def convert_rule(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedR
     for name, (reason, hint) in _REFUSED.items():
         if name in rule:
             raise UnconvertibleRuleError(reason, (name,), hint)
+    if "generate" in rule:
+        return [_generating(rule, replace(frame, kyverno=True))]
     if "mutate" in rule or "validate" in rule:
         convert = _mutating if "mutate" in rule else _validating
         try:
@@ -144,7 +145,15 @@ def _common(
     if frame.namespace:
         own = {"own-namespace": f"request.namespace == {text_literal(frame.namespace)}"}
         matching = replace(matching, conditions={**own, **matching.conditions})
-    scope = scope_of(subject, rule.get("match"), tuple(operations))
+    named = {
+        o
+        for each in filters_of(rule.get("match"))[0]
+        for o in each.resources.get("operations") or ()
+    }
+    triggers = asks == "generate" and "DELETE" not in {*operations, *named}
+    scope = scope_of(subject, rule.get("match"), tuple(operations), triggers=triggers)
+    if triggers:
+        matching = replace(matching, conditions=_without_request(matching.conditions, scope))
     scope = replace(scope, kyverno=frame.kyverno)
     scope = with_images(scope)
     scope, variables = _at(("context",), variables_of, rule.get("context"), scope)
@@ -156,6 +165,15 @@ def _common(
         else:
             conditions[name] = text
     return _Common(replace(matching, conditions=conditions), scope, variables, late)
+
+
+def _without_request(conditions: Mapping[str, str], scope: ExpressionScope) -> dict[str, str]:
+    """Return conditions of `match` in which the trigger says what the request would."""
+    made = dict(conditions)
+    for path in ("request.namespace", "request.name"):
+        text = scope.roots[path].text
+        made = {name: re.sub(rf"\b{path}\b", text, each) for name, each in made.items()}
+    return made
 
 
 def as_condition(text: str) -> str:
@@ -186,8 +204,28 @@ def _preconditions(block: Json, scope: ExpressionScope) -> list[tuple[str, str]]
     return named
 
 
-def scope_of(subject: str, match: Json, operations: tuple[str, ...]) -> ExpressionScope:
-    """Return what expressions of a rule see, whose object is `object`, `pod` or a part."""
+def _of_trigger(kinds: Collection[str]) -> dict[str, str]:
+    """Return what a trigger says itself: an object that exists is one without a request."""
+    if "Namespace" in kinds and len(kinds) > 1:
+        return {}
+    namespace = "name" if "Namespace" in kinds else "namespace"
+    return {
+        "request.namespace": f"object.metadata.{namespace}",
+        "request.name": "object.metadata.name",
+    }
+
+
+def scope_of(
+    subject: str, match: Json, operations: tuple[str, ...], *, triggers: bool = False
+) -> ExpressionScope:
+    """Return what expressions of a rule see, whose object is `object`, `pod` or a part.
+
+    Args:
+        subject: The CEL of the object.
+        match: The block `match` of the rule.
+        operations: The operations that the rule concerns.
+        triggers: Whether objects that exist are triggers, too, which have no request.
+    """
     kinds = {parse_kind(kind)[2] for each in filters_of(match)[0] for kind in each.kinds}
     structs = set()
     if subject != "object":
@@ -209,6 +247,10 @@ def scope_of(subject: str, match: Json, operations: tuple[str, ...]) -> Expressi
         text="request.userInfo.username.split(':')[2]", kind="string"
     )
     roots = {"request.object": root, "request.oldObject": old, **requests}
+    if triggers:
+        roots |= {
+            path: CelTerm(text=text, kind="string") for path, text in _of_trigger(kinds).items()
+        }
     return ExpressionScope(roots=roots, subject=root, operations=operations)
 
 
@@ -231,7 +273,9 @@ def _operations(rule: Mapping[str, Any], asks: str) -> tuple[list[str], Json]:
     for each, wanted in named:
         if wanted is None:
             continue
-        operations = [o for o in (OPERATIONS if asks == "deny" else operations) if wanted(o)]
+        operations = [
+            o for o in (OPERATIONS if asks in ("deny", "generate") else operations) if wanted(o)
+        ]
         operations = [o for o in operations if o != "CONNECT"]
         remaining = [other for other in remaining if other is not each]
         some = [other for other in some if other is not each]
@@ -430,3 +474,24 @@ def _mutating(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRule
             )
         )
     return made
+
+
+# Generation.
+
+
+def _generating(rule: Mapping[str, Any], frame: PolicyFrame) -> ConvertedRule:
+    common = _common(rule, frame, "object", (), asks="generate")
+    existing = any(
+        frame.spec.get(name) is True
+        for name in ("generateExisting", "generateExistingOnPolicyUpdate")
+    )
+    generated = _at(
+        ("generate",), partial(generated_entries, existing=existing), rule["generate"], common.scope
+    )
+    return ConvertedRule(
+        name=str(rule.get("name", "")),
+        matching=common.matching,
+        variables=common.variables,
+        generated=generated,
+        kyverno=True,
+    )

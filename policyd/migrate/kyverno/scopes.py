@@ -7,7 +7,14 @@ from typing import Final
 
 from policyd.api.meta import Json
 from policyd.cel.syntax.literals import text_literal
-from policyd.migrate.cel_values import CelTerm, Untranslatable, element_of, literal, member
+from policyd.migrate.cel_values import (
+    CelTerm,
+    OutsideError,
+    Untranslatable,
+    element_of,
+    literal,
+    member,
+)
 from policyd.migrate.jmespath import split_variables, value_of
 
 REQUEST: Final[Mapping[str, str]] = {
@@ -32,6 +39,9 @@ _IMAGES: Final = re.compile(
     r"(?:\*|\"?\{\{\s*(?P<element>element)\.name\s*\}\}\"?)\."
     r"(?P<part>registry|path|name|tag|digest)"
 )
+_CONFIGURATION: Final = re.compile(r"(?<=\.)configData\b")
+"""The field of an image's data that Kyverno's CEL calls `config`; no object has one."""
+
 _PARTS: Final = {
     "registry": "registry().replace('index.', '', 1)",
     "path": "repository().replace('library/', '', 1)",
@@ -60,10 +70,6 @@ def with_images(scope: "ExpressionScope") -> "ExpressionScope":
             one = CelTerm(text=f"image(container.image).{call}", kind="string")
             roots[f"images_{name}_{part}_of_element"] = one
     return scope.with_roots(**roots)
-
-
-class OutsideError(Untranslatable):
-    """A rule needs what only Kyverno's own kinds have: objects of the cluster, parts of images."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,16 @@ class ExpressionScope:
         """
         if _IMAGES.search(expression) and not self.kyverno:
             raise OutsideError("parts of images are read by a function of Kyverno")
-        return value_of(_IMAGES.sub(_image_name, expression), self.roots)
+        named = _IMAGES.sub(_image_name, expression)
+        return self.translated(_CONFIGURATION.sub("config", named) if self.kyverno else named)
+
+    def translated(self, expression: str, of: CelTerm | None = None) -> CelTerm:
+        """Return the value of a JMESPath expression, asked of a value if one is given.
+
+        Raises:
+            Untranslatable: If it has no counterpart in CEL.
+        """
+        return value_of(expression, self.roots, scope=of, kyverno=self.kyverno)
 
     def _piece(self, expression: str) -> str:
         """Return the text of a variable in a text; nothing for null."""

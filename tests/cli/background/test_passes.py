@@ -19,6 +19,10 @@ from policyd.testing import FakeClient
 pytestmark = pytest.mark.anyio
 
 GROUP = "policies.kyverno.io"
+EXCEPTIONS = Resource(GROUP, "v1", "policyexceptions", "PolicyException")
+ENTRIES = Resource(
+    "kyverno.io", "v2alpha1", "globalcontextentries", "GlobalContextEntry", namespaced=False
+)
 GENERATING = Resource(GROUP, "v1", "generatingpolicies", "GeneratingPolicy", namespaced=False)
 DELETING = Resource(GROUP, "v1", "deletingpolicies", "DeletingPolicy", namespaced=False)
 OF_TEAMS = Resource(GROUP, "v1", "namespacedgeneratingpolicies", "NamespacedGeneratingPolicy")
@@ -56,6 +60,7 @@ class Cluster:
     def __init__(self):
         self.client = Server()
         self.client.resources += [GENERATING, DELETING, OF_TEAMS, CONFIG_MAPS, NAMESPACES]
+        self.client.resources += [EXCEPTIONS, ENTRIES]
         self.client.resources += [QUOTAS, SECRETS, EVENTS]
         self.executor = ThreadPoolExecutor(max_workers=1)
         self.reader = PolicyReader(self.client, self.executor, lambda: NOW)
@@ -265,3 +270,71 @@ async def test_policies_of_namespaces_count_only_if_that_is_wanted(cluster, name
     await cluster.run()
 
     assert cluster.names(QUOTAS) == (["q-a"] if namespaced else [])
+
+
+def excepted(cluster, expression, namespace="rules"):
+    cluster.put(
+        EXCEPTIONS,
+        "e",
+        namespace,
+        apiVersion=f"{GROUP}/v1",
+        kind="PolicyException",
+        spec={
+            "policyRefs": [{"name": "p", "kind": "GeneratingPolicy"}],
+            "matchConditions": [{"name": "one", "expression": expression}],
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "expression", "expected"),
+    [
+        pytest.param(("rules",), "object.metadata.name == 'a'", ["q-b"], id="counts"),
+        pytest.param((), "object.metadata.name == 'a'", ["q-a", "q-b"], id="nowhere"),
+        pytest.param(("team",), "object.metadata.name == 'a'", ["q-a", "q-b"], id="elsewhere"),
+        pytest.param(("rules",), "(", [], id="broken"),
+    ],
+)
+async def test_exceptions_count_in_the_namespaces_that_are_named(
+    cluster, namespaces, expression, expected
+):
+    cluster.policy(**generating())
+    excepted(cluster, expression)
+    cluster.trigger("a")
+    cluster.trigger("b")
+    cluster.reader.exceptions = namespaces
+
+    await cluster.run()
+
+    assert sorted(cluster.names(QUOTAS)) == expected
+    if not expected:
+        assert "left out: of its exceptions, `e` cannot be used" in str(cluster.lines)
+
+
+async def test_entries_of_the_cluster_are_data_of_policies(cluster):
+    text = QUOTA.replace('"1"', "\"(( string(globalContext.Get('secrets', '').size()) ))\"")
+    cluster.policy(**generating(text))
+    cluster.put(SECRETS, "one", "team")
+    resource = {"version": "v1", "resource": "secrets"}
+    entry = {"apiVersion": "kyverno.io/v2alpha1", "kind": "GlobalContextEntry"}
+    cluster.put(ENTRIES, "secrets", spec={"kubernetesResource": resource}, **entry)
+    cluster.trigger("a")
+
+    await cluster.run(reads=(SECRETS,))
+
+    (quota,) = cluster.client.store.select(QUOTAS, {})
+    assert quota["spec"] == {"hard": {"pods": "1"}}
+
+
+async def test_entries_call_no_services(cluster):
+    text = QUOTA.replace('"1"', "\"(( string(globalContext.Get('x', '').size()) ))\"")
+    cluster.policy(**generating(text))
+    entry = {"apiVersion": "kyverno.io/v2alpha1", "kind": "GlobalContextEntry"}
+    call = {"apiCall": {"service": {"url": "https://inventory.example"}}}
+    cluster.put(ENTRIES, "x", spec=call, **entry)
+    cluster.trigger("a")
+
+    await cluster.run()
+
+    assert not cluster.names(QUOTAS)
+    assert "calls no services, such as https://inventory.example" in str(cluster.lines)

@@ -21,10 +21,15 @@ spec:
       message: name a version
       pattern: {spec: {containers: [{image: "!*:latest"}]}}
 """
+SIGNED = """\
+  - name: signed
+    match: {any: [{resources: {kinds: [Pod]}}]}
+    verifyImages: [{imageReferences: ["*"]}]
+"""
 GENERATES = """\
   - name: generates
     match: {any: [{resources: {kinds: [Namespace]}}]}
-    generate: {kind: ConfigMap, name: a}
+    generate: {apiVersion: v1, kind: ConfigMap, name: a, namespace: b, data: {data: {}}}
 """
 OTHER = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
 
@@ -62,13 +67,21 @@ def test_the_kind_of_the_result_can_be_chosen(target, kinds):
 
 
 def test_a_partial_policy_says_so_and_where():
-    stdout, stderr, code = migrate(WHOLE + GENERATES)
+    stdout, stderr, code = migrate(WHOLE + SIGNED)
 
     assert code == 1
     assert "# Partial: of the ClusterPolicy versions, this is not converted:" in stdout
     assert "stdin:16:" in stderr
-    assert "rule `generates`: not converted: the rule generates objects" in stderr
+    assert "rule `signed`: not converted: signatures of images are not verified by CEL" in stderr
     assert "0 policies of 1 converted whole, 1 in part" in stderr
+
+
+def test_a_rule_that_generates_becomes_a_policy_of_kyverno_with_any_target():
+    stdout, stderr, code = migrate(WHOLE + GENERATES, "-o", "vap")
+
+    kinds = [each["kind"] for each in yaml.safe_load_all(stdout)]
+    assert (kinds[-1], kinds[0], code) == ("GeneratingPolicy", "ValidatingAdmissionPolicy", 0)
+    assert "becomes a GeneratingPolicy of Kyverno" in stderr
 
 
 @pytest.mark.parametrize(

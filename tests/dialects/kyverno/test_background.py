@@ -468,3 +468,15 @@ def test_no_other_policy_can_generate():
     }
 
     assert any("generator" in finding.message for finding in load(vpol).findings)
+
+
+def test_a_template_may_read_the_request_where_nothing_reads_the_object():
+    template = {"interpolate": "cel", "value": configmap("(( request.namespace ))")}
+
+    result = generated(POD, policy(rule=PODS, generate=[{"template": template}]))
+
+    assert (result.error, result.objects[0]["metadata"]["name"]) == ("", "team-a")
+
+
+def configmap(name):
+    return f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: team-a}}\n"

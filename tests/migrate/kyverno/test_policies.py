@@ -44,7 +44,7 @@ def test_the_action_is_the_enforcement_and_overrides_are_steps():
     ("parts", "reason"),
     [
         pytest.param({"verifyImages": [{}]}, "signatures", id="images"),
-        pytest.param({"generate": {"kind": "A"}}, "generates", id="generate"),
+        pytest.param({"generate": {"kind": "A"}}, "needs one of", id="generate"),
         pytest.param({"mutate": {"targets": [{}]}}, "other than the one", id="existing"),
         pytest.param({"validate": {"podSecurity": {"level": "odd"}}}, "podSecurity", id="pss"),
         pytest.param({"validate": {"pattern": {"a": "{{ nothing.b }}"}}}, "nothing", id="variable"),
