@@ -377,6 +377,31 @@ ADAPTERS: tuple[Adapter, ...] = (
             ("TestWlReconcile", "run_workloads"),
         )
     ),
+    *(
+        Adapter(
+            "kueue-later",
+            f"pkg-controller-jobs-{kind}__TestMultiKueueAdapter",
+            "kueue_multikueue:run_adapters",
+        )
+        for kind in (
+            "appwrapper",
+            "job",
+            "jobset",
+            "kubeflow-jobs-jaxjob",
+            "kubeflow-jobs-paddlejob",
+            "kubeflow-jobs-pytorchjob",
+            "kubeflow-jobs-tfjob",
+            "kubeflow-jobs-xgboostjob",
+            "leaderworkerset",
+            "mpijob",
+            "pod",
+            "raycluster",
+            "rayjob",
+            "rayservice",
+            "statefulset",
+            "trainjob",
+        )
+    ),
     Adapter("kueue-core", "pkg-workload__TestSchedulingHash", "kueue_queue:run_demands"),
     Adapter("kueue-core", "pkg-cache-queue__*", "kueue_queue:run_calls"),
     Adapter("kueue-core", "pkg-cache-scheduler__TestCacheClusterQueue*", "kueue_cache:run_calls"),
