@@ -14,6 +14,7 @@ import msgspec
 import yaml
 
 from policyd.api.configuration import Configuration, decode_configuration
+from policyd.api.configuration.tls import SYSTEM, TlsRules, tls_rules
 from policyd.api.makers import Makers, makers_of
 from policyd.errors import ConfigurationError, did_you_mean, system_reason
 from policyd.jobs.frameworks import integrations_of
@@ -265,6 +266,15 @@ def configured_kinds(path: str, *, gates: str = "") -> Integrations:
         ConfigurationError: If it cannot be read, or is not a Configuration.
     """
     return integrations_of(load_configuration(path), gates=gates) if path else EVERYTHING
+
+
+def configured_tls(path: str) -> TlsRules:
+    """Return what callers have to speak by the file of a Kueue Configuration.
+
+    Raises:
+        ConfigurationError: If it cannot be read, or is not a Configuration.
+    """
+    return tls_rules(load_configuration(path)) if path else SYSTEM
 
 
 def parse_configuration(text: bytes) -> Configuration:

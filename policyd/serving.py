@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 from starlette.types import ASGIApp
 
+from policyd.api.configuration.tls import SYSTEM, TlsRules
 from policyd.connections import Connections, Listening
 from policyd.errors import ConfigurationError, system_reason
 
@@ -79,18 +80,21 @@ def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
     return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=made.detach())
 
 
-def server_context(pair: "CertificatePair | None", *, callers_pem: bytes = b"") -> ssl.SSLContext:
+def server_context(
+    pair: "CertificatePair | None", *, callers_pem: bytes = b"", rules: TlsRules = SYSTEM
+) -> ssl.SSLContext:
     """Return a server's TLS context, with a certificate or to be given one later.
 
     Args:
         pair: The certificate.
         callers_pem: The authority of the callers' certificates; empty if they need none.
+        rules: What callers have to speak.
 
     Raises:
         ConfigurationError: If OpenSSL will not have one of them.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _restrict(context, rules)
     context.set_alpn_protocols(["http/1.1"])
     # The API server keeps no sessions: a ticket is of no use, at a fifth of the handshake.
     context.num_tickets = 0
@@ -100,6 +104,21 @@ def server_context(pair: "CertificatePair | None", *, callers_pem: bytes = b"") 
     if callers_pem:
         _require(context, callers_pem)
     return context
+
+
+def _restrict(context: ssl.SSLContext, rules: TlsRules) -> None:
+    versions = ssl.TLSVersion
+    context.minimum_version = versions.TLSv1_3 if rules.newest_only else versions.TLSv1_2
+    if not rules.ciphers:
+        return
+    context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
+    try:
+        context.set_ciphers(":".join(rules.ciphers))
+    except ssl.SSLError as error:
+        raise ConfigurationError(
+            "the system's TLS library has none of the suites in `tls.cipherSuites`",
+            hint="give suites such as `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`",
+        ) from error
 
 
 def _require(context: ssl.SSLContext, callers_pem: bytes) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from policyd.program import CommandProcess, uncollected
 
 with uncollected():
-    from policyd.config import Settings, configured_kinds, environment
+    from policyd.config import Settings, configured_kinds, configured_tls, environment
     from policyd.errors import ConfigurationError
     from policyd.kube.connection import connection_from
     from policyd.kube.http_client import HttpClient
@@ -167,6 +167,7 @@ async def _serve(
     async with AsyncExitStack() as stack:
         listener, health = (stack.enter_context(opened) for opened in sockets)
         kinds = configured_kinds(settings.config)
+        configured_tls(settings.config)  # reports what cannot be served before anything is
         kinds = replace(kinds, makers=settings.trusted_makers)
         server = WebhookServer(settings=settings, integrations=kinds, variables=variables)
         server.tracer = stack.enter_context(

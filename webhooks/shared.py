@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from policyd.admission.jobs import DefaultClass, Requesters, keeps_all
 from policyd.certificates import CertificatePair, certificate_facts
-from policyd.config import Settings
+from policyd.config import Settings, configured_tls
 from policyd.engine.objects.match import labels_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube.client import Client
@@ -125,7 +125,9 @@ class WebhookServer:
     def use(self, pair: CertificatePair) -> None:
         """Serve a certificate from now on."""
         if self.context is None:
-            self.context = LiveContext(pair, callers_pem=self.callers_pem)
+            self.context = LiveContext(
+                pair, callers_pem=self.callers_pem, rules=configured_tls(self.settings.config)
+            )
         else:
             self.context.replace(pair)
         expires_at = certificate_facts(pair.certificate_pem).not_after

@@ -7,6 +7,7 @@ import structlog
 
 from policyd.api.configuration import Configuration
 from policyd.api.configuration.fixed_gates import ineffective_gates
+from policyd.api.configuration.tls import tls_rules
 from policyd.config import load_configuration, parse_configuration
 from policyd.controller.queues.queue_settings import (
     copied_keys,
@@ -62,6 +63,7 @@ def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> C
         metrics=metrics_settings(configuration, gates=gates),
         other_teams=other_teams(configuration),
         resources=configuration.resources,
+        tls=tls_rules(configuration),
         integrations=_integrations(configuration, path, gates),
     )
 

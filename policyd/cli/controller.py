@@ -282,7 +282,7 @@ async def _serve_visibility(
     Raises:
         ConfigurationError: If the port is taken.
     """
-    callers = Callers(client, pace=controller.pace)
+    callers = Callers(client, pace=controller.pace, tls=controller.settings.tls)
     try:
         await callers.read()
     except ConfigurationError as error:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from policyd.alloc.settings import DEFAULTS, QueueingSettings
 from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
 from policyd.api.configuration.kinds import API_VERSION, ResourcesConfiguration
+from policyd.api.configuration.tls import SYSTEM, TlsRules
 from policyd.api.meta import Json
 from policyd.controller.metrics.counters import MetricsSettings
 from policyd.controller.retention import NO_LIMITS, TimeLimits
@@ -93,6 +94,9 @@ class ControllerSettings:
 
     multi_kueue: MultiKueueSettings = MULTI_KUEUE
     """How jobs go to other clusters, where a check sends them there."""
+
+    tls: TlsRules = SYSTEM
+    """What callers of the visibility API have to speak."""
 
     policies: bool = True
     """Whether to write the statuses of Policy objects, where their kind is served."""

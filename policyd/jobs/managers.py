@@ -12,19 +12,32 @@ class JobManager(NamedTuple):
     """Which field of a kind says who runs its jobs.
 
     Attributes:
-        path: The field.
+        path: The field; empty for kinds without one. Their pods stay gated where they are created,
+            so that no other controller can start them there.
         own: The names of the kind's own controller; any of them gives way.
     """
 
     path: Path = ("spec", "managedBy")
     own: tuple[str, ...] = ()
 
+    @property
+    def holds(self) -> bool:
+        """Whether jobs are kept from starting by the gates of their pods."""
+        return not self.path
 
+
+_HELD: Final = JobManager(())
 _RUN_POLICY: Final = ("spec", "runPolicy", "managedBy")
 _TRAINING: Final = JobManager(_RUN_POLICY, ("kubeflow.org/training-operator",))
 _RAY: Final = JobManager(own=("ray.io/kuberay-operator",))
 
 MANAGERS: Final[Mapping[tuple[str, str], JobManager]] = {
+    ("", "Pod"): _HELD,
+    ("apps", "StatefulSet"): _HELD,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _HELD,
+    ("workload.codeflare.dev", "AppWrapper"): JobManager(
+        own=("workload.codeflare.dev/appwrapper-controller",)
+    ),
     ("batch", "Job"): JobManager(own=("kubernetes.io/job-controller",)),
     ("jobset.x-k8s.io", "JobSet"): JobManager(own=("jobset.sigs.k8s.io/jobset-controller",)),
     ("kubeflow.org", "JAXJob"): _TRAINING,
@@ -52,5 +65,7 @@ def hand_over(draft: Draft, *, group: str, kind: str) -> None:
         kind: Its kind.
     """
     manager = MANAGERS.get((group, kind))
-    if manager is not None and (draft.get(manager.path) or "") in {"", *manager.own}:
+    if manager is None or manager.holds:
+        return
+    if (draft.get(manager.path) or "") in {"", *manager.own}:
         draft.set(manager.path, MULTI_KUEUE)

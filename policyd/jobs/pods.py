@@ -147,6 +147,8 @@ def uses_quota(pod: QueuedPod, *, now: float, fast: bool = False) -> bool:
         fast: Whether one that is to stop does not run either (FastQuotaReleaseInPodIntegration).
     """
     deleted = pod.metadata.deletion_timestamp
+    if is_gated(pod):
+        return False  # what its status says is of its copy on another cluster
     if pod.status.phase != "Running" or deleted is None:
         return pod.status.phase == "Running"
     grace = pod.metadata.deletion_grace_period_seconds or 0

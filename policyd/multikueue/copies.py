@@ -3,10 +3,19 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from policyd.api.kueue.names import JOB_UID, MULTI_KUEUE, PREBUILT_WORKLOAD
+from policyd.api.kueue.names import (
+    ELASTIC_JOB,
+    JOB_UID,
+    MULTI_KUEUE,
+    ORIGIN_UID,
+    PREBUILT_WORKLOAD,
+)
 from policyd.api.meta import Json
 from policyd.jobs.injection import OF_JOBS
+from policyd.jobs.kinds.registry import find_parent
+from policyd.jobs.kinds.train_job import MANAGER, PATCHES
 from policyd.jobs.managers import MANAGERS, JobManager
+from policyd.jobs.parents import ParentKind
 from policyd.jobs.rules.submission import fits_label
 from policyd.multikueue.settings import ORIGIN, MultiKueueSettings
 from policyd.patch.draft import Draft
@@ -34,6 +43,8 @@ def manager_of(
 
 def unmanaged(manager: JobManager, job: Mapping[str, Any]) -> str:
     """Return why a job is not to be sent to another cluster; empty if it is."""
+    if manager.holds:
+        return ""
     given = Draft(dict(job)).get(manager.path) or ""
     if given == MULTI_KUEUE:
         return ""
@@ -99,15 +110,38 @@ def copied_job(
             "spec": local.get("spec") or {},
         }
     )
-    draft.remove(manager.path)
+    if not manager.holds:
+        draft.remove(manager.path)
     if local.get("kind") == "Job":
         for path in (("spec", "selector"), ("spec", "manualSelector")):
             draft.remove(path)
         for label in OF_JOBS:
             draft.remove(("spec", "template", "metadata", "labels", label))
+    if local.get("kind") == "TrainJob":
+        _drop_patches(draft)
     body: dict[str, Json] = draft.object
     _name_workload(body["metadata"], workload, settings)
+    if _parent_of(local) is not None and local["metadata"].get("uid"):
+        notes = body["metadata"].get("annotations") or {}
+        body["metadata"]["annotations"] = {**notes, ORIGIN_UID: local["metadata"]["uid"]}
     return body
+
+
+def _parent_of(job: Mapping[str, Any]) -> ParentKind[Any] | None:
+    group, _, _ = str(job.get("apiVersion", "")).rpartition("/")
+    return find_parent(group, str(job.get("kind", "")))
+
+
+def _drop_patches(draft: Draft) -> None:
+    """Drop the assignment of here from a TrainJob: its worker writes its own."""
+    given = draft.get(PATCHES)
+    if not isinstance(given, list):
+        return
+    kept = [p for p in given if not isinstance(p, Mapping) or p.get("manager") != MANAGER]
+    if not kept:
+        draft.remove(PATCHES)
+    elif len(kept) != len(given):
+        draft.set(PATCHES, kept)
 
 
 def _name_workload(metadata: dict[str, Json], workload: str, settings: MultiKueueSettings) -> None:
@@ -147,14 +181,45 @@ def status_back(
         workload: The name of the workload.
         settings: How jobs are sent.
     """
-    status = copy.get("status") or {}
+    status = _kept_gated(local, copy.get("status") or {})
     if local.get("kind") == "Job":
         suspended, runs = _suspended(local), not _suspended(copy)
         if suspended and runs and not _has_ended(status):
             return StatusBack(deferred=True)
-    changed = status if status != (local.get("status") or {}) else None
+    # The status of a StatefulSet or the like is written here, too, of the pods that are gated here.
+    same = _parent_of(local) is not None or status == (local.get("status") or {})
+    changed = None if same else status
     served = _served(local, copy) if settings.syncs_specs else None
-    return StatusBack(changed, forwarded=served or _resized(local, copy, workload, settings))
+    resized = _replicated(local, copy) or _resized(local, copy, workload, settings)
+    return StatusBack(changed, forwarded=served or resized)
+
+
+def _kept_gated(local: Mapping[str, Any], status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the status of a pod; one that has no node there stays gated in the eyes of here.
+
+    A pod that is said to be unschedulable would have an autoscaler add nodes to this cluster.
+    """
+    mine = _scheduled(local.get("status") or {})
+    its = _scheduled(status)
+    gated = bool((local.get("spec") or {}).get("schedulingGates"))
+    if local.get("kind") != "Pod" or not gated or mine is None or its is None:
+        return status
+    if its.get("status") == "True":
+        return status
+    conditions = [mine if each is its else each for each in status["conditions"]]
+    return {**status, "conditions": conditions}
+
+
+def _scheduled(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    conditions = status.get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == "PodScheduled"), None)
+
+
+def _replicated(local: Mapping[str, Any], copy: Mapping[str, Any]) -> Json:
+    """Return the patch that gives the copy of a StatefulSet or the like as many replicas."""
+    mine, its = ((job.get("spec") or {}).get("replicas") for job in (local, copy))
+    changed = _parent_of(local) is not None and mine is not None and mine != its
+    return {"spec": {"replicas": mine}} if changed else None
 
 
 def _suspended(job: Mapping[str, Any]) -> bool:
@@ -183,17 +248,70 @@ def _resized(
 ) -> Json:
     """Return the patch that gives the copy of an elastic Job the size and slice of the Job."""
     annotations = local["metadata"].get("annotations") or {}
-    elastic = annotations.get("kueue.x-k8s.io/elastic-job") == "true"
-    if not settings.elastic or not elastic or local.get("kind") != "Job":
+    read = _SIZES.get(str(local.get("kind")))
+    if not settings.elastic or annotations.get(ELASTIC_JOB) != "true" or read is None:
         return None
-    parallelism, its = ((job.get("spec") or {}).get("parallelism") for job in (local, copy))
-    shrinks = parallelism is not None and its is not None and parallelism < its
+    before, after, spec = read(local.get("spec") or {}, copy.get("spec") or {})
+    shrinks = any(after.get(name, size) < size for name, size in before.items())
     if workload == _named_workload(copy["metadata"]) and not shrinks:
         return None  # the slice of the new size has not been admitted yet
     metadata: dict[str, Json] = {}
     _name_workload(metadata, workload, settings)
-    spec = {"spec": {"parallelism": parallelism}} if parallelism is not None else {}
-    return {"metadata": metadata, **spec}
+    return {"metadata": metadata, **({"spec": spec} if spec else {})}
+
+
+class _Sizes(NamedTuple):
+    """The sizes of a job that may grow.
+
+    Attributes:
+        before: Of the copy, by name.
+        after: Of the job here.
+        spec: Merge patch of the spec of the copy.
+    """
+
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+    spec: Json
+
+
+def _job_sizes(local: Mapping[str, Any], copy: Mapping[str, Any]) -> _Sizes:
+    before, after = (_whole({"pods": spec.get("parallelism")}) for spec in (copy, local))
+    return _Sizes(before, after, {"parallelism": after["pods"]} if after else None)
+
+
+def _ray_sizes(local: Mapping[str, Any], copy: Mapping[str, Any]) -> _Sizes:
+    mine, its = ({g.get("groupName"): g for g in _groups(spec)} for spec in (local, copy))
+    sizes = [
+        _whole(
+            {
+                f"{name}/{field}": group.get(field)
+                for name, group in groups.items()
+                for field in _SIZES_OF_GROUPS
+            }
+        )
+        for groups in (its, mine)
+    ]
+    resized = [
+        {**group, **{f: mine[name][f] for f in _SIZES_OF_GROUPS if f in mine[name]}}
+        if (name := group.get("groupName")) in mine
+        else group
+        for group in _groups(copy)
+    ]
+    spec = None if resized == _groups(copy) else {"workerGroupSpecs": resized}
+    return _Sizes(sizes[0], sizes[1], spec)
+
+
+def _groups(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [each for each in spec.get("workerGroupSpecs") or () if isinstance(each, Mapping)]
+
+
+def _whole(sizes: Mapping[str, Any]) -> dict[str, int]:
+    return {name: size for name, size in sizes.items() if isinstance(size, int)}
+
+
+_SIZES_OF_GROUPS: Final = ("replicas", "numOfHosts")
+_SIZES: Final = {"Job": _job_sizes, "RayCluster": _ray_sizes}
+"""How the sizes of a kind are read, and written to the copy."""
 
 
 def _named_workload(metadata: Mapping[str, Any]) -> str:

@@ -36,6 +36,8 @@ ROUND_SECONDS: Final = 300.0
 """Between two rounds of the incremental dispatcher."""
 GATE_SECONDS: Final = 300.0
 """Between two workers that may preempt for one workload."""
+FOLLOW_SECONDS: Final = 5.0
+"""Until a workload is looked at again that waits for another of the same object."""
 OUT_OF_SYNC: Final = "OutOfSync"
 EVICTED_ON_MANAGER: Final = "EvictedOnManagerCluster"
 
@@ -85,7 +87,7 @@ class SetCheck(NamedTuple):
         event: The type of an event with the message; empty for none.
     """
 
-    state: Literal["Ready", "Retry"]
+    state: Literal["Pending", "Ready", "Retry"]
     message: str
     cluster: str = ""
     event: Literal["", "Normal", "Warning"] = ""
@@ -142,6 +144,10 @@ class Group(NamedTuple):
         copies: Its copy on each connected worker; None where there is none.
         unreachable: Workers that are not connected.
         lost_at: Since when each of those is not, in seconds since the epoch, if it is known.
+        holds: Whether the gates of its pods keep the job from starting here: its check must stay
+            pending, or the pods would be ungated.
+        follows: The worker that another workload of the same object runs on, empty while that is
+            not known; None if this workload is sent wherever there is room.
     """
 
     local: Workload
@@ -149,6 +155,15 @@ class Group(NamedTuple):
     copies: Mapping[str, Workload | None]
     unreachable: Sequence[str] = ()
     lost_at: Mapping[str, float] = {}
+    holds: bool = False
+    follows: str | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether a worker has been chosen, and the job runs there."""
+        state = self.state.state
+        chosen = self.holds and self.local.status.cluster_name is not None
+        return state == "Ready" or (chosen and state == "Pending")
 
     @property
     def state(self) -> AdmissionCheckState:
@@ -195,10 +210,9 @@ def plan(group: Group, settings: MultiKueueSettings, *, now: float) -> DispatchP
     actions, group = _synchronized(group, elastic=elastic)
     admitted = group.earliest(ADMITTED)
     chosen = local.status.cluster_name
-    ready = group.state.state == "Ready"
-    if admitted is not None and (not ready or chosen in {None, admitted[1]}):
+    if admitted is not None and (not group.runs or chosen in {None, admitted[1]}):
         rest = _converged(group, admitted[1], settings)
-    elif ready:
+    elif group.runs:
         rest = _lost(group, settings, now=now)
     else:
         rest = _pending(group, settings, elastic=elastic, now=now)
@@ -228,7 +242,7 @@ def _ended(group: Group, *, elastic: bool) -> DispatchPlan | None:
 def _out_of_sync(group: Group, cluster: str) -> DispatchPlan:
     """Send a workload again whose job on the worker asks for something else."""
     state = group.state.state
-    if state == "Ready":
+    if group.runs:
         message = (
             f'Remote workload on worker cluster "{cluster}" is out of sync with its user job,'
             f' resetting for re-dispatch, Previously: "{state}"'
@@ -245,7 +259,7 @@ def _evicted(group: Group) -> DispatchPlan | None:
     if condition_true(group.local.status.conditions, EVICTED):
         return DispatchPlan((SyncJob(cluster, only_back=True),))
     state = group.state.state
-    if state != "Ready" or group.local.status.cluster_name not in {None, cluster}:
+    if not group.runs or group.local.status.cluster_name not in {None, cluster}:
         return None
     message = (
         f'Workload evicted on worker cluster: "{group.local.status.cluster_name or cluster}",'
@@ -310,8 +324,9 @@ def _converged(group: Group, cluster: str, settings: MultiKueueSettings) -> Disp
         error = f'attempting to change immutable ClusterName from "{known}" to "{cluster}"'
         return DispatchPlan(actions, error=error)
     message = f'The workload was admitted on "{cluster}"'
-    if (group.state.state, known) != ("Ready", cluster):
-        actions = (*actions, SetCheck("Ready", message, cluster=cluster, event="Normal"))
+    state: Literal["Pending", "Ready"] = "Pending" if group.holds else "Ready"
+    if (group.state.state, known) != (state, cluster):
+        actions = (*actions, SetCheck(state, message, cluster=cluster, event="Normal"))
     return DispatchPlan(actions, again=settings.lost_seconds)
 
 
@@ -346,6 +361,8 @@ def _pending(
     if is_settled(group, elastic=elastic):
         return DispatchPlan(opened, again=again)
     found = nominated(group, settings, elastic=elastic)
+    if group.follows == "":
+        again = FOLLOW_SECONDS
     return found._replace(actions=(*opened, *found.actions), again=again)
 
 
@@ -410,12 +427,15 @@ def nominated(group: Group, settings: MultiKueueSettings, *, elastic: bool = Fal
         return DispatchPlan()
     actions: list[Action] = []
     names: tuple[str, ...] = status.nominated_cluster_names
-    if elastic and status.cluster_name:
-        names = (status.cluster_name,)
-    elif settings.dispatcher == ALL_AT_ONCE:
+    follows = status.cluster_name if elastic and group.follows is None else group.follows
+    everywhere = follows is None and settings.dispatcher == ALL_AT_ONCE
+    if everywhere:
         names = tuple(sorted(group.copies))
-        if set(status.nominated_cluster_names) != set(names):
-            actions.append(Nominate(names))
+    elif follows is not None:
+        names = (follows,) if follows else ()
+    writes = everywhere or bool(group.follows)
+    if writes and set(status.nominated_cluster_names) != set(names):
+        actions.append(Nominate(names))
     for cluster, copy in group.copies.items():
         if cluster in names and copy is None:
             actions.append(Create(cluster, gated=settings.orchestrates))

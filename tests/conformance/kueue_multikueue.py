@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from policyd.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue, Workload
 from policyd.api.kueue.multikueue import MultiKueueCluster, MultiKueueConfig
-from policyd.api.meta import Condition, OwnerReference
+from policyd.api.meta import Condition, ObjectMeta, OwnerReference
 from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.multikueue.context import ManagerContext
 from policyd.controller.multikueue.dispatches import Handed
@@ -23,7 +23,8 @@ from policyd.controller.multikueue.service import MultiKueueService
 from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.writes import Writes
 from policyd.errors import ConfigurationError
-from policyd.jobs.base import controller_of
+from policyd.jobs.base import controller_of, prebuilt_name
+from policyd.jobs.kinds.registry import find_parent
 from policyd.jobs.managers import MANAGERS
 from policyd.kube.changes import Added, Deleted, Modified
 from policyd.kube.errors import ApiError
@@ -47,7 +48,13 @@ from policyd.multikueue.connections import (
     path_problem,
     read_kubeconfig,
 )
-from policyd.multikueue.copies import StatusBack, copied_job, status_back
+from policyd.multikueue.copies import (
+    StatusBack,
+    copied_job,
+    is_ours,
+    status_back,
+    unmanaged,
+)
 from policyd.multikueue.dispatch import Group, is_settled, nominated, plan
 from policyd.multikueue.settings import MultiKueueSettings, gated
 from policyd.patch.merge_patch import apply_merge_patch
@@ -369,6 +376,77 @@ def run_jobs(path):
         return next(filter(None, found), "")
 
     yield from run_table(path, failure, rule=rule)
+
+
+def run_adapters(path):
+    """What is done with a job and its copy: sent, copied back, deleted, or found to be managed."""
+    fields = read_table(path)["fields"]
+    column = next(name for name in fields if name.startswith("managers")).removeprefix("managers")
+
+    def rule(case):
+        limits = "reject" in case.name
+        return "numbers of groups that the webhooks refuse" if limits else ""
+
+    def failure(case):
+        local, remote = (case.input.get(f"{side}{column}") or [] for side in ("managers", "worker"))
+        wanted = [case.want.get(f"want{side}{column}") or [] for side in ("Managers", "Worker")]
+        if "GetExpected" in case.name:
+            kind = find_parent(*group_and_kind(local[0]))
+            count = len(kind.groups(decode(local[0], kind.type)))
+            return difference(count, local[0]["spec"]["replicas"], "workloads")
+        if "anaged" in case.name:
+            managed = bool(local) and not any(unmanaged(manager_for(job), job) for job in local)
+            return difference(managed, "not " not in case.name, "managed")
+        settings = replace(gated(case.gates), origin="origin1")
+        if "deleted" in case.name:
+            left = [job for job in remote if not is_ours(job["metadata"], settings.origin)]
+            return difference(described(left), described(wanted[1]), "jobs")
+        got = synchronized(local, remote, workload_named(wanted[1]), settings)
+        pairs = zip(got, wanted, ("here", "there"), strict=True)
+        found = (difference(sent(a), sent(b), side) for a, b, side in pairs)
+        return next(filter(None, found), "")
+
+    yield from run_table(path, failure, rule=rule)
+
+
+def synchronized(local, remote, workload, settings):
+    """Return jobs and their copies after one look at them."""
+    copies = {job["metadata"]["name"]: job for job in remote}
+    mine, its = [], []
+    for job in local:
+        copy, back = copies.get(job["metadata"]["name"]), StatusBack()
+        if copy is None:
+            copy = copied_job(job, manager_for(job), workload, settings)
+        else:
+            back = status_back(job, copy, workload, settings)
+        status = {} if back.status is None or back.deferred else {"status": back.status}
+        mine.append({**job, **status})
+        its.append(apply_merge_patch(copy, back.forwarded or {}))
+    return mine, its
+
+
+def group_and_kind(job):
+    return job["apiVersion"].rpartition("/")[0], job["kind"]
+
+
+def manager_for(job):
+    return MANAGERS[group_and_kind(job)]
+
+
+def workload_named(jobs):
+    names = (prebuilt_name(decode(job["metadata"], ObjectMeta)) for job in jobs)
+    return next(filter(None, names), "wl1")
+
+
+def sent(jobs):
+    """Return what is compared of jobs: zeros that Go writes for fields that are not set are not."""
+    shown = described(jobs)
+    for job in shown.values():
+        status = job.get("status") or {}
+        status = {k: v for k, v in status.items() if v not in ("0", {}, None)}
+        status.pop("rayClusterStatus", None)
+        job["status"] = status
+    return shown
 
 
 def held_by(client):

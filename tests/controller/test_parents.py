@@ -8,11 +8,9 @@ from policyd.controller.watch.mirrors import job_resource
 from policyd.jobs.integrations import Integrations
 from policyd.jobs.kinds.leader_worker_set import LEADER_WORKER_SET
 from policyd.jobs.kinds.stateful_set import STATEFUL_SET
-from policyd.jobs.rules.defaults import default_on_create
-from policyd.jobs.rules.surroundings import JobContext
 from policyd.kube import resources as r
-from policyd.patch.draft import Draft
 from policyd.testing.objects import refusal
+from tests.controller.parents import make_pod, submit
 from tests.controller.world import QUEUE, World, condition, gates, pod_spec, running
 
 pytestmark = pytest.mark.anyio
@@ -39,45 +37,9 @@ async def world(makers):
         yield made
 
 
-def submit(world, kind, spec, name="serve", **labels):
-    body = {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "metadata": {"name": name, "labels": {QUEUE: "lq-cq", **labels}},
-        "spec": spec,
-    }
-    draft = Draft(body)
-    default_on_create(draft, group=kind.group, kind=kind.kind)
-    return world.create(job_resource(kind), draft.object)
-
-
 def stateful_set(world, replicas=2, gpus=2, **labels):
     spec = {"replicas": replicas, "template": {"spec": pod_spec(gpus)}}
     return submit(world, STATEFUL_SET, spec, **labels)
-
-
-def make_pod(world, parent, index, template, *, kind="StatefulSet", **metadata):
-    """Make a pod as the parent's controller does, past the webhook."""
-    owner = {
-        "apiVersion": "apps/v1",
-        "kind": kind,
-        "name": parent["metadata"]["name"],
-        "uid": parent["metadata"]["uid"],
-        "controller": True,
-    }
-    name = f"{parent['metadata']['name']}-{index}"
-    given = template.get("metadata", {})
-    made = {
-        "name": name,
-        "ownerReferences": [owner],
-        "labels": {**given.get("labels", {}), **metadata.pop("labels", {})},
-        "annotations": {**given.get("annotations", {}), **metadata.pop("annotations", {})},
-    }
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": template["spec"]}
-    draft = Draft(body)
-    surroundings = JobContext(account="system:serviceaccount:kube-system:statefulset-controller")
-    default_on_create(draft, group="", kind="Pod", surroundings=surroundings)
-    return world.create(r.PODS, draft.object)
 
 
 def scale(world, name, replicas):

@@ -217,6 +217,8 @@ def test_parts_without_an_effect_are_named(version):
 
     assert ineffective_fields(reason) == ["clientConnection"]
     assert ineffective_fields(configuration("", version)) == []
+    curves = configuration("tls: {minVersion: VersionTLS13, curvePreferences: [29]}", version)
+    assert ineffective_fields(curves) == ["tls.curvePreferences"]
 
 
 def test_the_page_of_differences_names_what_is_not_heeded():

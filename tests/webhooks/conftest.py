@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from policyd.api.configuration.tls import SYSTEM
 from policyd.certificates import Authority
 from policyd.connections import Listening
 from policyd.serving import listen
@@ -112,9 +113,11 @@ def app_for(answer):
 
 
 @contextlib.asynccontextmanager
-async def running_server(answer, *, pair=None, callers_pem=b"", names=(), http=ReviewProtocol):
+async def running_server(
+    answer, *, pair=None, callers_pem=b"", names=(), http=ReviewProtocol, rules=SYSTEM
+):
     listener = listen("127.0.0.1", 0)
-    context = LiveContext(pair or issue("first"), callers_pem=callers_pem)
+    context = LiveContext(pair or issue("first"), callers_pem=callers_pem, rules=rules)
     server = RunningServer(listener.getsockname()[1], context, asyncio.Event())
 
     async def counted(body, out_of_time):

@@ -12,10 +12,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from policyd.api.configuration.tls import TlsRules
 from policyd.certificates import CertificatePair
 from policyd.connections import Listening
 from policyd.errors import ConfigurationError
-from policyd.serving import listen
+from policyd.serving import listen, server_context
 from tests.kube.test_connection import pair
 from tests.webhooks.conftest import RunningServer, app_for, issue, running_server
 from webhooks.certificate.files import fingerprint, follow
@@ -55,6 +56,32 @@ async def test_tls_1_1_is_not():
         with pytest.raises((ssl.SSLError, ConnectionError)):
             async with server.connection(**settings):
                 raise AssertionError("connected")
+
+
+async def test_tls_1_2_is_refused_where_1_3_is_to_be_spoken():
+    settings = {"maximum_version": ssl.TLSVersion.TLSv1_2}
+    async with running_server(echo, rules=TlsRules(newest_only=True)) as server:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            async with server.connection(**settings):
+                raise AssertionError("connected")
+        async with server.connection() as connection:
+            assert connection.tls.version() == "TLSv1.3"
+
+
+async def test_only_the_suites_that_are_named_are_spoken_also_after_a_new_certificate():
+    settings = {"maximum_version": ssl.TLSVersion.TLSv1_2}
+    suite = "ECDHE-ECDSA-AES256-GCM-SHA384"
+    async with running_server(echo, rules=TlsRules(ciphers=(suite,))) as server:
+        async with server.connection(**settings) as connection:
+            assert connection.tls.cipher()[0] == suite
+        server.context.replace(issue("second"))
+        async with server.connection(**settings) as connection:
+            assert connection.tls.cipher()[0] == suite
+
+
+def test_suites_that_the_tls_library_does_not_have_are_refused():
+    with pytest.raises(ConfigurationError, match="none of the suites"):
+        server_context(None, rules=TlsRules(ciphers=("NO-SUCH-SUITE",)))
 
 
 async def test_a_new_certificate_meets_new_connections_and_old_ones_go_on():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
+from policyd.api.configuration.tls import SYSTEM, TlsRules
 from policyd.certificates import CertificateFacts, CertificatePair, check_pair
 from policyd.connections import Listening
 from policyd.serving import Server, server_config, server_context
@@ -31,19 +32,23 @@ class LiveContext:
     connections keep theirs. So a replacement is never seen half done, for any kind of key.
     """
 
-    def __init__(self, pair: CertificatePair, *, callers_pem: bytes = b"") -> None:
+    def __init__(
+        self, pair: CertificatePair, *, callers_pem: bytes = b"", rules: TlsRules = SYSTEM
+    ) -> None:
         """Serve `pair`.
 
         Args:
             pair: The certificate.
             callers_pem: The authority of the callers' certificates; empty if callers need none.
+            rules: What callers have to speak.
 
         Raises:
             ConfigurationError: If OpenSSL will not have one of them.
         """
         self._pair, self._callers_pem = pair, callers_pem
-        self._newest = server_context(pair, callers_pem=callers_pem)
-        self.front = server_context(None)
+        self._rules = rules
+        self._newest = self._made(pair, callers_pem)
+        self.front = server_context(None, rules=rules)  # versions and suites are those of this one
         self.front.verify_mode = self._newest.verify_mode  # a handshake has it from the first one
         self.front.sni_callback = self._choose
 
@@ -53,7 +58,7 @@ class LiveContext:
         Raises:
             ConfigurationError: If OpenSSL will not have it; the old one stays.
         """
-        self._newest = server_context(pair, callers_pem=self._callers_pem)
+        self._newest = self._made(pair, self._callers_pem)
         self._pair = pair
 
     def trust(self, callers_pem: bytes) -> None:
@@ -62,8 +67,11 @@ class LiveContext:
         Raises:
             ConfigurationError: If OpenSSL will not have it; the old ones stay.
         """
-        self._newest = server_context(self._pair, callers_pem=callers_pem)
+        self._newest = self._made(self._pair, callers_pem)
         self._callers_pem = callers_pem
+
+    def _made(self, pair: CertificatePair, callers_pem: bytes) -> ssl.SSLContext:
+        return server_context(pair, callers_pem=callers_pem, rules=self._rules)
 
     def _choose(
         self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _front: ssl.SSLContext

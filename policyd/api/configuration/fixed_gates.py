@@ -55,7 +55,7 @@ LEFT_OUT: Final[Mapping[str, FixedGate]] = {
     "TASCacheTopologyTree": _CACHES,
     "TASCachingRemainingResources": _CACHES,
     "TLSOptions": FixedGate(
-        on=False, reason="versions and ciphers are those of the system's TLS library"
+        on=True, reason="`tls` of the Configuration holds for all servers that read it"
     ),
     "VectorizedResourceRequests": _CACHES,
     "VisibilityOnDemand": FixedGate(on=True, reason="it is served where `--visibility-port` says"),

@@ -57,6 +57,8 @@ DEFAULT_PRIORITY_CLASS: Final = "default"
 PODS_RESOURCE: Final = "pods"
 
 MULTI_KUEUE: Final = "kueue.x-k8s.io/multikueue"
+ORIGIN_UID: Final = "kueue.x-k8s.io/multikueue-origin-uid"
+"""Annotation of the copy of a StatefulSet or the like on a worker: the uid of the original."""
 """Controller of admission checks that send jobs to other clusters."""
 PROVISIONING: Final = "kueue.x-k8s.io/provisioning-request"
 """Controller of admission checks that have nodes made."""

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from policyd.api.kueue import Workload
-from policyd.api.kueue.names import ADMISSION_GATED_BY, EVICTED, QUOTA_RESERVED
+from policyd.api.kueue.names import ADMISSION_GATED_BY, EVICTED, ORIGIN_UID, QUOTA_RESERVED
 from policyd.api.meta import Json, condition_true, find_condition
 from policyd.controller.jobs.job_steps import WorkloadSteps
 from policyd.controller.jobs.parent_pods import ParentPods
@@ -103,7 +103,8 @@ class ParentReconciler:
 
     def _name(self, parent: Parent, index: str) -> str:
         """Return the name of a group's workload: if there is one of long ago, its name."""
-        uid, namespace = parent.metadata.uid, parent.metadata.namespace
+        metadata = parent.metadata
+        uid, namespace = metadata.annotations.get(ORIGIN_UID) or metadata.uid, metadata.namespace
         name = group_name_of(self._kind, parent, index, uid=uid)
         old = group_name_of(self._kind, parent, index, uid="")
         return old if self._workloads.get(f"{namespace}/{old}") is not None else name
@@ -134,6 +135,8 @@ class ParentReconciler:
         priority = self._steps.priority(self._resource, job, pod_sets)
         if priority is None:
             return False
+        if ORIGIN_UID in job.annotations and workload is None:
+            return True  # a copy: the cluster that sent it creates its workloads, too
         if workload is None:
             body = await self._body(parent, group, name, priority)
             if body is not None:
@@ -175,7 +178,8 @@ class ParentReconciler:
         self, parent: Parent, group: ParentPodGroup, workload: Workload, priority: Priority
     ) -> None:
         counts = [each.count for each in workload.spec.pod_sets]
-        resized = counts != [each.count for each in group.pod_sets]
+        copied = ORIGIN_UID in parent.metadata.annotations
+        resized = not copied and counts != [each.count for each in group.pod_sets]
         if resized and has_quota(workload) and not self._has_pods(workload):
             await self._hold(workload)  # scaled to zero and up again before that was seen
             return

@@ -13,6 +13,7 @@ from policyd.api.kueue.names import DEACTIVATION_TARGET, RESOURCE_IN_USE_FINALIZ
 from policyd.api.meta import (
     Condition,
     Json,
+    ObjectMeta,
     OwnerReference,
     find_condition,
     timestamp,
@@ -22,16 +23,19 @@ from policyd.controller.multikueue.context import ManagerContext
 from policyd.controller.multikueue.remotes import Remote, Remotes
 from policyd.controller.patches import as_json, merge_patch
 from policyd.controller.watch.keys import ReconcileKey
+from policyd.controller.watch.mirrors import job_resource
 from policyd.errors import PolicydError
-from policyd.jobs.base import controller_of
-from policyd.jobs.kinds.registry import find_kind
+from policyd.jobs.base import controller_of, is_pod
+from policyd.jobs.kinds.registry import kind_of_owner, parent_of_owner
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.managers import JobManager
+from policyd.jobs.parents import COMPONENT_INDEX, Parent, ParentKind
+from policyd.jobs.pods import QueuedPod
 from policyd.kube.changes import Change, Deleted
 from policyd.kube.client import Client, DeleteOptions, PartialObject
 from policyd.kube.errors import ApiError, NotFoundError, UnreachableError
 from policyd.kube.pages import pages
-from policyd.kube.resources import WORKLOADS, Resource
+from policyd.kube.resources import PODS, WORKLOADS, Resource
 from policyd.multikueue.checks import sends_away
 from policyd.multikueue.copies import (
     NOT_OURS,
@@ -72,6 +76,8 @@ MOST_GONE = 10_000
 """Deleted workloads that are remembered until their copies are; the collection finds the rest."""
 MOST_MANAGED = 100_000
 """Jobs that are remembered as handed over."""
+AT_ONCE = 8
+"""Pods that are looked up at a time."""
 AGAIN_SECONDS = 5.0
 """Until a workload is tried again of which something is not as it should be."""
 
@@ -81,11 +87,24 @@ class ForeignObjectError(ApiError):
 
 
 class Handed(NamedTuple):
-    """The job of a workload, and how its kind is handed over."""
+    """The job of a workload, and how its kind is handed over.
+
+    Attributes:
+        owner: The job; of a group of pods, one of them.
+        manager: The field by which it is handed over.
+        resource: Its resource.
+        pods: The names of all pods, if the job is one or several.
+    """
 
     owner: OwnerReference
     manager: JobManager
     resource: Resource
+    pods: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all objects that are copied."""
+        return self.pods or (self.owner.name,)
 
 
 class Dispatches:
@@ -120,6 +139,15 @@ class Dispatches:
             if len(self._gone) > MOST_GONE:
                 self._gone.popitem(last=False)
         self._cache.hooks.reconcile(self.key_of(workload))
+
+    def pod_changed(self, change: Change[QueuedPod]) -> None:
+        """Take in that a pod goes, which does not change its workload."""
+        pod = change.object
+        if not isinstance(change, Deleted) and pod.metadata.deletion_timestamp is None:
+            return
+        for workload in self._cache.workloads_of(pod.metadata.uid):
+            if self.state_of(workload) is not None:
+                self._cache.hooks.reconcile(self.key_of(workload))
 
     def key_of(self, workload: Workload) -> ReconcileKey:
         """Return the key by which a workload is reconciled here."""
@@ -181,8 +209,7 @@ class Dispatches:
 
     async def _find_job(self, workload: Workload) -> Handed | str:
         """Return the job of a workload; a message if jobs of its kind cannot be sent."""
-        references = workload.metadata.owner_references
-        owner = controller_of(workload.metadata) or next(iter(references), None)
+        owner = _job_of(workload.metadata)
         if owner is None:
             return "No multikueue adapter found"
         group, _, version = owner.api_version.rpartition("/")
@@ -191,11 +218,13 @@ class Dispatches:
         if manager is None or resource is None:
             about = f"{owner.api_version if group else f'/{version}'}, Kind={owner.kind}"
             return f'No multikueue adapter found for owner kind "{about}"'
-        return Handed(owner, manager, resource)
+        return Handed(owner, manager, resource, _pods_of(workload.metadata, owner))
 
     async def _checked(self, workload: Workload, handed: Handed) -> Handed | str:
         """Return a job that was handed over; a message if it was not."""
         owner, namespace = handed.owner, workload.metadata.namespace
+        if handed.manager.holds:
+            return handed  # nobody else can start it: its pods are gated
         if owner.uid not in self._managed:
             job = await self._writes.client.get(
                 handed.resource, owner.name, namespace=namespace, into=dict[str, Any]
@@ -208,9 +237,11 @@ class Dispatches:
         return handed
 
     async def _resource(self, owner: OwnerReference) -> Resource | None:
-        kind = find_kind(owner.api_version.rpartition("/")[0], owner.kind)
+        if is_pod(owner):
+            return PODS
+        kind = kind_of_owner(owner) or parent_of_owner(owner)
         if kind is not None:
-            return Resource(kind.group, kind.version, kind.plural, kind.kind)
+            return job_resource(kind)
         try:
             served = await self._writes.client.served(owner.api_version)
         except NotFoundError:
@@ -237,7 +268,54 @@ class Dispatches:
             copies=dict(zip(reachable, found, strict=True)),
             unreachable=[name for name in names if name not in reachable],
             lost_at=self._remotes.lost_at(),
+            holds=handed.manager.holds,
+            follows=self._follows(workload, handed.owner),
         )
+
+    def _follows(self, workload: Workload, owner: OwnerReference) -> str | None:
+        """Return the worker that a workload has to go to, as another of its object runs there.
+
+        Empty if that is not known yet, None if the workload may go anywhere. The first of several
+        workloads is sent first, once all exist, and the others follow.
+        """
+        parent = self._parent(owner, workload.metadata.namespace)
+        if COMPONENT_INDEX not in workload.metadata.annotations or parent is None:
+            return None
+        kind, found = parent
+        there = sorted(self._siblings(workload, owner), key=_component)
+        known = (w.status.cluster_name for w in there if w is not workload)
+        chosen = next(filter(None, known), None)
+        if chosen is not None or workload.status.cluster_name is not None:
+            return chosen
+        complete = kind.groups is not None and len(there) >= len(kind.groups(found))
+        first = there[0].metadata.name == workload.metadata.name
+        return None if complete and first else ""
+
+    def _parent(
+        self, owner: OwnerReference, namespace: str
+    ) -> tuple[ParentKind[Any], Parent] | None:
+        kind = parent_of_owner(owner)
+        if kind is None:
+            return None
+        found = self._cache.mirrors.jobs[kind.key].get(f"{namespace}/{owner.name}")
+        if not isinstance(found, Parent) or found.metadata.uid != owner.uid:
+            return None
+        return kind, found
+
+    def _siblings(self, workload: Workload, owner: OwnerReference) -> list[Workload]:
+        """Return the workloads of one object that have not ended; this one is among them."""
+        others = (w for w in self._cache.workloads_of(owner.uid) if not is_finished(w))
+        return [w for w in others if w.metadata.key != workload.metadata.key] + [workload]
+
+    def _is_needed(self, group: Group, handed: Handed, cluster: str) -> bool:
+        """Tell whether other workloads of a job on a worker run on."""
+        owner, local = handed.owner, group.local
+        if parent_of_owner(owner) is None:
+            return False
+        if self._parent(owner, local.metadata.namespace) is None:
+            return False
+        others = (w for w in self._siblings(local, owner) if w is not local)
+        return any(has_quota(w) and w.status.cluster_name == cluster for w in others)
 
     async def _read_copy(self, workload: Workload, cluster: str, client: Client) -> Workload | None:
         metadata = workload.metadata
@@ -341,7 +419,9 @@ class Dispatches:
     async def _remove(self, group: Group, handed: Handed, cluster: str) -> None:
         """Delete the job on a worker first: without its workload it would run on."""
         client, namespace = self._client(cluster), group.local.metadata.namespace
-        await self._delete_job(client, handed.resource, namespace, handed.owner.name)
+        if not self._is_needed(group, handed, cluster):
+            for name in handed.names:
+                await self._delete_job(client, handed.resource, namespace, name)
         copy = group.copies.get(cluster)
         if copy is not None:
             await self._delete_copy(client, copy)
@@ -375,11 +455,38 @@ class Dispatches:
 
     async def _sync(self, local: Workload, handed: Handed, action: SyncJob) -> bool:
         """Create the job on a worker, or copy its status back; tell whether that has to wait."""
+        if not handed.pods:
+            return await self._sync_object(local, handed, action, handed.owner.name)
         client, namespace = self._client(action.cluster), local.metadata.namespace
-        resource, name, workload = handed.resource, handed.owner.name, local.metadata.name
+        for start in range(0, len(handed.pods), AT_ONCE):
+            some = handed.pods[start : start + AT_ONCE]
+            jobs = await asyncio.gather(*(self._find_pod(name, namespace) for name in some))
+            for name, pod in zip(some, jobs, strict=True):
+                if pod is None:
+                    await self._delete_job(client, PODS, namespace, name)
+                else:
+                    await self._sync_object(local, handed, action, name)
+        return False
+
+    async def _find_pod(self, name: str, namespace: str) -> QueuedPod | None:
+        """Return a pod here; None if it is gone, or to be."""
+        pod = self._cache.mirrors.pods.get(f"{namespace}/{name}")
+        if pod is None:
+            try:
+                pod = await self._writes.client.get(PODS, name, namespace=namespace, into=QueuedPod)
+            except NotFoundError:
+                return None
+        return pod if pod.metadata.deletion_timestamp is None else None
+
+    async def _sync_object(
+        self, local: Workload, handed: Handed, action: SyncJob, name: str
+    ) -> bool:
+        client, namespace = self._client(action.cluster), local.metadata.namespace
+        resource, workload = handed.resource, local.metadata.name
         job = await self._writes.client.get(
             resource, name, namespace=namespace, into=dict[str, Any]
         )
+        job = {"apiVersion": resource.api_version, "kind": resource.kind, **job}
         try:
             copy = await client.get(resource, name, namespace=namespace, into=dict[str, Any])
         except NotFoundError:
@@ -513,16 +620,24 @@ class Dispatches:
             orphans += [each for each in page.items if self._is_orphan(each)]
         for orphan in orphans:
             self._writes.must_lead()
-            owner = controller_of(orphan.metadata)
+            owner, namespace = _job_of(orphan.metadata), orphan.metadata.namespace
             resource = None if owner is None else await self._owner_resource(owner)
-            if owner is not None and resource is not None:
-                await self._delete_job(client, resource, orphan.metadata.namespace, owner.name)
+            if owner is not None and resource is not None and not self._is_here(owner, namespace):
+                for name in _pods_of(orphan.metadata, owner) or (owner.name,):
+                    await self._delete_job(client, resource, namespace, name)
             await self._delete_copy(client, orphan)
             log.info("orphan_removed", workload=orphan.metadata.key, cluster=remote.name)
 
     def _is_orphan(self, copy: Workload) -> bool:
         local = self._mirror.get(copy.metadata.key)
         return local is None or local.metadata.deletion_timestamp is not None
+
+    def _is_here(self, owner: OwnerReference, namespace: str) -> bool:
+        """Tell whether the object of several workloads is here, so that it is needed there."""
+        kind = parent_of_owner(owner)
+        if kind is None:
+            return False
+        return self._cache.mirrors.jobs[kind.key].get(f"{namespace}/{owner.name}") is not None
 
     async def _owner_resource(self, owner: OwnerReference) -> Resource | None:
         group, _, version = owner.api_version.rpartition("/")
@@ -565,6 +680,25 @@ class Dispatches:
     def _count(self, name: str, local: Workload, cluster: str) -> None:
         admission = local.status.admission
         self._metrics.count(name, "" if admission is None else admission.cluster_queue, cluster)
+
+
+def _job_of(metadata: ObjectMeta) -> OwnerReference | None:
+    """Return the job of a workload: the object whose pods are a group, before its pods."""
+    owners = metadata.owner_references
+    parent = next((each for each in owners if parent_of_owner(each) is not None), None)
+    return controller_of(metadata) or parent or next(iter(owners), None)
+
+
+def _pods_of(metadata: ObjectMeta, job: OwnerReference) -> tuple[str, ...]:
+    """Return the names of the pods that a workload stands for, if its job is a pod."""
+    owners = metadata.owner_references if is_pod(job) else ()
+    return tuple(dict.fromkeys(each.name for each in owners if is_pod(each)))
+
+
+def _component(workload: Workload) -> tuple[int, str]:
+    index = workload.metadata.annotations.get(COMPONENT_INDEX, "")
+    number = int(index) if index.isdecimal() and len(index) < 10 else 0
+    return number, workload.metadata.name
 
 
 def _with_state(status: WorkloadStatus, state: AdmissionCheckState) -> WorkloadStatus:

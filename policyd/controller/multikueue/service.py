@@ -57,6 +57,7 @@ class MultiKueueService:
         self.secrets.listen(self.secret_changed)
         cache.mirrors.checks.listen(self.check_changed)
         cache.mirrors.workloads.listen(self.dispatches.changed)
+        cache.mirrors.pods.listen(self.dispatches.pod_changed)
         if settings.automates:
             cache.mirrors.cluster_queues.listen(self.queue_changed)
             cache.mirrors.local_queues.listen(self.local_queue_changed)

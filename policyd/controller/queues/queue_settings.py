@@ -51,6 +51,7 @@ HEEDED = {
     "manage_jobs_without_queue_name",
     "managed_jobs_namespace_selector",
     "multi_kueue",
+    "tls",
     "visibility",
 }
 
@@ -68,7 +69,8 @@ def ineffective_fields(configuration: Configuration) -> list[str]:
         for version in (API_VERSION, OLD_API_VERSION)
     ]
     given = _without_heeded_metrics(configuration, defaults[0])
-    return [
+    curves = ["tls.curvePreferences"] if given.tls and given.tls.curve_preferences else []
+    return curves + [
         field.encode_name
         for field in msgspec.structs.fields(Configuration)
         if field.name not in HEEDED

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from policyd.api.configuration.tls import SYSTEM, TlsRules
 from policyd.api.kueue.visibility import DEFAULT_LIMIT, GROUP, KIND, VERSIONS, PendingWorkload
 from policyd.api.meta import Json
 from policyd.certificates import Authority
@@ -67,12 +68,12 @@ class Callers:
         names: Common names in their certificates; empty for any certificate of their authority.
     """
 
-    def __init__(self, reader: Reader, *, pace: Pace) -> None:
+    def __init__(self, reader: Reader, *, pace: Pace, tls: TlsRules = SYSTEM) -> None:
         now = pace.clock.now()
         pair = Authority.create(now=now, days=DAYS).issue(
             ["policyd-controller"], now=now, days=DAYS
         )
-        self.tls = server_context(pair)
+        self.tls = server_context(pair, rules=tls)
         self.tls.verify_mode = ssl.CERT_REQUIRED
         self.names: frozenset[str] = frozenset()
         self._reader = reader

@@ -24,7 +24,7 @@ ANCESTOR: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
 TRAINER: Final = "node"
 """Name of the container that trains."""
 
-_PATCHES: Final = ("spec", "runtimePatches")
+PATCHES: Final = ("spec", "runtimePatches")
 _JOBS: Final = ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")
 _OWN: Final = {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {}}}}
 _TRAINERS_OWN: Final = ("image", "command", "args")
@@ -204,7 +204,7 @@ def _own_patch(patches: Sequence[Any]) -> int:
 
 
 def _templates(job: TrainJob) -> tuple[Path, ...]:
-    own = (*_PATCHES, _own_patch(job.spec.runtime_patches), *_JOBS)
+    own = (*PATCHES, _own_patch(job.spec.runtime_patches), *_JOBS)
     where = ("template", "spec", "template")
     return tuple((*own, index, *where) for index in range(len(replicated_jobs(job))))
 
@@ -212,7 +212,7 @@ def _templates(job: TrainJob) -> tuple[Path, ...]:
 def _prepare(draft: Draft, job: TrainJob) -> None:
     """Write the queue's patch, with a place for each pod set."""
     clear(draft)
-    own = (*_PATCHES, _own_patch(draft.get(_PATCHES)), *_JOBS)
+    own = (*PATCHES, _own_patch(draft.get(PATCHES)), *_JOBS)
     places = [
         {"name": each.get("name"), "template": {"spec": {"template": {"spec": {}}}}}
         for each in replicated_jobs(job)
@@ -222,12 +222,12 @@ def _prepare(draft: Draft, job: TrainJob) -> None:
 
 def clear(draft: Draft) -> None:
     """Empty the queue's patch, which exists from the creation: none can be added later."""
-    patches = draft.get(_PATCHES) or []
+    patches = draft.get(PATCHES) or []
     index = _own_patch(patches)
     if index == len(patches):
-        draft.append(_PATCHES, _OWN)
+        draft.append(PATCHES, _OWN)
     else:
-        draft.set((*_PATCHES, index), _OWN)
+        draft.set((*PATCHES, index), _OWN)
 
 
 def _outcome(job: TrainJob) -> JobOutcome | None:

@@ -14,12 +14,12 @@ from policyd.migrate.kueue.survey import DEFAULT_LEASE, Consumer, Survey
 Effect = Literal["lost", "different"]
 SETTINGS: Final = "docs/reference/settings.md"
 KNOWN_VERSIONS: Final = frozenset({"v1alpha1", "v1beta1", "v1beta2"})
-NOTHING: Final = frozenset({"TLSOptions", "SchedulerLibraryIntegration"})
+NOTHING: Final = frozenset({"SchedulerLibraryIntegration"})
 """Gates that are off here, and without which no job is treated otherwise."""
 PROCESS: Final = frozenset(
     {
         *("clientConnection", "controller", "health", "internalCertManagement", "leaderElection"),
-        *("metrics", "namespace", "pprofBindAddress", "tls", "visibilityServer", "webhook"),
+        *("metrics", "namespace", "pprofBindAddress", "visibilityServer", "webhook"),
     }
 )
 """Fields of the Configuration that are about Kueue's process; of `metrics`, a part."""
