@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from functools import cache
 from random import Random
 
@@ -45,7 +46,7 @@ from policyd.registration.configurations import (
 )
 from policyd.registration.webhook_rules import derive_webhook_rules
 from tests.histories.loop import START, Process, SimulatedLoop
-from tests.histories.network import Network, Session
+from tests.histories.network import MemoryTransport, Network
 from tests.histories.trouble import Trouble
 from tests.scenarios import foreign
 
@@ -59,9 +60,10 @@ PATIENCE = Limits(silence_seconds=1800.0, watch_seconds=(2400, 7200))
 """Watches are not renewed all the time: most of what happens would be that."""
 
 TERMS = LeaseTerms(
-    lease_seconds=60, renew_seconds=40.0, retry_seconds=8.0, candidate_seconds=4.0, call_seconds=16
-)
-"""Four times as long as usual, so that hours do not consist of renewals."""
+    lease_seconds=240, renew_seconds=160.0, retry_seconds=60.0, candidate_seconds=20.0,
+    call_seconds=60,
+)  # fmt: skip
+"""Much longer than usual, so that hours do not consist of renewals."""
 
 
 def account(name):
@@ -128,6 +130,16 @@ def webhook_configurations():
     )
 
 
+class LightPace(Pace):
+    """Waits without two tasks for each wait."""
+
+    async def wait(self, event, seconds):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
+        return event.is_set()
+
+
 class Cluster:
     """The processes of a cluster, and what was stored."""
 
@@ -165,12 +177,15 @@ class Cluster:
     def client(self, user, process, limits=PATIENCE):
         """Return the client of a process."""
         connection = ApiConnection(server="http://server", credentials=Header(f"Bearer {user}"))
-        client = HttpClient(connection, limits=limits, pace=self.pace(process))
-        client._transport._session = Session(self.network)
+        pace = self.pace(process)
+        client = HttpClient(connection, limits=limits, pace=pace)
+        client._transport = MemoryTransport(
+            self.network, user, connection, limits=limits, pace=pace
+        )
         return client
 
     def pace(self, process):
-        return Pace(clock=process, sleep=asyncio.sleep, jitter=self.random.random)
+        return LightPace(clock=process, sleep=asyncio.sleep, jitter=self.random.random)
 
     def start_rest(self):
         """Start the scheduler, the kubelets and the Job controller."""

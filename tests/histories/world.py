@@ -19,7 +19,7 @@ from tests.histories.trouble import Trouble
 
 CALM_SECONDS = 3600.0
 """Between the last fault and the first look whether all has run."""
-MOST_CALM_HOURS = 12
+MOST_CALM_HOURS = 5
 
 
 class World:
