@@ -45,12 +45,12 @@ from policyd.registration.configurations import (
     validating_configuration,
 )
 from policyd.registration.webhook_rules import derive_webhook_rules
+from tests.histories.accounts import HOME, OWN, POLICIES, of_kind
 from tests.histories.loop import START, Process, SimulatedLoop
 from tests.histories.network import MemoryTransport, Network
 from tests.histories.trouble import Trouble
 from tests.scenarios import foreign
 
-OWN = "system:serviceaccount:policyd:policyd"
 JOB_SET_OPERATOR = min(foreign.DEFAULT_MAKERS["jobset.x-k8s.io"])
 KINDS = frozenset({("", "Pod"), ("batch", "Job"), ("jobset.x-k8s.io", "JobSet")})
 """The kinds of jobs that queue here; others would be watched, and never come."""
@@ -108,9 +108,9 @@ def handlers():
         phase: AdmissionHandler(
             phase=phase,
             policies=nothing,
-            jobs=JobAdmission(integrations=INTEGRATIONS, requesters=Requesters("policyd")),
+            jobs=JobAdmission(integrations=INTEGRATIONS, requesters=Requesters(HOME)),
             queues=QueueAdmission.of(INTEGRATIONS),
-            exempt=exempt_groups("policyd"),
+            exempt=exempt_groups(HOME),
         )
         for phase in ("mutate", "validate")
     }
@@ -121,13 +121,28 @@ def webhook_configurations():
     registration = Registration(
         endpoint=UrlEndpoint(url="https://webhooks"),
         rules=derive_webhook_rules((), queue=INTEGRATIONS),
-        own_namespace="policyd",
+        own_namespace=HOME,
         timeout_seconds=10,
     )
     return (
         (r.MUTATING_WEBHOOK_CONFIGURATIONS, mutating_configuration(registration)),
         (r.VALIDATING_WEBHOOK_CONFIGURATIONS, validating_configuration(registration)),
     )
+
+
+class OwnPolicies(StoredPolicies):
+    """Asks the chart's policies about writes of the controller: they bind nobody else here."""
+
+    def validate(self, attributes):
+        if attributes.user.name == OWN:
+            super().validate(attributes)
+
+    def mutate(self, _attributes, **_again):
+        return False
+
+    def know(self, template):
+        """Take over what was compiled once."""
+        self._stored, self._parts, self._all = template._stored, template._parts, template._all
 
 
 class LightPace(Pace):
@@ -160,7 +175,10 @@ class Cluster:
         if template is not None:
             webhooks._read = template.read
         self.webhooks, self.registry = webhooks, registry
-        policies = StoredPolicies(self.store, registry, reshape=reshape)
+        policies = OwnPolicies(self.store, registry, reshape=reshape)
+        if template is not None:
+            policies.know(template.policies)
+        self.policies = policies
         self.state = ServerState(
             store=self.store,
             registry=registry,
@@ -201,7 +219,7 @@ class Cluster:
         process = Process(self.loop, f"controller {number}")
         settings = ControllerSettings(
             identity=process.name if elects else "",
-            namespace="kube-system",
+            namespace=HOME,
             policies=False,
             workers=4,
             integrations=INTEGRATIONS,
@@ -238,7 +256,7 @@ class Template:
     def __init__(self, cluster):
         self.objects = {kind: dict(found) for kind, found in cluster.store._objects.items()}
         self.version, self.registry = cluster.store.version, cluster.registry
-        self.read = cluster.webhooks._read
+        self.read, self.policies = cluster.webhooks._read, cluster.policies
 
 
 @cache
@@ -254,6 +272,13 @@ def template():
             await client.create(r.CUSTOM_RESOURCE_DEFINITIONS, each, into=dict)
         for resource, each in webhook_configurations():
             await client.create(resource, each, into=dict)
+        await client.create(r.NAMESPACES, {"metadata": {"name": HOME}}, into=dict)
+        for each in of_kind(*POLICIES, "Lease"):
+            group, _, version = each["apiVersion"].partition("/")
+            plural = f"{each['kind'].lower()}s".replace("policys", "policies")
+            resource = r.Resource(group, version, plural, each["kind"], each["kind"] == "Lease")
+            await client.create(resource, each, into=dict)
+        cluster.policies._follow()
 
     loop.run_until_complete(set_up())
     cluster.loop.over = True

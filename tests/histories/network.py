@@ -14,6 +14,7 @@ import msgspec
 from multidict import CIMultiDict
 
 from policyd.kube.transport import Transport
+from tests.histories.accounts import OWN, missing_right
 from tests.histories.loop import PROCESS
 from tests.histories.record import WHO
 
@@ -223,7 +224,7 @@ class Network:
             self.forget(exchange)
             raise
         if exchange.status == 403:
-            self.refused.append((headers, f"{call}", exchange.chunks[0]))
+            self.refused.append((headers.account, f"{call}", exchange.chunks[0].decode()))
         return Response(exchange, self, limit)
 
     async def _crash(self, process):
@@ -254,6 +255,8 @@ class Network:
             "query_string": urlencode(call.query).encode() if call.query else b"",
             "headers": headers.encoded(call.content_type if call.body is not None else ""),
         }
+        if headers.account == OWN and (lacking := missing_right(call)):
+            self.refused.append((OWN, f"{call}", f"no right to {lacking}"))
         WHO.set(headers.account)
         with suppress(asyncio.CancelledError):
             await self._application(scope, receive, exchange.send)
