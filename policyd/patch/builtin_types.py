@@ -97,6 +97,8 @@ def present(type_name: str) -> Mapping[str, Json]:
 LAYOUTS = {"time": "2006-01-02T15:04:05Z07:00", "microtime": "2006-01-02T15:04:05.000000Z07:00"}
 _DATE = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
 _ZONE = r"(Z|[+-]\d\d:\d\d)"
+_LENGTH = len("2006-01-02T15:04:05Z")
+"""Of a time that is written as the API does: in UTC, with no fraction."""
 _TIMES = {
     "time": re.compile(rf"{_DATE}(\.\d+)?{_ZONE}"),
     "microtime": re.compile(rf"{_DATE}\.\d{{6}}\d*{_ZONE}"),
@@ -131,6 +133,8 @@ def canonical_time(text: str, scalar: str) -> str:
     if moment is None:
         layout = LAYOUTS[scalar]
         raise ValueError(f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"')
+    if scalar == "time" and len(text) == _LENGTH:
+        return text
     form = "%Y-%m-%dT%H:%M:%SZ" if scalar == "time" else "%Y-%m-%dT%H:%M:%S.%fZ"
     return moment.strftime(form)
 

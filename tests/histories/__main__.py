@@ -2,12 +2,10 @@
 
 import argparse
 import json
-import multiprocessing
 import os
 import sys
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median
 
@@ -15,8 +13,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from tests.histories.history import live_through, outcome_of
-from tests.histories.plan import FAULTS, Plan
+from tests.histories.apart import apart
+from tests.histories.history import live_through, outcome_of, warm_up
+from tests.histories.plan import FAULTS, Plan, plan_of
 from tests.histories.shrink import shrink, story
 
 HASH_SEED = "PYTHONHASHSEED"
@@ -34,13 +33,12 @@ def main():
         outcome = live_through(plan)
         print(story(outcome))
         return bool(outcome.faults)
-    began, outcomes = time.monotonic(), []
-    seeds = range(options.seed, options.seed + options.n)
-    # Not forked: what a fork inherits would be collected in it, and cost time.
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(options.processes, mp_context=spawn) as pool:
-        each = pool.map(outcome_of, seeds, chunksize=min(8, 1 + options.n // 20))
-        outcomes = list(track(each, "histories", total=options.n, console=Console(stderr=True)))
+    began = time.monotonic()
+    plans = map(plan_of, range(options.seed, options.seed + options.n))
+    warm_up()
+    each = apart(outcome_of, plans, at_once=options.processes)
+    found = track(each, "histories", total=options.n, console=Console(stderr=True))
+    outcomes = sorted(found, key=lambda outcome: outcome.plan.seed)
     figures = _figures(outcomes, time.monotonic() - began)
     _print(figures)
     failed = [outcome for outcome in outcomes if outcome.faults]

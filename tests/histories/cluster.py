@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from functools import cache
 from random import Random
 
@@ -44,12 +45,12 @@ from policyd.registration.configurations import (
     validating_configuration,
 )
 from policyd.registration.webhook_rules import derive_webhook_rules
+from tests.histories.accounts import HOME, OWN, POLICIES, of_kind
 from tests.histories.loop import START, Process, SimulatedLoop
-from tests.histories.network import Network, Session
+from tests.histories.network import MemoryTransport, Network
 from tests.histories.trouble import Trouble
 from tests.scenarios import foreign
 
-OWN = "system:serviceaccount:policyd:policyd"
 JOB_SET_OPERATOR = min(foreign.DEFAULT_MAKERS["jobset.x-k8s.io"])
 KINDS = frozenset({("", "Pod"), ("batch", "Job"), ("jobset.x-k8s.io", "JobSet")})
 """The kinds of jobs that queue here; others would be watched, and never come."""
@@ -59,9 +60,10 @@ PATIENCE = Limits(silence_seconds=1800.0, watch_seconds=(2400, 7200))
 """Watches are not renewed all the time: most of what happens would be that."""
 
 TERMS = LeaseTerms(
-    lease_seconds=60, renew_seconds=40.0, retry_seconds=8.0, candidate_seconds=4.0, call_seconds=16
-)
-"""Four times as long as usual, so that hours do not consist of renewals."""
+    lease_seconds=240, renew_seconds=160.0, retry_seconds=60.0, candidate_seconds=20.0,
+    call_seconds=60,
+)  # fmt: skip
+"""Much longer than usual, so that hours do not consist of renewals."""
 
 
 def account(name):
@@ -106,9 +108,9 @@ def handlers():
         phase: AdmissionHandler(
             phase=phase,
             policies=nothing,
-            jobs=JobAdmission(integrations=INTEGRATIONS, requesters=Requesters("policyd")),
+            jobs=JobAdmission(integrations=INTEGRATIONS, requesters=Requesters(HOME)),
             queues=QueueAdmission.of(INTEGRATIONS),
-            exempt=exempt_groups("policyd"),
+            exempt=exempt_groups(HOME),
         )
         for phase in ("mutate", "validate")
     }
@@ -119,13 +121,38 @@ def webhook_configurations():
     registration = Registration(
         endpoint=UrlEndpoint(url="https://webhooks"),
         rules=derive_webhook_rules((), queue=INTEGRATIONS),
-        own_namespace="policyd",
+        own_namespace=HOME,
         timeout_seconds=10,
     )
     return (
         (r.MUTATING_WEBHOOK_CONFIGURATIONS, mutating_configuration(registration)),
         (r.VALIDATING_WEBHOOK_CONFIGURATIONS, validating_configuration(registration)),
     )
+
+
+class OwnPolicies(StoredPolicies):
+    """Asks the chart's policies about writes of the controller: they bind nobody else here."""
+
+    def validate(self, attributes):
+        if attributes.user.name == OWN:
+            super().validate(attributes)
+
+    def mutate(self, _attributes, **_again):
+        return False
+
+    def know(self, template):
+        """Take over what was compiled once."""
+        self._stored, self._parts, self._all = template._stored, template._parts, template._all
+
+
+class LightPace(Pace):
+    """Waits without two tasks for each wait."""
+
+    async def wait(self, event, seconds):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
+        return event.is_set()
 
 
 class Cluster:
@@ -148,7 +175,10 @@ class Cluster:
         if template is not None:
             webhooks._read = template.read
         self.webhooks, self.registry = webhooks, registry
-        policies = StoredPolicies(self.store, registry, reshape=reshape)
+        policies = OwnPolicies(self.store, registry, reshape=reshape)
+        if template is not None:
+            policies.know(template.policies)
+        self.policies = policies
         self.state = ServerState(
             store=self.store,
             registry=registry,
@@ -165,12 +195,15 @@ class Cluster:
     def client(self, user, process, limits=PATIENCE):
         """Return the client of a process."""
         connection = ApiConnection(server="http://server", credentials=Header(f"Bearer {user}"))
-        client = HttpClient(connection, limits=limits, pace=self.pace(process))
-        client._transport._session = Session(self.network)
+        pace = self.pace(process)
+        client = HttpClient(connection, limits=limits, pace=pace)
+        client._transport = MemoryTransport(
+            self.network, user, connection, limits=limits, pace=pace
+        )
         return client
 
     def pace(self, process):
-        return Pace(clock=process, sleep=asyncio.sleep, jitter=self.random.random)
+        return LightPace(clock=process, sleep=asyncio.sleep, jitter=self.random.random)
 
     def start_rest(self):
         """Start the scheduler, the kubelets and the Job controller."""
@@ -186,7 +219,7 @@ class Cluster:
         process = Process(self.loop, f"controller {number}")
         settings = ControllerSettings(
             identity=process.name if elects else "",
-            namespace="kube-system",
+            namespace=HOME,
             policies=False,
             workers=4,
             integrations=INTEGRATIONS,
@@ -223,7 +256,7 @@ class Template:
     def __init__(self, cluster):
         self.objects = {kind: dict(found) for kind, found in cluster.store._objects.items()}
         self.version, self.registry = cluster.store.version, cluster.registry
-        self.read = cluster.webhooks._read
+        self.read, self.policies = cluster.webhooks._read, cluster.policies
 
 
 @cache
@@ -239,6 +272,13 @@ def template():
             await client.create(r.CUSTOM_RESOURCE_DEFINITIONS, each, into=dict)
         for resource, each in webhook_configurations():
             await client.create(resource, each, into=dict)
+        await client.create(r.NAMESPACES, {"metadata": {"name": HOME}}, into=dict)
+        for each in of_kind(*POLICIES, "Lease"):
+            group, _, version = each["apiVersion"].partition("/")
+            plural = f"{each['kind'].lower()}s".replace("policys", "policies")
+            resource = r.Resource(group, version, plural, each["kind"], each["kind"] == "Lease")
+            await client.create(resource, each, into=dict)
+        cluster.policies._follow()
 
     loop.run_until_complete(set_up())
     cluster.loop.over = True

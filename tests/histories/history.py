@@ -7,20 +7,34 @@ import sys
 import time
 import traceback
 import warnings
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from unittest import mock
 
 import structlog
 
+from policyd.controller.queues import bases, hours
+from policyd.local.apiserver import housekeeping
 from policyd.local.apiserver.reading import watch
+from policyd.local.apiserver.writing import write
 from tests.histories.cluster import template
 from tests.histories.judges import JUDGES
 from tests.histories.loop import SimulatedLoop, StuckError
 from tests.histories.plan import plan_of
 from tests.histories.world import World
 
-BOOKMARK_SECONDS = 3600.0
-"""Rarely: hours would consist of bookmarks."""
+SELDOM = 3600.0
+"""Seconds between what else happens all the time, so that hours would consist of it."""
+
+LIGHTER = (
+    (watch, "BOOKMARK_SECONDS", SELDOM),
+    (hours, "IDLE_SECONDS", SELDOM),
+    (bases, "REFRESH_SECONDS", SELDOM),
+    (housekeeping, "SWEEP_SECONDS", SELDOM),
+    # Nothing here reads who set which field, and to keep that is a quarter of the work.
+    (write, "tracked", lambda _old, new, _request, _now: new),
+)
+"""What is otherwise than in a cluster, as it costs much and no judge looks at it."""
 
 
 @dataclass
@@ -54,11 +68,13 @@ class Log:
 
 
 @contextmanager
-def surroundings(seed):
-    """Have all that is random follow from the seed, and log into a list."""
-    state, bookmarks = random.getstate(), watch.BOOKMARK_SECONDS
+def surroundings(seed, *, collects=True):
+    """Have all that is random follow from the seed, and log into a list.
+
+    Without `collects`, the process ends soon, and nothing has to be freed.
+    """
+    state = random.getstate()
     random.seed(seed)
-    watch.BOOKMARK_SECONDS = BOOKMARK_SECONDS
     log = Log()
     structlog.configure(
         processors=[log],
@@ -69,24 +85,27 @@ def surroundings(seed):
     gc.freeze()  # what was there before is not looked through at the end
     unraisable, sys.unraisablehook = sys.unraisablehook, lambda _error: None
     try:
-        yield log
+        with ExitStack() as stack:
+            for each in LIGHTER:
+                stack.enter_context(mock.patch.object(*each))
+            yield log
     finally:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            gc.collect()  # without a word of tasks that were killed, or still run
-        sys.unraisablehook = unraisable
+        if collects:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                gc.collect()  # without a word of tasks that were killed, or still run
+            sys.unraisablehook = unraisable
         gc.unfreeze()
         gc.enable()
         structlog.reset_defaults()
-        watch.BOOKMARK_SECONDS = bookmarks
         random.setstate(state)
 
 
-def live_through(plan, *, digest=False, judges=JUDGES, keep=False):
+def live_through(plan, *, digest=False, judges=JUDGES, keep=False, collects=True):
     """Live through a history, and judge it."""
     template()
     began = time.process_time()
-    with surroundings(plan.seed) as log:
+    with surroundings(plan.seed, collects=collects) as log:
         loop = SimulatedLoop(f"{plan.seed}/order")
         world = World(plan, loop)
         found = []
@@ -110,11 +129,26 @@ def live_through(plan, *, digest=False, judges=JUDGES, keep=False):
         )
         loop.close()
         asyncio.set_event_loop(None)
+        if not collects:
+            _KEPT.append(world)
         del loop, world
     outcome.seconds = time.process_time() - began
     return outcome
 
 
-def outcome_of(seed):
-    """Live through the history of a seed."""
-    return live_through(plan_of(seed))
+def warm_up():
+    """Do what every history would do once: imports, rules that are compiled, what is remembered."""
+    live_through(plan_of(WARMING), collects=False)
+    gc.freeze()
+
+
+WARMING = 1_000_003
+"""The seed of a history in which much takes part."""
+
+_KEPT = []
+"""Worlds of a process that ends soon: taking them apart would cost time."""
+
+
+def outcome_of(plan):
+    """Live through a history in a process of its own, which keeps nothing for another."""
+    return live_through(plan, collects=False)

@@ -15,9 +15,13 @@ from policyd.api.kueue.names import (
     POD_GROUP_NAME,
     QUOTA_RESERVED,
 )
-from tests.histories.cluster import OWN
-from tests.histories.objects import GPU
-from tests.histories.record import WORKLOADS, condition, is_true, owner_of
+from tests.histories.accounts import OWN
+from tests.histories.decisions import decisions_are_the_cores
+from tests.histories.gangs import gangs_are_whole
+from tests.histories.lifecycle import life_is_as_documented
+from tests.histories.order import own_quota_comes_back, priority_is_heeded
+from tests.histories.reasons import all_say_why, reasons_are_true
+from tests.histories.record import WORKLOADS, condition, held_gpus, is_true, owner_of
 
 STARTED = ("pods", "jobs.batch", "jobsets.jobset.x-k8s.io")
 """Resources of what queues."""
@@ -39,7 +43,7 @@ def quota_is_kept(world, log):
             limits.note(v.at, v.key.lstrip("/"), v.new)
         if v.resource != WORKLOADS:
             continue
-        before, now = held.pop(v.key, {}), _held(v.new)
+        before, now = held.pop(v.key, {}), held_gpus(v.new)
         if now:
             held[v.key] = now
         for queue in now:
@@ -89,24 +93,6 @@ class _Limits:
             yield f"{v.at:.1f} s: {v.key} brings the cohort to {total} of {most} GPUs"
 
 
-def _held(workload):
-    """Return the GPUs that a workload holds, by queue."""
-    if workload is None or is_true(workload, FINISHED) or not is_true(workload, QUOTA_RESERVED):
-        return {}
-    if not workload["spec"].get("active", True):
-        return {}  # as in Kueue: what is deactivated holds nothing, though it may run on a moment
-    admission = workload["status"].get("admission") or {}
-    back = {p["name"]: p["count"] for p in workload["status"].get("reclaimablePods") or ()}
-    wanted = {p["name"]: p.get("count", 1) for p in workload["spec"]["podSets"]}
-    found = Counter()
-    for each in admission.get("podSetAssignments", ()):
-        count = each.get("count", 1)
-        left = max(0, min(count, wanted.get(each["name"], count)) - back.get(each["name"], 0))
-        amount = int(each.get("resourceUsage", {}).get(GPU, 0))
-        found[admission["clusterQueue"]] += amount * left // max(1, count)
-    return +found
-
-
 def nothing_starts_unadmitted(world, log):
     """A job or pod is started by the queue alone, while its workload is admitted."""
     admitted = defaultdict(dict)
@@ -149,7 +135,7 @@ def nothing_is_doubled(world, log):
     """No job holds quota twice, and no workload is admitted again without a release."""
     holders = {}
     for v in world.record.of(WORKLOADS):
-        was, now = bool(_held(v.old)), bool(_held(v.new))
+        was, now = bool(held_gpus(v.old)), bool(held_gpus(v.new))
         owner = owner_of(v.last) or v.key
         if was and not now:
             holders.pop((owner, v.key), None)
@@ -162,19 +148,6 @@ def nothing_is_doubled(world, log):
             before, after = (each["status"]["admission"] for each in (v.old, v.new))
             if before["clusterQueue"] != after["clusterQueue"]:
                 yield f"{v.at:.1f} s: {v.key} moves to another queue without a release"
-
-
-def conditions_follow_each_other(world, log):
-    """The life of a workload is that of docs/concepts/queueing.md."""
-    for v in world.record.of(WORKLOADS):
-        if v.new is None or v.who != OWN:
-            continue
-        if is_true(v.new, ADMITTED) and not is_true(v.new, QUOTA_RESERVED):
-            yield f"{v.at:.1f} s: {v.key} is admitted without quota"
-        if v.old is not None and is_true(v.old, FINISHED) and not is_true(v.new, FINISHED):
-            yield f"{v.at:.1f} s: {v.key} had finished"
-        if is_true(v.new, QUOTA_RESERVED) and not v.new["status"].get("admission"):
-            yield f"{v.at:.1f} s: {v.key} holds quota of no queue"
 
 
 def all_runs_in_the_end(world, log):
@@ -230,6 +203,13 @@ def nobody_foresaw_no_error(world, log):
             yield f"{process.name} ended: {process.task.exception()!r}"
 
 
+def writes_are_legal(world, log):
+    """The controller asks for nothing that its roles, the chart's policies or webhooks refuse."""
+    for account, call, said in world.cluster.network.refused:
+        if account == OWN:
+            yield f"{call}: {said[:400]}"
+
+
 def writes_are_bounded(world, log):
     """The controller writes a workload a number of times, and nothing when nothing happens."""
     writes, others = Counter(), Counter()
@@ -276,7 +256,14 @@ JUDGES = {
     "quota": quota_is_kept,
     "unadmitted": nothing_starts_unadmitted,
     "doubled": nothing_is_doubled,
-    "conditions": conditions_follow_each_other,
+    "life": life_is_as_documented,
+    "gangs": gangs_are_whole,
+    "priority": priority_is_heeded,
+    "own quota": own_quota_comes_back,
+    "reasons": reasons_are_true,
+    "says why": all_say_why,
+    "decisions": decisions_are_the_cores,
+    "rights": writes_are_legal,
     "the end": all_runs_in_the_end,
     "lost": nothing_is_lost,
     "errors": nobody_foresaw_no_error,

@@ -1,17 +1,20 @@
 """The network in memory: what a client sends reaches the API server's application, or does not.
 
-It stands in the place of aiohttp's session, so that calls, retries, time limits and errors of the
-client are the real ones. Latencies and faults come from the seed.
+It stands below the client's transport, so that calls, retries, limits and errors of the client are
+the real ones, and bodies are bytes as on a wire. Latencies and faults come from the seed.
 """
 
 import asyncio
 from collections import deque
 from contextlib import suppress
+from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
 from multidict import CIMultiDict
 
+from policyd.kube.transport import Transport
+from tests.histories.accounts import OWN, missing_right
 from tests.histories.loop import PROCESS
 from tests.histories.record import WHO
 
@@ -23,52 +26,73 @@ CUT_OFF = "cut off"
 
 
 class Exchange:
-    """One request, and its answer as far as the server has sent it."""
+    """One request, and its answer as far as it has arrived."""
 
-    def __init__(self, loop):
-        self._loop = loop
+    def __init__(self, network):
+        self._network, self._loop = network, network.loop
         self.chunks = deque()
         self.status, self.headers = None, ()
-        self.started = loop.create_future()
+        self.started = self._loop.create_future()
         self._more = None
-        self.gone = loop.create_future()
-        """Done once the client has gone."""
+        self._under_way = deque()
+        self._latest = 0.0
+        self.gone = None
+        """Done once the client has gone: only streams wait for that."""
+        self.left = False
 
     async def send(self, message):
-        """Take what the server sends."""
+        """Take what the server sends; it arrives later, in the same order."""
+        at = self._latest = max(self._latest, self._loop.time() + self._network.latency())
         if message["type"] == "http.response.start":
             self.status, self.headers = message["status"], message["headers"]
-            if not self.started.done():
-                self.started.set_result(None)
+            self._loop.call_at(at, self._start)
             return
-        self.chunks.append(message.get("body", b""))
-        if not message.get("more_body"):
+        body, more = message.get("body", b""), message.get("more_body")
+        if not (more or self._under_way or self.started.done()):
+            self.chunks += (body, None)  # a plain answer, which arrives with its status
+        else:
+            self._under_way.append((body, more))
+            self._loop.call_at(at, self._arrive)
+
+    def _start(self):
+        if not self.started.done():
+            self.started.set_result(None)
+
+    def _arrive(self):
+        body, more = self._under_way.popleft()  # the loop may choose another order
+        self.chunks.append(body)
+        if not more:
             self.chunks.append(None)
         self._wake()
 
     def cut(self):
         """End the connection, from outside."""
         self.chunks.append(CUT_OFF)
-        if self.status is None:
+        if not self.started.done():
             self.started.set_exception(aiohttp.ServerDisconnectedError())
-        self.leave()
         self._wake()
 
     def leave(self):
         """Let the server know that nobody listens."""
-        if not self.gone.done():
+        self.left = True
+        if self.gone is not None and not self.gone.done():
             self.gone.set_result(None)
+
+    async def wait_gone(self):
+        """Wait until the client has gone."""
+        if not self.left:
+            self.gone = self._loop.create_future()
+            await self.gone
 
     def _wake(self):
         if self._more is not None and not self._more.done():
             self._more.set_result(None)
 
-    async def next(self, seconds):
-        """Return the next chunk; None at the end. Raises TimeoutError if it does not come."""
-        if not self.chunks:
+    async def next(self):
+        """Return the next chunk; None at the end."""
+        while not self.chunks:
             self._more = self._loop.create_future()
-            async with asyncio.timeout(seconds):
-                await self._more
+            await self._more
         return self.chunks.popleft()
 
 
@@ -78,8 +102,11 @@ class Response:
     def __init__(self, exchange, network, limit):
         self._exchange, self._network, self._limit = exchange, network, limit
         self.status = exchange.status
-        self.headers = CIMultiDict((k.decode(), v.decode()) for k, v in exchange.headers)
         self.content = self
+
+    @property
+    def headers(self):
+        return CIMultiDict((k.decode(), v.decode()) for k, v in self._exchange.headers)
 
     async def __aenter__(self):
         return self
@@ -93,12 +120,9 @@ class Response:
         return b"".join(chunk for chunk in self._exchange.chunks if isinstance(chunk, bytes))
 
     async def iter_any(self):
-        """Iterate over a stream as it comes."""
+        """Iterate over a stream as it comes. One that is silent stays so: that is a fault."""
         while True:
-            try:
-                chunk = await self._exchange.next(self._limit.sock_read)
-            except TimeoutError:
-                raise aiohttp.SocketTimeoutError from None
+            chunk = await self._exchange.next()
             if chunk == CUT_OFF:
                 raise aiohttp.ClientPayloadError("the connection is gone")
             if chunk is None or not chunk:
@@ -109,8 +133,8 @@ class Response:
                 raise aiohttp.SocketTimeoutError
             if fault == "loss":
                 raise aiohttp.ClientPayloadError("the connection broke")
-            delay = self._network.trouble.seconds(fault) if fault == "delay" else 0.0
-            await asyncio.sleep(delay + self._network.latency())
+            if fault == "delay":
+                await asyncio.sleep(self._network.trouble.seconds(fault))
             yield chunk
             if fault == "repeat" and chunk.count(b"\n") == 1:
                 yield chunk
@@ -149,8 +173,11 @@ class Network:
 
     def __init__(self, server, application, random, trouble):
         self._server, self._application = server, application
+        self.loop = server.loop
         self._random, self.trouble = random, trouble
         self._open = {}
+        self.refused = []
+        """What an account may not do: the account, the request, and what the server says."""
 
     def latency(self):
         return FASTEST + (SLOWEST - FASTEST) * self._random() ** 4
@@ -166,35 +193,38 @@ class Network:
         exchange.leave()
         self._open.pop(exchange, None)
 
-    async def request(self, method, url, *, data, headers, **options):
-        """Send a request, as a session of aiohttp does."""
-        process, limit = PROCESS.get(), options["timeout"]
-        fault = self.trouble.of_request(process, method, url.raw_path)
-        doom = self.trouble.doom(process, method)
+    async def request(self, call, limit, headers):
+        """Send a request, and return the answer once it begins."""
+        process = PROCESS.get()
+        fault = self.trouble.of_request(process, call.method, call.path)
+        doom = self.trouble.doom(process, call.method)
         if doom == "before":
             await self._crash(process)
-        await asyncio.sleep(self.latency())
         if fault in REASONS:
+            await asyncio.sleep(self.latency())
             return Canned(fault, REASONS[fault])
-        if fault == "unreachable" or self.trouble.server_is_down():
+        if fault == "unreachable":
+            await asyncio.sleep(self.latency())
             raise aiohttp.ServerDisconnectedError
-        seconds = limit.total or limit.sock_connect
         if fault == "time-out before":
-            await _time_out(seconds)
-        exchange = Exchange(self._server.loop)
+            await _time_out(limit)
+        exchange = Exchange(self)
         self._open[exchange] = process
-        self._server.start(self._serve(method, url, data, headers, exchange))
+        context = self._server.context.copy()
+        self.loop.call_later(
+            self.latency(), self._reach, exchange, call, headers, context, context=context
+        )
         try:
-            async with asyncio.timeout(seconds):
-                await exchange.started
-                if doom == "after":
-                    await self._crash(process)
-                await asyncio.sleep(self.latency())
+            await exchange.started
+            if doom == "after":
+                await self._crash(process)
             if fault == "time-out after":
-                await _time_out(seconds)
+                await _time_out(limit)
         except BaseException:
             self.forget(exchange)
             raise
+        if exchange.status == 403:
+            self.refused.append((headers.account, f"{call}", exchange.chunks[0].decode()))
         return Response(exchange, self, limit)
 
     async def _crash(self, process):
@@ -202,42 +232,67 @@ class Network:
         self.trouble.crash(process)
         await asyncio.Event().wait()
 
-    async def _serve(self, method, url, data, headers, exchange):
-        parts = [{"type": "http.request", "body": data or b"", "more_body": False}]
+    def _reach(self, exchange, call, headers, context):
+        """Begin to answer a request, in the server's process."""
+        if self.trouble.server_is_down():
+            exchange.cut()
+            return
+        self.loop.create_task(self._serve(exchange, call, headers), context=context)
+
+    async def _serve(self, exchange, call, headers):
+        parts = [{"type": "http.request", "body": call.body or b"", "more_body": False}]
 
         async def receive():
             if parts:
                 return parts.pop()
-            await exchange.gone
+            await exchange.wait_gone()
             return {"type": "http.disconnect"}
 
         scope = {
             "type": "http",
-            "method": method,
-            "path": url.path,
-            "query_string": url.raw_query_string.encode(),
-            "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
+            "method": call.method,
+            "path": call.path,
+            "query_string": urlencode(call.query).encode() if call.query else b"",
+            "headers": headers.encoded(call.content_type if call.body is not None else ""),
         }
-        WHO.set(headers["Authorization"].rpartition(" ")[2])
+        if headers.account == OWN and (lacking := missing_right(call)):
+            self.refused.append((OWN, f"{call}", f"no right to {lacking}"))
+        WHO.set(headers.account)
         with suppress(asyncio.CancelledError):
             await self._application(scope, receive, exchange.send)
 
 
-async def _time_out(seconds):
-    await asyncio.sleep(seconds)
+async def _time_out(limit):
+    await asyncio.sleep(limit.total or limit.sock_connect)
     raise TimeoutError
 
 
-class Session:
-    """In the place of aiohttp's session, for one client."""
+class Headers:
+    """What all requests of an account say of it."""
 
-    def __init__(self, network, headers=()):
-        self._network = network
-        self._headers = {"Accept": "application/json", "User-Agent": "policyd", **dict(headers)}
+    def __init__(self, account):
+        self.account = account
+        self._same = [
+            (b"accept", b"application/json"),
+            (b"user-agent", b"policyd"),
+            (b"authorization", f"Bearer {account}".encode()),
+        ]
 
-    async def request(self, method, url, *, headers, **options):
-        together = {**self._headers, **headers}
-        return await self._network.request(method, url, headers=together, **options)
+    def encoded(self, content_type):
+        """Return all headers of a request whose body has this type; empty without a body."""
+        if not content_type:
+            return self._same
+        return [*self._same, (b"content-type", content_type.encode())]
 
-    async def close(self):
-        """There is nothing to close."""
+
+class MemoryTransport(Transport):
+    """The client's transport with this network in the place of connections."""
+
+    def __init__(self, network, account, connection, **options):
+        super().__init__(connection, **options)
+        self._network, self._headers = network, Headers(account)
+
+    async def _open(self, call, limit):
+        response = await self._network.request(call, limit, self._headers)
+        self._count(call.method, str(response.status))
+        return response

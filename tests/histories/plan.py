@@ -135,6 +135,8 @@ def _faults(random, setting, hours) -> Iterator[Event]:
         at = random.random() * (hours - 1) * HOUR
         act = random.choice((*moments, *WINDOWS))
         about = {"lasts": random.choice((1.0, 20.0, 90.0, 240.0)) * random.random()}
+        if act == "freeze" and setting["elects"]:
+            about["lasts"] *= 4  # another process leads meanwhile
         if act in WINDOWS:
             least, most = WINDOWS[act]
             about["rate"] = least + (most - least) * random.random()

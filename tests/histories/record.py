@@ -8,13 +8,16 @@ from typing import Any
 
 import msgspec
 
-from policyd.api.kueue.names import FINISHED, GROUP
+from policyd.api.kueue.names import FINISHED, GROUP, QUOTA_RESERVED
+from tests.histories.objects import GPU
 
 WHO: ContextVar[str] = ContextVar("who", default="server")
 """The account of the request that is answered."""
 
 WORKLOADS = f"workloads.{GROUP}"
 TOUCHED = "example.com/touched"
+LINGERS, LONGEST = 240.0, 1900.0
+"""Seconds that a fault is felt after its end: a call that is tried again; a watch that is silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,12 @@ class Record:
         self.versions = []
         self.calm_since = self.quiet_since = 0.0
         self.faults = 0
+        self.troubled = []
+        """When there were faults, and were felt: from, until."""
+        for event in plan.events:
+            if event.is_fault:
+                lasts = event.about.get("lasts", 0.0)
+                self.note_trouble(lasts, at=event.at, long=event.act == "silence")
         cluster.store.listen(self._note)
 
     def _note(self, event):
@@ -59,6 +68,15 @@ class Record:
                 event.object,
             )
         )
+
+    def note_trouble(self, lasts, *, at=None, long=False):
+        """Note a fault that begins now, or at some time."""
+        at = self.loop.time() if at is None else at
+        self.troubled.append((at, at + lasts + (LONGEST if long else LINGERS)))
+
+    def was_calm(self, at, seconds):
+        """Tell whether no fault was felt in so many seconds before a moment."""
+        return all(until < at - seconds or began > at for began, until in self.troubled)
 
     def of(self, resource):
         """Return the writes of a resource, in their order."""
@@ -117,3 +135,21 @@ def owner_of(obj):
     """Return the uid of the owner; of an object without one, empty."""
     owners = obj["metadata"].get("ownerReferences") or ({"uid": ""},)
     return owners[0]["uid"]
+
+
+def held_gpus(workload):
+    """Return the GPUs that a workload holds, by queue."""
+    if workload is None or is_true(workload, FINISHED) or not is_true(workload, QUOTA_RESERVED):
+        return {}
+    if not workload["spec"].get("active", True):
+        return {}  # as in Kueue: what is deactivated holds nothing, though it may run on a moment
+    admission = workload["status"].get("admission") or {}
+    back = {p["name"]: p["count"] for p in workload["status"].get("reclaimablePods") or ()}
+    wanted = {p["name"]: p.get("count", 1) for p in workload["spec"]["podSets"]}
+    found = Counter()
+    for each in admission.get("podSetAssignments", ()):
+        count = each.get("count", 1)
+        left = max(0, min(count, wanted.get(each["name"], count)) - back.get(each["name"], 0))
+        amount = int(each.get("resourceUsage", {}).get(GPU, 0))
+        found[admission["clusterQueue"]] += amount * left // max(1, count)
+    return +found

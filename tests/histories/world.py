@@ -8,8 +8,11 @@ from random import Random
 from policyd.api.kueue.names import FINISHED, POD_GROUP_NAME, QUEUE_NAME
 from policyd.kube import resources as r
 from policyd.kube.errors import ApiError
+from policyd.kube.leader import micro_time
 from tests.histories import objects
+from tests.histories.accounts import HOME
 from tests.histories.cluster import Cluster, template
+from tests.histories.decisions import watch_decisions
 from tests.histories.loop import Process
 from tests.histories.objects import TEAM
 from tests.histories.operators import Operators
@@ -19,7 +22,9 @@ from tests.histories.trouble import Trouble
 
 CALM_SECONDS = 3600.0
 """Between the last fault and the first look whether all has run."""
-MOST_CALM_HOURS = 12
+MOST_CALM_HOURS = 5
+EVERY = 4
+"""After each so many events, decisions are compared with the core's."""
 
 
 class World:
@@ -41,6 +46,8 @@ class World:
         self.deleted = set()
         self.done = Counter()
         self.refused = []
+        self.differences = []
+        """What `decisions` saw."""
         self._replaced = set()
         self._down_for = 0.0
 
@@ -53,9 +60,11 @@ class World:
         self.cluster.store.listen(self._replace_lost, "pods")
         self._start_controllers()
         await asyncio.sleep(5)
-        for event in self.plan.events:
+        for number, event in enumerate(self.plan.events):
             await asyncio.sleep(max(0.0, event.at - self.loop.time()))
             self.users.start(self._happen(event))
+            if number % EVERY == 0:
+                self._watch_decisions()
         await asyncio.sleep(max(0.0, self.plan.ends_at - CALM_SECONDS - self.loop.time()))
         await self._calm_down()
 
@@ -70,7 +79,12 @@ class World:
             await asyncio.sleep(CALM_SECONDS)
         await asyncio.sleep(60)
         self.record.quiet_since = self.loop.time()
+        self._watch_decisions()
         await asyncio.sleep(600)
+
+    def _watch_decisions(self):
+        for process in self.cluster.controllers:
+            self.users.start(watch_decisions(self, process))
 
     def _start_controllers(self):
         elects = self.plan.setting["elects"]
@@ -278,6 +292,7 @@ class World:
         """Kill a controller, and start another one some time later."""
         if victim.alive:
             self.cluster.kill(victim)
+            self.record.note_trouble(self._down_for)
             self.users.start(self._start_again(self._down_for))
 
     async def _start_again(self, seconds):
@@ -320,7 +335,6 @@ class World:
             self.cluster.network.cut(process)
 
     async def _leader_lost(self, lasts):
-        """Let somebody else hold the Lease, as after a restore from a backup."""
-        await self._quietly(
-            self.admin.delete(r.LEASES, "policyd-controller", namespace="kube-system")
-        )
+        """Let somebody else hold the Lease, who does not renew it, as after a restore."""
+        spec = {"holderIdentity": "before", "renewTime": micro_time(self.users.now())}
+        await self._insist(r.LEASES, "policyd-controller", {"spec": spec}, HOME)

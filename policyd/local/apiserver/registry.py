@@ -71,11 +71,21 @@ class Registry:
     def __init__(self, builtin: Iterable[Served]) -> None:
         self._served = {(s.group, s.version, s.plural): s for s in builtin}
         self._builtin = frozenset(self._served)
+        self._versions: tuple[int, dict[str, tuple[Served, ...]]] = (-1, {})
         self.revision = 0
 
     def find(self, group: str, version: str, plural: str) -> Served | None:
         """Return the kind that a path is about."""
         return self._served.get((group, version, plural))
+
+    def versions(self, resource: str) -> tuple[Served, ...]:
+        """Return all versions of a resource, such as `jobs.batch`."""
+        if self._versions[0] != self.revision:
+            found: dict[str, tuple[Served, ...]] = {}
+            for served in self:
+                found[served.resource] = (*found.get(served.resource, ()), served)
+            self._versions = (self.revision, found)
+        return self._versions[1].get(resource, ())
 
     def add(self, kinds: Iterable[Served]) -> None:
         """Serve more kinds, or others in the place of those at the same path."""

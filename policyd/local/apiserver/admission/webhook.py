@@ -126,7 +126,7 @@ def matching_version(
         return served
     if webhook.match_policy == "Exact" or served.custom is None:
         return None
-    others = (s for s in registry if s.resource == served.resource and s is not served)
+    others = (s for s in registry.versions(served.resource) if s is not served)
     return next(
         (s for s in others if rules_match(webhook.rules, (), envelope(attributes, s))), None
     )

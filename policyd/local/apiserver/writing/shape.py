@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from policyd.local.apiserver.checks.metadata import check_metadata, check_metadata_update
@@ -11,6 +12,7 @@ from policyd.local.apiserver.custom import schema as custom_schema
 from policyd.local.apiserver.custom.checking import NOWHERE, check_custom
 from policyd.local.apiserver.custom.definitions import DEFINITIONS
 from policyd.local.apiserver.custom.rules import check_rules, has_rules
+from policyd.local.apiserver.custom.version import CustomVersion
 from policyd.local.apiserver.kinds import (
     cluster_checks,
     jobs,
@@ -178,10 +180,16 @@ def check(new: Object, old: Object | None, served: Served) -> None:
         raise invalid(kind, new["metadata"].get("name", ""), causes)
 
 
-def _custom_causes(new: Object, old: Object | None, schema: Object) -> Iterator[Cause]:
+@lru_cache(maxsize=256)
+def _has_rules(version: CustomVersion) -> bool:
+    return has_rules(version.schema)
+
+
+def _custom_causes(new: Object, old: Object | None, version: CustomVersion) -> Iterator[Cause]:
+    schema = version.schema
     wrong = list(check_custom(new, schema))
     yield from wrong
-    if not has_rules(schema):
+    if not _has_rules(version):
         return
     if any(cause.reason in BLOCKING for cause in wrong):
         # Rules may rely on the rest of the schema.
@@ -196,7 +204,7 @@ def _causes(new: Object, old: Object | None, served: Served) -> Iterator[Cause]:
         yield from check_metadata_update(new, old)
     if served.custom is not None:
         before = None if old is None else to_served(served, old)
-        yield from _custom_causes(to_served(served, new), before, served.custom.schema)
+        yield from _custom_causes(to_served(served, new), before, served.custom)
         return
     for checks in (CHECKS, CHECKS_OF_NEW if old is None else {}):
         rule = checks.get(served.storage)

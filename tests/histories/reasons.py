@@ -1,0 +1,69 @@
+"""A judge of reasons: a workload that waits says why, and the numbers are those of the queue."""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+
+from policyd.api.kueue.names import GROUP, QUOTA_RESERVED
+from tests.histories.accounts import OWN
+from tests.histories.order import as_waiting
+from tests.histories.record import WORKLOADS, condition, held_gpus
+
+NEAR_SECONDS = 75.0
+"""A reason may be of a moment so long before or after it is written."""
+MISSING = re.compile(
+    r"couldn't assign flavors to pod set \S+: insufficient unused quota for \S+ in flavor \S+,"
+    r" (\d+) more needed"
+)
+
+
+def reasons_are_true(world, log):
+    """Numbers in a reason were so when it was written, and none says less than nothing."""
+    alone = {n for n, queue in world.plan.setting["queues"].items() if not queue["cohort"]}
+    quota, used, claims, held = defaultdict(list), defaultdict(list), [], {}
+    for v in world.record.versions:
+        if v.resource == f"clusterqueues.{GROUP}" and v.new is not None:
+            (group,) = v.new["spec"]["resourceGroups"]
+            nominal = int(group["flavors"][0]["resources"][0]["nominalQuota"])
+            quota[v.key.lstrip("/")].append((v.at, nominal))
+        if v.resource != WORKLOADS:
+            continue
+        before = held.pop(v.key, None)
+        held[v.key] = held_gpus(v.new)
+        for queue in {*(before or ()), *held[v.key]}:
+            used[queue].append((v.at, sum(each[queue] for each in held.values() if each)))
+        if v.new and v.who == OWN and _says(v.new) != _says(v.old):
+            claims.append(v)
+    for v in claims:
+        found, waits = MISSING.match(_says(v.new)), as_waiting(v.new, v.at)
+        if not found or waits is None or waits.queue not in alone or not world.record.was_calm(
+            v.at, NEAR_SECONDS
+        ):  # fmt: skip
+            continue
+        near = (v.at - NEAR_SECONDS, v.at + NEAR_SECONDS)
+        free = {q - n for q in _during(quota[waits.queue], *near)
+                for n in _during(used[waits.queue], *near)}  # fmt: skip
+        if waits.gpus - int(found[1]) not in {max(0, each) for each in free} | free:
+            yield f"{v.at:.1f} s: {v.key}, {waits.gpus} GPUs, {_says(v.new)[:150]!r}: free {free}"
+
+
+def _says(workload):
+    found = condition(workload, QUOTA_RESERVED)
+    return found.get("message", "") if found.get("status") == "False" else ""
+
+
+def _during(changes, first, last):
+    """Return the values that something had within some time; 0 before the first change."""
+    times = [at for at, _ in changes]
+    began, ended = bisect_right(times, first), bisect_left(times, last)
+    before = changes[began - 1][1] if began else 0
+    return {before, *(value for _, value in changes[began:ended])}
+
+
+def all_say_why(world, log):
+    """In the end, each workload that waits says why."""
+    if not world.record.quiet_since:
+        return
+    for _, workload in world.cluster.store.items(WORKLOADS):
+        if as_waiting(workload, 0.0) and not _says(workload):
+            yield f"workload {workload['metadata']['name']} waits, and does not say why"
