@@ -7,7 +7,7 @@ Atoms can be compared one by one, which lists in rules cannot.
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, product
 from math import prod
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -57,19 +57,33 @@ def coarser(rules: Iterable[Rule], most: int) -> tuple[Rule, ...]:
     """Return rules with wildcards in the place of lists, so that they have few atoms.
 
     A few lists of names stand for more combinations than there is memory. The rules match a
-    subset of the result, which drops the version first, then the resource, then the group.
+    subset of the result. The rule with the most combinations is widened first, and others stay
+    as they are if that suffices; it drops the version first, then the resource, then the group.
 
     Args:
         rules: The rules.
         most: How many atoms they may have, all together; if they do not with wildcards everywhere,
             these are returned.
     """
-    kept = dict.fromkeys(map(_once, rules))
-    for widen in (_of_any_version, _of_any_resource, _of_any_group):
+    kept = list(dict.fromkeys(map(_once, rules)))
+    sizes = [_size(rule) for rule in kept]
+    for place in sorted(range(len(kept)), key=lambda place: -sizes[place]):
+        for widen in _WIDENINGS if sizes[place] > len(ALL_OPERATIONS) else ():
+            if sum(sizes) <= most:
+                break
+            kept[place] = widen(kept[place])
+            sizes[place] = _size(kept[place])
+    # There are many rules: those that become equal count once.
+    for widen in _WIDENINGS:
         if sum(map(_size, kept)) <= most:
             break
-        kept = dict.fromkeys(widen(rule) for rule in kept)
+        kept = list(dict.fromkeys(map(widen, kept)))
     return tuple(kept)
+
+
+def combinations(rules: Iterable[Rule]) -> int:
+    """Count the combinations of groups, versions, resources and operations that rules name."""
+    return sum(map(_size, dict.fromkeys(map(_once, rules))))
 
 
 def _size(rule: Rule) -> int:
@@ -100,6 +114,9 @@ def _of_any_resource(rule: Rule) -> Rule:
 
 def _of_any_group(rule: Rule) -> Rule:
     return replace(rule, api_groups=("*",))
+
+
+_WIDENINGS: Final = (_of_any_version, _of_any_resource, _of_any_group)
 
 
 def atoms_of(rule: Rule) -> Iterable[RuleAtom]:

@@ -2,10 +2,11 @@
 
 A match condition of a webhook that fails leads to the webhook's failurePolicy, not to that of the
 policy it came from. So only conditions are handed over that cannot fail: comparisons of fields that
-surely exist, or were tested by `has`, `in` or `?` before. No condition with a loop is handed over,
-since the API server counts what conditions cost, nor one that uses later additions than match
-conditions of webhooks. Only for GPUs a loop over containers is used: so few pods request them that
-it spares most calls, and that others can be created while no webhook answers.
+surely exist, or were tested by `has`, `in` or `?` before. None that uses later additions than match
+conditions of webhooks is. Loops are handed over only for pods, whose types the API server has
+checked: few pods request a GPU, or have what a condition on `pod` asks for, so that this spares
+most calls, and others can be created while no webhook answers. A condition that can be handed over
+in parts only is: the webhooks evaluate all of it in any case.
 """
 
 from collections.abc import Iterable
@@ -15,8 +16,10 @@ from policyd.api.admission import Rule
 from policyd.api.selectors import Requirement
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
+from policyd.cel.syntax.unparse import unparse
 from policyd.engine.objects.pods import GPU_PREFIXES, GPU_RESOURCES
 from policyd.registration.atoms import RuleAtom
+from policyd.registration.pod_conditions import PLAIN_KINDS, WHOLE, is_sure_of_pods, of_pod
 
 _Path = tuple[str, ...]
 _Known = frozenset[_Path]
@@ -72,11 +75,38 @@ def exported(expressions: Iterable[str], rule: Rule) -> tuple[str, ...]:
 
 
 def _asked(text: str, node: ast.ExpressionNode, rule: Rule, known: _Known) -> str | None:
-    """Return the CEL that the API server can evaluate for a condition, if there is any."""
+    """Return CEL that the API server can evaluate, true wherever a condition is; None if none is.
+
+    Of conditions that must all hold, those are left out that only the webhooks can evaluate.
+    """
+    if not isinstance(node, ast.Logic) or not node.conjunction or _is_sure(node, known):
+        return _asked_whole(text, node, rule, known)
+    whole = _asked_whole(text, node, rule, known)
+    parts = [_asked(unparse(part), part, rule, known) for part in node.operands if whole is None]
+    found = [part for part in dict.fromkeys(parts) if part is not None]
+    return whole or (all_of(found) if found[1:] else next(iter(found), None))
+
+
+def _asked_whole(text: str, node: ast.ExpressionNode, rule: Rule, known: _Known) -> str | None:
+    """Return CEL for a condition of which nothing is left out."""
     if _is_sure(node, known):
         return text
-    there = _PRESENCE["object"].issuperset(rule.operations)
-    return MAY_ASK_FOR_DEVICES if there and _wants_devices(node, _subresources(rule)) else None
+    if not _PRESENCE["object"].issuperset(rule.operations):
+        return None
+    subresources = _subresources(rule)
+    if _wants_devices(node, subresources):
+        return MAY_ASK_FOR_DEVICES
+    if subresources <= WHOLE and is_sure_of_pods(node):
+        return of_pod(text)
+    parts = [
+        _asked_whole(unparse(part), part, rule, known)
+        for part in (node.operands if isinstance(node, ast.Logic) else ())
+    ]
+    found = [part for part in dict.fromkeys(parts) if part is not None]
+    if None in parts or len(found) < 2:
+        return None if None in parts else next(iter(found), None)
+    joined = all_of if isinstance(node, ast.Logic) and node.conjunction else any_of
+    return joined(found)
 
 
 def _subresources(rule: Rule) -> frozenset[str]:
@@ -114,7 +144,7 @@ def _wants_devices(node: ast.ExpressionNode, subresources: frozenset[str]) -> bo
                 ast.Literal(value=str(kind)),
             ),
         ):
-            return kind not in _PLAIN_KINDS
+            return kind not in PLAIN_KINDS
         case ast.Call(
             function="@in",
             arguments=(
@@ -123,7 +153,7 @@ def _wants_devices(node: ast.ExpressionNode, subresources: frozenset[str]) -> bo
             ),
         ):
             return all(
-                isinstance(each, ast.Literal) and each.value not in _PLAIN_KINDS
+                isinstance(each, ast.Literal) and each.value not in PLAIN_KINDS
                 for each in named_kinds
             )
         case ast.Call(
@@ -150,28 +180,12 @@ def _may_ask_for_devices() -> str:
     begins = "".join(f" || r.startsWith({_quoted(prefix)})" for prefix in GPU_PREFIXES)
     of_map = f"m.exists(r, r in [{names}]{begins})"
     sides = "{0}.?resources.?limits.orValue({{}}), {0}.?resources.?requests.orValue({{}})"
+    spec = "pod.?spec"
+    lists = f"{spec}.?containers.orValue([]), {spec}.?initContainers.orValue([])"
     of_list = f"l.exists(c, [{sides.format('c')}].exists(m, {of_map}))"
-    tests = []
-    for spec, group, resources in _PODS_OF:
-        lists = f"{spec}.?containers.orValue([]), {spec}.?initContainers.orValue([])"
-        of_pod = f"[{sides.format(spec)}].exists(m, {of_map})"
-        claims = f"{spec}.?resourceClaims.orValue([]).size() > 0"
-        there = f"[{lists}].exists(l, {of_list}) || {of_pod} || {claims}"
-        kinds = f"request.resource.group == {_quoted(group)} && request.resource.resource in "
-        tests.append((f"{kinds}[{', '.join(map(_quoted, resources))}]", there))
-    text = "true"
-    for kind, there in reversed(tests):
-        text = f"{kind} ? {there} : {text}"
-    return text
-
-
-_TEMPLATE: Final = "object.?spec.?template.?spec"
-_PODS_OF: Final = (
-    ("object.?spec", "", ("pods",)),
-    (_TEMPLATE, "batch", ("jobs",)),
-    (_TEMPLATE, "apps", ("deployments", "replicasets", "statefulsets", "daemonsets")),
-)
-"""Where a kind has a pod's spec, whose types the API server itself has checked."""
+    of_whole = f"[{sides.format(spec)}, {spec}.?overhead.orValue({{}})].exists(m, {of_map})"
+    claims = f"{spec}.?resourceClaims.orValue([]).size() > 0"
+    return of_pod(f"[{lists}].exists(l, {of_list}) || {of_whole} || {claims}")
 
 
 def label_condition(requirements: Iterable[Requirement]) -> str:
@@ -183,6 +197,15 @@ def label_condition(requirements: Iterable[Requirement]) -> str:
 def name_condition(names: Iterable[str]) -> str:
     """Write the `resourceNames` of a policy's rule as CEL; webhooks' rules have none."""
     return f"has(request.name) && request.name in [{', '.join(map(_quoted, names))}]"
+
+
+def namespace_condition(requirement: Requirement) -> str:
+    """Write a requirement on the names of namespaces as CEL; what is in none is always meant."""
+    here = "(has(request.namespace) ? request.namespace : '')"
+    names = ", ".join(map(_quoted, requirement.values))
+    if requirement.operator == "NotIn":
+        return f"!({here} in [{names}])"
+    return f"{here} in ['', {names}]"
 
 
 def atom_condition(atom: RuleAtom) -> str:
@@ -364,11 +387,6 @@ def _path(node: ast.ExpressionNode) -> _Path | None:
         case _:
             return None
 
-
-_PLAIN_KINDS: Final = frozenset(
-    ("Pod", "Job", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")
-)
-"""The kinds of `_PODS_OF`."""
 
 MAY_ASK_FOR_DEVICES: Final = _may_ask_for_devices()
 """CEL for all pods for which a condition for devices may be true: an outage stops no other pods."""

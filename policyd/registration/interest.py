@@ -1,6 +1,6 @@
 """The requests that each policy needs to see, and those that need an answer to pass."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -9,16 +9,18 @@ from policyd.api.policy import MatchConstraints, MatchResources
 from policyd.api.selectors import Requirement
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
+from policyd.engine.documents.findings import Finding
 from policyd.engine.evaluate.unevaluated import fails_closed
 from policyd.engine.model.compiled import (
     MUTATING,
+    NATIVE,
     OWN,
     VALIDATING,
     CompiledBinding,
     CompiledPolicy,
 )
 from policyd.jobs.integrations import Integrations
-from policyd.registration.atoms import RuleAtom, atoms_of, coarser
+from policyd.registration.atoms import RuleAtom, atoms_of, coarser, combinations
 from policyd.registration.conditions import exported, label_condition, name_condition
 from policyd.registration.queue_atoms import (
     HELD_FOR_A_SET,
@@ -199,6 +201,23 @@ def interests_of(
         objects = interest.objects or implied_labels(expressions, rule)
         asked = replace(interest, objects=objects, conditions=frozenset(conditions))
         yield asked, frozenset(atoms_of(rule))
+
+
+def widened_rules(policy: CompiledPolicy) -> Iterator[Finding]:
+    """Warn if more requests are sent to the webhooks than the rules of a policy name."""
+    number = max(
+        (combinations(_rules(_constraints(policy, each))) for each in policy.bindings), default=0
+    )
+    if number > MOST_ATOMS and policy.kind not in NATIVE:
+        yield Finding(
+            source=policy.place,
+            message=f"the rules name {number:,} combinations of group, version, resource and"
+            f" operation: with more than {MOST_ATOMS}, wildcards replace lists, and the webhooks"
+            " are called for more objects",
+            hint="write a rule for each group, with the resources of that group only",
+            severity="warning",
+            rule="wide-rules",
+        )
 
 
 def _constraints(

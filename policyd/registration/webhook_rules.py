@@ -21,10 +21,24 @@ from typing import Final
 
 from policyd.api.admission import FailurePolicy, Rule
 from policyd.api.kueue.names import GROUP
+from policyd.api.names import NAME_LABEL
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.jobs.integrations import POD, Integrations
-from policyd.registration.atoms import RuleAtom, connected, left_of, rules_of, uncovered
-from policyd.registration.conditions import all_of, any_of, atom_condition, label_condition
+from policyd.registration.atoms import (
+    ALL_OPERATIONS,
+    RuleAtom,
+    connected,
+    left_of,
+    rules_of,
+    uncovered,
+)
+from policyd.registration.conditions import (
+    all_of,
+    any_of,
+    atom_condition,
+    label_condition,
+    namespace_condition,
+)
 from policyd.registration.interest import (
     Given,
     Interest,
@@ -56,8 +70,9 @@ from policyd.registration.requirements import (
 
 MOST_WEBHOOKS: Final = 16
 """Webhooks in one configuration. The API server looks at the selectors of all for each request, so
-that beyond this many, needless calls are cheaper: first for everything of the kinds in the
-selected namespaces, then in all namespaces with a label in common with these."""
+that beyond this many, needless calls are cheaper: first those that may pass unanswered, then for
+all objects that one of the conditions means, then for everything of the kinds in the selected
+namespaces, then in all namespaces with a label in common with these."""
 
 MOST_DISTINGUISHED: Final = 3
 """Object selectors of required requests that others are cut by."""
@@ -203,28 +218,77 @@ def _bounded(given: Iterable[Given], *, once: bool = False) -> tuple[DerivedWebh
         given: The interests.
         once: Whether no request may be sent by two of them, at any price.
     """
-    interests, sets = [], []
-    for interest, atoms in given:
-        interests.append(interest)
-        sets.append(frozenset(atoms))
+    split = [
+        (interest, operation, frozenset(atom for atom in atoms if atom.operation == operation))
+        for interest, given_atoms in given
+        for atoms in (frozenset(given_atoms),)
+        for operation in ALL_OPERATIONS
+    ]
+    interests, operations, sets = map(list, zip(*split, strict=True)) if split else ([], [], [])
     calls: tuple[DerivedWebhook, ...] = ()
-    for widen in (_as_they_are, _all_that_may_pass, _all_objects, _all_namespaces):
-        interests = widen(interests)
+    for widen in _WIDENINGS:
+        interests = widen(interests, operations)
         calls = _calls(_needed(zip(interests, sets, strict=True)), once=once)
         if len(calls) <= MOST_WEBHOOKS:
             break
     return calls
 
 
-def _as_they_are(interests: list[Interest]) -> list[Interest]:
+_Operations = list[str]
+"""The operation that each of some interests is of."""
+
+
+def _as_they_are(interests: list[Interest], _operations: _Operations) -> list[Interest]:
     return interests
 
 
-def _all_that_may_pass(interests: list[Interest]) -> list[Interest]:
+def _all_that_may_pass(interests: list[Interest], _operations: _Operations) -> list[Interest]:
     return [d if d.failure_policy == "Fail" else _widened(d) for d in interests]
 
 
-def _all_objects(interests: list[Interest]) -> list[Interest]:
+def _names_as_conditions(interests: list[Interest], _operations: _Operations) -> list[Interest]:
+    """Ask for the names of namespaces where a condition is asked anyway: fewer selectors remain."""
+    return [_named_by_condition(d) if _may_be_joined(d) else d for d in interests]
+
+
+def _named_by_condition(interest: Interest) -> Interest:
+    names = frozenset(each for each in interest.namespaces if each.key == NAME_LABEL)
+    asked = {namespace_condition(each) for each in names if each.operator in {"In", "NotIn"}}
+    if len(asked) < len(names):
+        return interest
+    rest = interest.namespaces - names
+    return replace(interest, namespaces=rest, conditions=interest.conditions | asked)
+
+
+def _joined_conditions(interests: list[Interest], operations: _Operations) -> list[Interest]:
+    """Ask for all kinds of objects what is asked for any of them: an outage still stops few.
+
+    Conditions for one operation may name what another one does not have.
+    """
+    kinds = [
+        (operation, replace(interest, conditions=frozenset()))
+        for interest, operation in zip(interests, operations, strict=True)
+    ]
+    found: dict[tuple[str, Interest], set[str]] = {}
+    for kind, interest in zip(kinds, interests, strict=True):
+        if _may_be_joined(interest):
+            found.setdefault(kind, set()).add(all_of(sorted(interest.conditions)))
+    joined = {kind: any_of(sorted(conditions)) for kind, conditions in found.items()}
+    return [
+        replace(interest, conditions=frozenset({joined[kind]}))
+        if _may_be_joined(interest)
+        and len(found[kind]) > 1
+        and len(joined[kind]) <= LONGEST_CONDITION
+        else interest
+        for kind, interest in zip(kinds, interests, strict=True)
+    ]
+
+
+def _may_be_joined(interest: Interest) -> bool:
+    return bool(interest.conditions) and not interest.narrow and not interest.objects
+
+
+def _all_objects(interests: list[Interest], _operations: _Operations) -> list[Interest]:
     return [d if d.narrow else _widened(d) for d in interests]
 
 
@@ -232,13 +296,24 @@ def _widened(interest: Interest) -> Interest:
     return replace(interest, objects=frozenset(), conditions=frozenset())
 
 
-def _all_namespaces(interests: list[Interest]) -> list[Interest]:
+def _all_namespaces(interests: list[Interest], _operations: _Operations) -> list[Interest]:
     selected: dict[FailurePolicy, list[Requirements]] = {}
     wide = [interest for interest in interests if not interest.narrow]
     for interest in wide:
         selected.setdefault(interest.failure_policy, []).append(interest.namespaces)
     unions = {failure_policy: common(selectors) for failure_policy, selectors in selected.items()}
     return [d if d.narrow else replace(d, namespaces=unions[d.failure_policy]) for d in interests]
+
+
+_WIDENINGS: Final = (
+    _as_they_are,
+    _all_that_may_pass,
+    _names_as_conditions,
+    _joined_conditions,
+    _all_objects,
+    _all_namespaces,
+)
+"""What makes the calls fewer, in turn, until there are few enough."""
 
 
 def _needed(given: Iterable[tuple[Interest, frozenset[RuleAtom]]]) -> Interests:

@@ -202,7 +202,6 @@ IGNORED = {
     "checkpoint-before-preempt": "sets fields that save the author's own work",
     "gpu-model": "a mistake keeps the pod pending",
     "gpu-nodes-for-gpu-pods": "the taint of GPU nodes keeps pods off",
-    "host-network-for-rdma": "an outage of the webhooks must not stop pods without GPUs",
     "image-versions": "the author's own pods run different images",
     "kai-gang": "sets fields that let pods start together",
     "karpenter-node-pools": "only administrators write NodePools",
@@ -216,13 +215,11 @@ IGNORED = {
     "parallelism-within-completions": "the job controller starts no more pods than complete",
     "protect-system-namespaces": "roles protect these namespaces in the first place",
     "rdma-for-whole-nodes": "the author's own job is slow",
-    "reserved-priority-classes": "an outage of the webhooks must not stop pods without GPUs",
     "required-labels": "a label does not decide what runs",
     "service-tiers": "services of such a namespace must start while no webhook answers",
     "time-sliced-gpus": "several shares have no more effect than one",
     "topology-levels": "a mistake keeps the pods pending",
     "training-restart-policy": "the author's own job is slow to recover",
-    "visible-devices": "an outage of the webhooks must not stop pods without GPUs",
 }
 """Policies of the library that deny something and have `failurePolicy: Ignore`, and why."""
 

@@ -1,8 +1,10 @@
 """What a real API server sends of the largest objects: judged, or refused; and an outage."""
 
 import json
+from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.controlplane.server import ControlPlane
 from tests.scenarios.api import Api, Refused, eventually
@@ -22,6 +24,14 @@ pytestmark = pytest.mark.e2e
 QUEUE = "kueue.x-k8s.io/queue-name"
 MOST_BYTES = 3 * 1024 * 1024
 """What the API server takes in a request."""
+
+
+LIBRARY = Path(__file__).parents[2] / "policies"
+CONCERN_ALL_PODS = (
+    "security/visible-devices",
+    "security/reserved-priority-classes",
+    "network/host-network-for-rdma",
+)
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +125,8 @@ def test_an_outage_stops_what_queues_or_names_a_gpu_and_nothing_else(tmp_path):
     with ControlPlane() as control_plane:
         api = Api(control_plane.kubeconfig)
         install(api)
+        for folder in CONCERN_ALL_PODS:
+            api.create(yaml.safe_load((LIBRARY / folder / "policy.yaml").read_text()))
         accounts = accounts_on(control_plane)
         webhooks = Process(webhooks_command(accounts), tmp_path / "webhooks.log")
         controller = Process(controller_command(accounts), tmp_path / "c.log")
@@ -127,11 +139,31 @@ def test_an_outage_stops_what_queues_or_names_a_gpu_and_nothing_else(tmp_path):
         webhooks.kill()
 
         queued = pod("queued", gpus=0, labels={QUEUE: "default"})
-        for stopped in (queued, pod("greedy", gpus=64), queue()):
+        for stopped in (queued, pod("greedy", gpus=64), queue(), *harmful()):
             with pytest.raises(Refused, match="failed calling webhook"):
                 api.create(stopped, dry_run=True)
         api.create(pod("plain", "default", gpus=0), dry_run=True)
         api.create(pod("system", "kube-system", gpus=64), dry_run=True)
+
+
+def harmful():
+    """Yield pods that break a policy which concerns all pods, each by one field."""
+    variable = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+    for field, value in (
+        ("hostNetwork", True),
+        ("priorityClassName", "system-node-critical"),
+        ("containers", [{"name": "main", "image": "a", "env": [variable]}]),
+    ):
+        made = pod(field.lower(), "default", gpus=0)
+        made["spec"][field] = value
+        yield made
+    yield pod("device", "default", gpus=0) | {
+        "metadata": {
+            "name": "device",
+            "namespace": "default",
+            "annotations": {"cdi.k8s.io/a": "nvidia.com/gpu=all"},
+        }
+    }
 
 
 def queue():

@@ -3,7 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policyd.registration.atoms import RuleAtom, connected, uncovered
+from policyd.api.admission import Rule
+from policyd.registration.atoms import (
+    RuleAtom,
+    atoms_of,
+    coarser,
+    combinations,
+    connected,
+    uncovered,
+)
 
 ATOMS = st.builds(
     RuleAtom,
@@ -44,3 +52,51 @@ def test_atoms_of_other_names_are_not_compared(monkeypatch):
 
     assert len(connected(atoms)) == 200
     assert not compared
+
+
+def rule(groups, resources, versions=("v1",)):
+    return Rule(
+        api_groups=groups, api_versions=versions, operations=("CREATE",), resources=resources
+    )
+
+
+NAMES = tuple(f"r{number}" for number in range(40))
+
+
+def test_only_the_rules_with_the_most_combinations_are_widened():
+    small = [rule(("a",), NAMES[:5]), rule(("b",), NAMES[:9])]
+
+    kept = coarser([*small, rule(("c", "d"), NAMES)], 60)
+
+    assert kept == (*small, rule(("c", "d"), ("*",), ("*",)))
+
+
+def test_rules_that_fit_stay_as_they_are():
+    rules = (rule(("a", "b"), NAMES), rule(("c",), NAMES))
+
+    assert coarser(rules, combinations(rules)) == rules
+
+
+def test_many_rules_become_few():
+    rules = [rule((f"g{number}",), (NAMES[number % 40],)) for number in range(500)]
+
+    assert combinations(coarser(rules, 256)) <= 256
+
+
+@given(
+    st.lists(
+        st.builds(
+            rule,
+            st.lists(st.sampled_from("abc"), min_size=1).map(tuple),
+            st.lists(st.sampled_from(NAMES), min_size=1).map(tuple),
+            st.lists(st.sampled_from(["v1", "v2"]), min_size=1).map(tuple),
+        )
+    ),
+    st.integers(0, 100),
+)
+def test_wider_rules_have_all_combinations_of_those_that_were_given(rules, most):
+    atoms = [atom for each in rules for atom in atoms_of(each)]
+
+    wider = [atom for each in coarser(rules, most) for atom in atoms_of(each)]
+
+    assert not uncovered(atoms, wider)

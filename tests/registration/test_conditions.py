@@ -110,6 +110,7 @@ def test_conditions_that_may_hold_without_gpus_are_sent_whole(expression):
     assert exported([expression], Rule(operations=("CREATE", "UPDATE"))) == ()
 
 
+PODS = {"resource": {"group": "", "resource": "pods"}}
 UNLESS_SCALED = "workload.gpus() > 0 || request.?subResource.orValue('') == 'scale'"
 
 
@@ -121,10 +122,14 @@ def test_a_subresource_that_a_rule_does_not_name_is_no_reason_to_ask_about_all_o
 
 
 @pytest.mark.parametrize("resource", ["statefulsets/scale", "statefulsets/*", "*/*", "*/scale"])
-def test_requests_to_a_subresource_that_a_rule_names_are_sent_whole(resource):
+def test_requests_to_a_subresource_that_a_rule_names_are_sent(resource):
     rule = Rule(operations=("UPDATE",), resources=("pods", resource))
 
-    assert exported([UNLESS_SCALED], rule) == ()
+    (asked,) = exported([UNLESS_SCALED], rule)
+
+    scaled = {"resource": {"group": "apps", "resource": "statefulsets"}, "subResource": "scale"}
+    assert holds(asked, request=scaled, object={"spec": {"replicas": 9}})
+    assert not holds(asked, request=PODS, object={"spec": {"containers": [{"name": "c"}]}})
 
 
 CLASS = "deviceclass.resource.kubernetes.io/h100"
@@ -146,6 +151,7 @@ specs = st.fixed_dictionaries(
         "resourceClaims": st.lists(st.fixed_dictionaries({"name": st.just("gpu")})),
     },
 )
+UNKNOWN = {"resource": {"group": "x", "resource": "pods"}}
 MAY_ASK = compile_expression(MAY_ASK_FOR_DEVICES, ENVIRONMENT, wants="bool")
 
 
@@ -162,7 +168,7 @@ def test_every_object_with_gpus_may_have_them(spec, kind):
     may = MAY_ASK.evaluate({"object": obj, "request": asked}, Budget())
 
     assert may or gpus(obj) == claims(obj) == 0
-    assert MAY_ASK.evaluate({"object": obj, "request": {"resource": {"group": "x"}}}, Budget())
+    assert MAY_ASK.evaluate({"object": obj, "request": UNKNOWN}, Budget())
 
 
 labels = st.none() | st.dictionaries(st.sampled_from("ab"), st.sampled_from(["x", "y", "it's"]))

@@ -30,6 +30,10 @@ MOST_LINE_BYTES: Final = 2 * MAXIMUM_REVIEW_BYTES
 
 MOST_FILES: Final = 100_000
 
+MOST_LINES_WITHOUT_EVENT: Final = 100_000
+"""Lines in a row that are blank or cannot be read, before the rest of a file is left out: a small
+compressed file may hold a billion of them."""
+
 _SUFFIXES: Final = frozenset({".json", ".jsonl", ".ndjson", ".log"})
 _COMPRESSED: Final = ".gz"
 _MAGIC: Final = b"\x1f\x8b"
@@ -68,6 +72,11 @@ _PROBLEMS: Final = {
     "cut": ("line", "cut in the middle"),
     "unreadable": ("line", "not an audit event of audit.k8s.io/v1"),
     "long": ("line", f"left out: longer than {MOST_LINE_BYTES:,} bytes"),
+    "empty": (
+        "file",
+        f"not read to its end: it has more than {MOST_LINES_WITHOUT_EVENT:,} lines without an event"
+        " in a row",
+    ),
     "damaged": ("compressed file", "damaged or cut: read as far as possible"),
     "vanished": ("file", "not readable to its end"),
 }
@@ -135,12 +144,17 @@ class LogFile:
     def events(self, problems: LogProblems) -> Iterator[AuditEvent]:
         """Yield the events; what cannot be read is noted."""
         self._problems = problems
+        last = 0
         for number, line in self._all():
+            place = f"{self.name}:{number}:1"
+            if number - last > MOST_LINES_WITHOUT_EVENT:
+                problems.note("empty", place)
+                break
             if not line.strip():
                 continue
-            place = f"{self.name}:{number}:1"
             try:
                 yield from read_events(line)
+                last = number
             except AuditError:
                 cut = not line.endswith(b"\n")
                 rest = line.rfind(_BEGINNING)
@@ -171,10 +185,12 @@ class LogFile:
             self._raw = self._open()
             self._lines = self._each(self._raw)
         first, self._first = self._first, []
-        yield from first
-        yield from self._lines
-        if self._raw is not None:
-            self._raw.close()
+        try:
+            yield from first
+            yield from self._lines
+        finally:
+            if self._raw is not None:
+                self._raw.close()
 
     def _each(self, raw: IO[bytes]) -> Iterator[tuple[int, bytes]]:
         """Yield numbered lines of a bounded length, with their ends."""

@@ -19,6 +19,7 @@ from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.lint.conflicts import conflicts
 from policyd.engine.lint.policy_warnings import lint, lint_document
+from policyd.registration.interest import widened_rules
 from policyd.standard_input import PATH
 
 VERSIONS_BY_NAME = {f"{major}.{minor}": (major, minor) for major, minor in VERSIONS}
@@ -57,7 +58,8 @@ def command(
     Every expression is compiled, so that an accepted policy has no syntax or type error when an
     object arrives. What the API server refuses in its own kinds is an error too. A warning is
     given for a rule that nothing can match, for an expression that fails on an object with only
-    its required fields or under the next version of Kubernetes, and for two policies that are
+    its required fields or under the next version of Kubernetes, for rules with so many
+    combinations that the webhooks are called for more objects, and for two policies that are
     certain to write different values into the same field.
 
     With --prove, a solver looks for policies that deny no request, or each that they match, or
@@ -109,6 +111,7 @@ def _warnings(documents: Sequence[Document], loaded: Loaded) -> Iterator[Finding
         yield from lint_document(document)
     for policy in progress(loaded.policies, "checking", len(loaded.policies)):
         yield from lint(policy)
+        yield from widened_rules(policy)
     yield from conflicts(loaded.policies, loaded.bindings)
 
 

@@ -21,6 +21,7 @@ RULES: Final[Mapping[str, str]] = {
     "dialect": "an expression that another version of Kubernetes reads differently",
     "refused": "a policy or binding that the API server, or Kyverno, rejects",
     "cost": "a policy that costs too much for large objects",
+    "wide-rules": "rules with so many combinations that more requests are sent to the webhooks",
     "case": "a case that did not give the expected result",
     "coverage": "a validation that no case violates",
     "warning": "a warning of a policy that allows the request",

@@ -269,6 +269,31 @@ def test_a_compressed_file_that_is_cut_is_read_as_far_as_possible(policy, tmp_pa
     assert "1 compressed file damaged or cut: read as far as possible" in result.stderr
 
 
+@pytest.mark.parametrize("useless", ["\n", "{}\n", '{"kind":"Event"\n'], ids=repr)
+def test_a_file_is_not_read_on_after_many_lines_without_an_event(policy, tmp_path, useless):
+    read = []
+    each = audit_files.LogFile._each
+
+    def counted(file, raw):
+        for numbered in each(file, raw):
+            read.append(numbered[0])
+            yield numbered
+
+    events = lines([created("pods", pod("first", BAD))])
+    text = events + useless * 3_000_000 + events.replace("first", "last")
+    (tmp_path / "audit-1.log.gz").write_bytes(gzip.compress(text.encode(), 1))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(audit_files.LogFile, "_each", counted)
+        patched.setattr(audit_files, "MOST_LINES_WITHOUT_EVENT", 1000)
+        answer, result = summary(policy, tmp_path / "audit-1.log.gz")
+
+    assert {each["name"] for each in answer["refusedObjects"]} == {"first"}
+    assert answer["log"]["problems"]["empty"] == 1
+    assert "1 file not read to its end" in result.stderr
+    assert len(read) < 1100
+
+
 def test_a_line_that_is_too_long_is_left_out(policy, tmp_path, monkeypatch):
     monkeypatch.setattr(audit_files, "MOST_LINE_BYTES", 2000)
     long = created("pods", pod("a", BAD, labels={"x": "y" * 5000}))

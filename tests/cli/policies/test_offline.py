@@ -119,6 +119,19 @@ def test_check_doubts_a_condition_that_fails_where_a_field_is_missing():
     assert "warning: for a Pod with only its required fields" in result.stderr
 
 
+@pytest.mark.parametrize(("groups", "warned"), [(16, False), (17, True)])
+def test_rules_for_which_more_is_sent_to_the_webhooks_are_reported(groups, warned):
+    names = [f"r{number}" for number in range(16)]
+    wide = f"apiGroups: {[f'g{n}.example.com' for n in range(groups)]}".replace("'", "")
+    resources = f"resources: {names}".replace("'", "")
+    policy = GOOD.replace('apiGroups: [""]', wide).replace("resources: [pods]", resources)
+
+    result = run("check", "-", text=policy)
+
+    assert ("warning: the rules name 272 combinations" in result.stderr) is warned
+    assert result.exit_code == 0
+
+
 def test_check_doubts_policies_that_write_one_field_differently(folder):
     (folder / "other.yaml").write_text(
         GOOD.replace("name: good", "name: other").replace(
