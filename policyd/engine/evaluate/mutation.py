@@ -348,6 +348,9 @@ class _Mutation:
         Raises:
             PolicydError: If its budget or the time is used up, or it writes too much.
         """
+        if not self._size:
+            sent = len(self._facts.request.object) if self._original is None else None
+            self._size = approximate_size(self._facts.object, sent)
         if mutation.patch_type != "JSONPatch":
             self._write(deep_size(value))
             self._look(policy, self._units_of_merging(value))
@@ -360,7 +363,7 @@ class _Mutation:
     def _look(self, policy: CompiledPolicy, units: int) -> None:
         """Charge a policy for a look at the whole object, besides other units."""
         allowance = self._facts.allowance
-        units += _LOOKS * WORK_UNITS * (self._object_size() + self._written)
+        units += _LOOKS * WORK_UNITS * (self._size + self._written)
         if units > allowance.left(policy.id):
             raise EvaluationError(
                 "its mutations would look at the object more often than there is time for",
@@ -371,16 +374,9 @@ class _Mutation:
         except CelTimeError:
             raise OutOfTimeError from None
 
-    def _object_size(self) -> int:
-        """Return about how many values the object had when a mutation first looked at it."""
-        if not self._size:
-            sent = len(self._facts.request.object) if self._original is None else None
-            self._size = approximate_size(self._facts.object, sent)
-        return self._size
-
     def _units_of_merging(self, value: Json) -> int:
         """Return the units of merging a value into the object by the schema of its kind."""
-        if self._object_size() + self._written <= _MOST_MERGED // _MERGED:
+        if self._size + self._written <= _MOST_MERGED // _MERGED:
             return 0
         units = _MERGED * _list_items(value) + _CHECKED * _list_items(self._facts.object)
         if units > _MOST_MERGED:
@@ -398,7 +394,7 @@ class _Mutation:
         if not isinstance(operations, list):
             return 0
         number = len(operations)
-        units = steps + number * (self._object_size() // _MOVED)
+        units = steps + number * (self._size // _MOVED)
         if units > _MOST_SOUGHT:
             raise EvaluationError(
                 f"the {number} operations of a JSON patch have too far to go in the object",
