@@ -150,20 +150,15 @@ def _emit_general(
     codes = ", ".join((*_codes(atoms), "B") if counted else _codes(atoms))
     cost, work = _fixed_cost(fitting), _fixed_work(fitting)
     if sure:
-        first = fitting[0]
         price, effort, run = (
-            _part(generator, each) for each in (first.cost, first.work, first.run)
+            _part(generator, fitting[0], each) for each in ("cost", "work", "run")
         )
-        if first.cost is traverse and first.parameters == (STRING,):
-            price = "(len({}) + 9) // 10"
-        elif isinstance(first.work, LengthWork):
-            effort = first.work.expression("{}")
     elif cost is None or work is None:
         chosen = f"{generator.constant(parts_dynamically(fitting))}({codes})"
         chosen = generator.assign(chosen, position=node.position).code
         price, effort, run = (f"{chosen}[{number}]({{}})" for number in range(3))
     else:
-        price, effort, run = "", "", _part(generator, call_dynamically(fitting))
+        price, effort, run = "", "", f"{generator.constant(call_dynamically(fitting))}({{}})"
     if cost is None:
         generator.line(f"c += {price.format(codes)}", node.position)
         generator.line("if c > m: R_exceed()")
@@ -175,8 +170,13 @@ def _emit_general(
     return generator.assign(run.format(codes), kind, node.position)
 
 
-def _part(generator: Generator, part: object) -> str:
+def _part(generator: Generator, overload: Overload, name: str) -> str:
     """Write the call of a part of an overload, with a place for the arguments."""
+    part = getattr(overload, name)
+    if part is traverse and overload.parameters == (STRING,):
+        return "(len({}) + 9) // 10"
+    if isinstance(part, LengthWork):
+        return part.expression("{}")
     return f"{generator.constant(part)}({{}})" if callable(part) else ""
 
 
