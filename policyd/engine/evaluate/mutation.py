@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from policyd.api.meta import Json
 from policyd.cel import CelError, CelTimeError
-from policyd.cel.cost import WORK_LIMIT, WORK_UNITS, approximate_size, deep_size, extent
+from policyd.cel.cost import WORK_LIMIT, WORK_UNITS, deep_size, extent
 from policyd.cel.values import Optional
 from policyd.engine.evaluate.conditions import (
     BindingError,
@@ -41,6 +41,16 @@ _Edit = tuple[InjectedField, InjectionTarget, Json]
 _LOOKS = 2
 """How often a mutation by CEL has each value of the object read: to read its result, and to
 compare that with the object before."""
+
+_ENCODED = 8
+"""Bytes of JSON that are taken for a value, about half of what they are in most objects."""
+
+_LARGE = 256 * 1024
+"""Bytes of JSON of an object whose values are counted from the first look on."""
+
+_GUESSED = 8
+"""The look with which the values of any object are counted: few mutations change an object, and
+counting takes as long as one of them."""
 
 _SHORT = 100
 """Letters of a text that take as much as one value to write."""
@@ -96,6 +106,7 @@ class _Mutation:
         self._original: Json = None
         self._written = 0
         self._size = 0
+        self._looks = 0
 
     @property
     def operations(self) -> list[Operation]:
@@ -348,9 +359,9 @@ class _Mutation:
         Raises:
             PolicydError: If its budget or the time is used up, or it writes too much.
         """
-        if not self._size:
-            sent = len(self._facts.request.object) if self._original is None else None
-            self._size = approximate_size(self._facts.object, sent)
+        self._looks += 1
+        if self._looks in (1, _GUESSED):
+            self._size = self._object_size()
         if mutation.patch_type != "JSONPatch":
             self._write(deep_size(value))
             self._look(policy, self._units_of_merging(value))
@@ -373,6 +384,13 @@ class _Mutation:
             allowance.take(policy.id, units)
         except CelTimeError:
             raise OutOfTimeError from None
+
+    def _object_size(self) -> int:
+        """Return how many values the object had; a guess for the first mutations of a small one."""
+        encoded = len(self._facts.request.object)
+        if encoded < _LARGE and self._looks < _GUESSED:
+            return encoded // _ENCODED
+        return deep_size(self._facts.object if self._original is None else self._original)
 
     def _units_of_merging(self, value: Json) -> int:
         """Return the units of merging a value into the object by the schema of its kind."""
