@@ -42,6 +42,8 @@ _SIZED: Final = frozenset((str, bytes, list, dict))
 _PLAIN: Final = frozenset((int, float, bool, type(None)))
 _TEXT: Final = frozenset((str,))
 _MAPS: Final = frozenset((dict,))
+_LISTS: Final = frozenset((list, MadeList))
+_CONTAINERS: Final = (dict, list)
 # Types of which all values are the same in CEL and in JSON.
 _SAME: Final = frozenset((dict, list, str, bool, type(None)))
 # Scalars that are equal to themselves; a double may be no number.
@@ -55,7 +57,7 @@ _LOOK_WORK: Final = 5
 # Elements that are looked at one by one rather than all at once.
 _FEW: Final = 8
 # Maps that are opened together rather than one by one.
-_MANY: Final = 32
+_MANY: Final = 256
 # A tenth of each number that a byte may be.
 _TENTHS: Final = bytes(number // 10 for number in range(256))
 # Lists whose weights are remembered at a time.
@@ -326,6 +328,8 @@ def extent(value: object) -> tuple[int, bool]:
             maps.append(part)
             for inner in part.values():
                 (texts if type(inner) is str else pending).append(inner)
+        elif kind in _LISTS and len(part) < _MANY:
+            pending += part
         elif kind is str or kind is bytes:
             more += len(part) // _CHARACTERS
         elif kind not in _PLAIN:
@@ -450,6 +454,7 @@ def _weighed_deep(value: object) -> Weight:
     maps: list[Collection[str]] = []
     texts: list[str] = []
     scalars: list[Any] = []
+    more = 0
     pending: list[Any] = [value]
     for part in pending:
         kind = type(part)
@@ -457,18 +462,18 @@ def _weighed_deep(value: object) -> Weight:
             maps.append(part)
             for inner in part.values():
                 (texts if type(inner) is str else pending).append(inner)
-        elif kind is list or kind is MadeList:
+        elif kind in _LISTS and len(part) < _MANY:
             pending += part
         elif kind is str:
             texts.append(part)
-        elif isinstance(part, dict):
-            pending += (*dict.keys(part), *dict.values(part))
+        elif isinstance(part, _CONTAINERS):
+            more += _open(part, maps, texts, pending)
         else:
             scalars.append(part)
-        if len(pending) + len(texts) > WORK_LIMIT:
+        if len(pending) + len(texts) + more > WORK_LIMIT:
             break
     texts += chain.from_iterable(maps)
-    return _weight(len(pending) + len(texts), texts, scalars)
+    return _weight(len(pending) + len(texts) + more, texts, scalars)
 
 
 def _weight(elements: int, texts: list[str], scalars: list[Any]) -> Weight:

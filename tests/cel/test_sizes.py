@@ -94,6 +94,21 @@ def test_a_weight_is_that_of_a_walk_through_all_parts(value):
     assert weight.elements >= walked(value) - weight.cost
 
 
+MANY = st.lists(
+    st.dictionaries(TEXTS, TEXTS) | st.dictionaries(TEXTS, SCALARS | st.lists(SCALARS, max_size=2)),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(MANY, st.sampled_from([list, MadeList]))
+def test_long_lists_of_maps_are_walked_as_short_ones_are(some, made):
+    value = {"many": made(some * 300)}
+
+    assert extent(value) == (walked(value), is_plain(value))
+    assert weigh(value).cost == tenths(value)
+
+
 @given(values())
 def test_plain_values_are_their_own_json(value):
     if is_plain(value):
