@@ -347,7 +347,7 @@ def _open(part: object, maps: list[Collection[str]], texts: list[str], pending: 
 
     Maps in a long list, as variables of a container are, are opened together.
     """
-    parts = part if type(part) is list else _inside(part)
+    parts: Collection[Any] = _inside(part)
     if len(parts) < _MANY or set(map(type, parts)) != _MAPS or sum(map(len, parts)) > WORK_LIMIT:
         pending += parts
         return 0
