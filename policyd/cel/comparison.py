@@ -10,6 +10,7 @@ from policyd.cel.values import (
     BOOL_KEYS,
     UINT_MAX,
     Duration,
+    MadeList,
     Optional,
     Struct,
     Timestamp,
@@ -35,7 +36,7 @@ def equal(a: Value, b: Value) -> bool:
         if kind is type(b):
             return bool(a == b)
         return kind in NUMBERS and type(b) in NUMBERS and bool(a == b)
-    if kind is list or kind is Optional or isinstance(a, dict):
+    if kind in _DEEP or isinstance(a, dict):
         return _equal_deep(a, b, _charge_nothing)
     return kind is type(b) and bool(a == b)
 
@@ -91,7 +92,7 @@ def _equal_maps(x: dict[Any, Value], y: Value, rest: Pairs, charge: Charge) -> b
 
 
 def _equal_lists(x: list[Value], y: Value, rest: Pairs, charge: Charge) -> bool:
-    if type(y) is not list or len(x) != len(y):
+    if not isinstance(y, list) or len(x) != len(y):
         return False
     charge(2 + 2 * len(x))
     for value, other in zip(x, y, strict=True):
@@ -112,6 +113,7 @@ def _equal_optionals(x: Optional, y: Value, rest: Pairs, charge: Charge) -> bool
 
 _DEEP: Final[dict[type, Callable[[Any, Value, Pairs, Charge], bool]]] = {
     list: _equal_lists,
+    MadeList: _equal_lists,
     Optional: _equal_optionals,
 }
 

@@ -7,13 +7,13 @@ its cost allows. Both are counted, and no clock is read: the same expression on 
 always ends at the same place.
 """
 
-import marshal
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, NamedTuple, NoReturn
 
 from policyd.cel.errors import CelCostError, CelTimeError
-from policyd.cel.values import Optional
+from policyd.cel.values import MadeList, Optional, Struct
 
 EXPRESSION_LIMIT: Final = 1_000_000
 """Cost one expression may have."""
@@ -41,6 +41,11 @@ STRUCT: Final = 40
 _SIZED: Final = frozenset((str, bytes, list, dict))
 _PLAIN: Final = frozenset((int, float, bool, type(None)))
 _TEXT: Final = frozenset((str,))
+_MAPS: Final = frozenset((dict,))
+_LISTS: Final = frozenset((list, MadeList))
+_CONTAINERS: Final = (dict, list)
+# Types of which all values are the same in CEL and in JSON.
+_SAME: Final = frozenset((dict, list, str, bool, type(None)))
 # Scalars that are equal to themselves; a double may be no number.
 _CERTAIN: Final = frozenset((int, bool, type(None)))
 # Cost that is spent before it is charged to the request, and the time is checked: under 1 ms.
@@ -51,9 +56,10 @@ _WALK_WORK: Final = 2
 _LOOK_WORK: Final = 5
 # Elements that are looked at one by one rather than all at once.
 _FEW: Final = 8
-# Bytes of an element of a small value, as marshal encodes it, and of the largest such value.
-_ENCODED: Final = 8
-_SMALL: Final = 32 * 1024
+# Maps that are opened together rather than one by one.
+_MANY: Final = 256
+# A tenth of each number that a byte may be.
+_TENTHS: Final = bytes(number // 10 for number in range(256))
 # Lists whose weights are remembered at a time.
 _REMEMBERED: Final = 64
 
@@ -222,7 +228,7 @@ class Budget:
         Raises:
             CelCostError: If that is more work than allowed.
         """
-        if type(value) in _SIZED or isinstance(value, dict | Optional):
+        if type(value) in _SIZED or isinstance(value, dict | list | Optional):
             self.charge_work(_WALK_WORK * deep_size(value))
 
     def settle(self) -> None:
@@ -304,48 +310,59 @@ def deep_size(value: object) -> int:
     """
     if type(value) is list and len(value) <= WORK_LIMIT and set(map(type, value)) <= _PLAIN:
         return 1 + len(value)
-    count = 1
+    return extent(value)[0]
+
+
+def extent(value: object) -> tuple[int, bool]:
+    """Return the deep size of a value, and whether all its parts are the same in CEL and in JSON.
+
+    These are maps and lists, strings, booleans and nulls; a number may be another one in JSON.
+    """
+    maps: list[Collection[str]] = []
+    texts: list[str] = []
+    more = 0
     pending: list[Any] = [value]
     for part in pending:
         kind = type(part)
-        if kind is str or kind is bytes:
-            count += len(part) // _CHARACTERS
-            continue
-        if kind in _PLAIN:
-            continue
-        if kind is dict:
-            inner: Collection[Any] = part.values()
-            count += (
-                sum(map(len if set(map(type, part)) == _TEXT else size_of, part)) // _CHARACTERS
-            )
-        else:
-            inner = part if kind is list else _inside(part)
-        count += len(inner)
-        if count > WORK_LIMIT:
+        if kind is dict or kind is Struct:
+            maps.append(part)
+            for inner in part.values():
+                (texts if type(inner) is str else pending).append(inner)
+        elif kind in _LISTS and len(part) < _MANY:
+            pending += part
+        elif kind is str or kind is bytes:
+            more += len(part) // _CHARACTERS
+        elif kind not in _PLAIN:
+            more += _open(part, maps, texts, pending)
+        if len(pending) + len(texts) + more > WORK_LIMIT:
             break
-        if len(inner) < _FEW or not set(map(type, inner)) <= _PLAIN:
-            pending += inner
-    return count
+    count = len(pending) + len(texts) + more
+    texts += chain.from_iterable(maps)
+    count += sum([size // _CHARACTERS for size in map(len, texts) if size >= _CHARACTERS])
+    return count, _SAME.issuperset(map(type, pending))
 
 
-def approximate_size(value: Any) -> int:  # noqa: ANN401 - any of CEL
-    """Return about how many elements are in a value, deep down: ten times as fast if it is small.
+def _open(part: object, maps: list[Collection[str]], texts: list[str], pending: list[Any]) -> int:
+    """Add what is in a part to the lists; return how many parts are in none of them.
 
-    Of a small value the bytes are taken of its encoding as Python's own, eight for an element. That
-    has a part once that is in the value several times, as in values of expressions: it is good for
-    values that were decoded.
+    Maps in a long list, as variables of a container are, are opened together.
     """
-    try:
-        length = len(marshal.dumps(value))
-    except ValueError:  # objects of CEL have no such encoding
-        return deep_size(value)
-    return length // _ENCODED if length < _SMALL else deep_size(value)
+    parts: Collection[Any] = _inside(part)
+    if len(parts) < _MANY or set(map(type, parts)) != _MAPS or sum(map(len, parts)) > WORK_LIMIT:
+        pending += parts
+        return 0
+    maps += parts
+    values = [*chain.from_iterable(map(dict.values, parts))]
+    (texts if set(map(type, values)) == _TEXT else pending).extend(values)
+    return len(parts)
 
 
 def _inside(part: object) -> Collection[Any]:
-    """Return the parts of a map, an optional, or any other value that are to be walked."""
-    if isinstance(part, dict):
-        return dict.values(part)
+    """Return the parts of a value that are to be walked, whatever it is."""
+    if isinstance(part, dict):  # its keys may be of any type
+        return (*dict.keys(part), *dict.values(part))
+    if isinstance(part, list):
+        return part
     return (getattr(part, "value", None),)
 
 
@@ -434,27 +451,29 @@ def weigh(value: object) -> Weight:
 
 
 def _weighed_deep(value: object) -> Weight:
+    maps: list[Collection[str]] = []
     texts: list[str] = []
     scalars: list[Any] = []
+    more = 0
     pending: list[Any] = [value]
     for part in pending:
         kind = type(part)
         if kind is dict:
-            texts += part
+            maps.append(part)
             for inner in part.values():
                 (texts if type(inner) is str else pending).append(inner)
-        elif kind is list:
+        elif kind in _LISTS and len(part) < _MANY:
             pending += part
         elif kind is str:
             texts.append(part)
-        elif isinstance(part, dict):
-            pending += (*dict.keys(part), *dict.values(part))
+        elif isinstance(part, _CONTAINERS):
+            more += _open(part, maps, texts, pending)
         else:
             scalars.append(part)
-        if len(pending) + len(texts) > WORK_LIMIT:
+        if len(pending) + len(texts) + more > WORK_LIMIT:
             break
-    elements = len(pending) + len(texts)
-    return _weight(elements, texts, scalars)
+    texts += chain.from_iterable(maps)
+    return _weight(len(pending) + len(texts) + more, texts, scalars)
 
 
 def _weight(elements: int, texts: list[str], scalars: list[Any]) -> Weight:
@@ -476,11 +495,13 @@ def _cost_of_scalar(value: object) -> int:
     return len(value) // 10 if isinstance(value, bytes) else 1
 
 
-def _tenths(texts: list[str]) -> int:
+def _tenths(texts: Collection[str]) -> int:
     """Return the sum of a tenth of each text's bytes."""
-    if all(map(str.isascii, texts)):
-        return sum([size // 10 for size in map(len, texts) if size > 9])
-    return sum([len(text.encode()) // 10 for text in texts])
+    encoded = texts if all(map(str.isascii, texts)) else [*map(str.encode, texts)]
+    try:
+        return sum(bytes(map(len, encoded)).translate(_TENTHS))
+    except ValueError:  # one has more than 255 bytes
+        return sum([size // 10 for size in map(len, encoded) if size > 9])
 
 
 def pairs(values: object, *_rest: object) -> int:

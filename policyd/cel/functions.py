@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from policyd.cel.cost import Cost
 from policyd.cel.estimate.estimates import COUNTERPARTS, Charge, Estimator, Sized, fixed
 from policyd.cel.types import Type, is_dyn
 from policyd.cel.values import no_such_overload, type_name
+
+T = TypeVar("T")
 
 Code = Callable[..., Any]
 """The code of a function; its arguments have the declared types, elements of lists may not."""
@@ -63,10 +64,6 @@ class Overload:
         """Whether a result always has the declared type, for any elements of the arguments."""
         inner = [part for parameter in self.parameters for part in parameter.parameters]
         return not self.result.variable and self.result not in inner
-
-    def taken(self, given: tuple[object, ...]) -> tuple[object, ...]:
-        """Return the arguments that the code gets, with or without the budget."""
-        return given if self.counted else given[: len(self.parameters)]
 
     def charge(self, arguments: tuple[Sized, ...]) -> Charge:
         """Return the estimated cost of a call, from the known facts of its arguments."""
@@ -147,40 +144,40 @@ def collect(libraries: Iterable[Iterable[Overload]]) -> dict[str, tuple[Overload
     return functions
 
 
-def dispatch(overloads: tuple[Overload, ...]) -> Callable[..., Overload]:
+def dispatch(overloads: tuple[Overload, ...], made_of: Callable[[Overload], T]) -> Callable[..., T]:
     """Return a function that chooses the overload for the types of actual arguments.
 
-    The budget may follow the arguments. The function raises CelError if none fits.
+    The budget may follow the arguments. The function returns what is made of an overload, once for
+    each combination of types, and raises CelError if none fits.
     """
-    chosen: dict[tuple[type, ...], Overload] = {}
+    known: dict[tuple[type, ...], T] = {}
     name, arity = overloads[0].name, len(overloads[0].parameters)
 
-    def choose(*given: object) -> Overload:
+    def choose(*given: object) -> T:
         arguments = given[:arity]
         types = tuple(map(type, arguments))
-        overload = chosen.get(types)
-        if overload is None:
+        made = known.get(types)
+        if made is None:
             overload = next((o for o in overloads if _accepts(o, arguments)), None)
             if overload is None:
                 raise no_such_overload(name, *arguments)
-            chosen[types] = overload
-        return overload
+            made = known[types] = made_of(overload)
+        return made
 
     return choose
 
 
 def call_dynamically(overloads: tuple[Overload, ...]) -> Code:
     """Return code that runs the overload for the types of its arguments."""
-    choose = dispatch(overloads)
+    choose = dispatch(overloads, lambda overload: _code(overloads, overload, overload.run))
     if len(overloads[0].parameters) != 1:
-        return lambda *given: (chosen := choose(*given)).run(*chosen.taken(given))
+        return lambda *given: choose(*given)(*given)
     codes: dict[type, Code] = {}
 
     def call(argument: object, budget: object = None) -> object:
         code = codes.get(type(argument))
         if code is None:
-            chosen = choose(argument)
-            code = codes[type(argument)] = chosen.run if chosen.counted else _uncounted(chosen.run)
+            code = codes[type(argument)] = choose(argument)
         return code(argument, budget)
 
     if any(overload.counted for overload in overloads):
@@ -189,14 +186,30 @@ def call_dynamically(overloads: tuple[Overload, ...]) -> Code:
     def call_uncounted(argument: object) -> object:
         code = codes.get(type(argument))
         if code is None:
-            code = codes[type(argument)] = choose(argument).run
+            code = codes[type(argument)] = choose(argument)
         return code(argument)
 
     return call_uncounted
 
 
-def _uncounted(run: Code) -> Code:
-    return lambda argument, _budget: run(argument)
+def parts_dynamically(overloads: tuple[Overload, ...]) -> Callable[..., tuple[Code, Code, Code]]:
+    """Return a function that gives the cost, the work and the code for the types of arguments."""
+
+    def parts(overload: Overload) -> tuple[Code, Code, Code]:
+        cost, work = (_code(overloads, overload, size) for size in (overload.cost, overload.work))
+        return cost, work, _code(overloads, overload, overload.run)
+
+    return dispatch(overloads, parts)
+
+
+def _code(overloads: tuple[Overload, ...], overload: Overload, part: Code | int | None) -> Code:
+    """Return a part of an overload as code that takes what any of the overloads does."""
+    if part is None or isinstance(part, int):
+        return lambda *_given: part or 0
+    if overload.counted or not any(other.counted for other in overloads):
+        return part
+    arity = len(overload.parameters)
+    return lambda *given: part(*given[:arity])
 
 
 def amount(size: int | Cost | None, arguments: tuple[object, ...]) -> int:
@@ -204,26 +217,6 @@ def amount(size: int | Cost | None, arguments: tuple[object, ...]) -> int:
     if size is None or isinstance(size, int):
         return size or 0
     return size(*arguments)
-
-
-def cost_dynamically(overloads: tuple[Overload, ...]) -> Cost:
-    """Return a function that computes the cost of the overload for the types of its arguments."""
-    return _dynamically(overloads, attrgetter("cost"))
-
-
-def work_dynamically(overloads: tuple[Overload, ...]) -> Cost:
-    """Return a function that computes the work of the overload for the types of its arguments."""
-    return _dynamically(overloads, attrgetter("work"))
-
-
-def _dynamically(overloads: tuple[Overload, ...], size: Callable[[Overload], Any]) -> Cost:
-    choose = dispatch(overloads)
-
-    def computed(*given: object) -> int:
-        overload = choose(*given)
-        return amount(size(overload), overload.taken(given))
-
-    return computed
 
 
 def _accepts(overload: Overload, arguments: tuple[object, ...]) -> bool:

@@ -11,6 +11,9 @@ import msgspec
 from policyd.api.meta import Json
 from policyd.patch.operations import APPEND, Operation, PatchError, Path, Verb, pointer, same_json
 
+_CONTAINERS = (dict, list)
+"""A tuple, as a union of types would be made anew for each test."""
+
 
 class CopyOnWrite:
     """A tree whose containers are copied the first time they are opened, and only then.
@@ -29,7 +32,7 @@ class CopyOnWrite:
     def open_root(self) -> Json:
         """Return the root, safe to write to."""
         root = self.root
-        if id(root) not in self._own and isinstance(root, dict | list):
+        if id(root) not in self._own and isinstance(root, _CONTAINERS):
             root = self.root = root.copy()
             self._own[id(root)] = root
         return root
@@ -37,7 +40,7 @@ class CopyOnWrite:
     def open_child(self, parent: Json, step: str | int) -> Json:
         """Return the child of an open `parent`, safe to write to if it is a container."""
         child = parent[step]
-        if id(child) not in self._own and isinstance(child, dict | list):
+        if id(child) not in self._own and isinstance(child, _CONTAINERS):
             child = parent[step] = child.copy()
             self._own[id(child)] = child
         return child

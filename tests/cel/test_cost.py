@@ -191,3 +191,13 @@ def test_attacks_end_within_the_limits(source):
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown // 1_024 < _MEGABYTES
     assert isinstance(caught.value, CelCostError) or "precision" in caught.value.message
+
+
+def test_lists_in_an_object_are_compared_within_the_limits():
+    made = "Object{spec: Object.spec{a: ['a']" + ".map(x, [x,x])" * 40 + "}}"
+    environment = admission_environment(mutation=True)
+
+    with pytest.raises(CelCostError):
+        compile_expression(f"{made} == {made}", environment).evaluate({}, Budget())
+    same = compile_expression("Object{a: [['a']]}.a == [['a']]", environment)
+    assert same.evaluate({}, Budget()) is True

@@ -123,6 +123,33 @@ def test_lists_of_some_thousand_items_are_merged():
     assert not applying(ONE).mutate(request(made)).failures
 
 
+DOUBLED = "['a']" + ".map(x, [x, x])" * 24
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda: applying(f"Object{{spec: Object.spec{{a: {DOUBLED}}}}}"), id="merged"),
+        pytest.param(
+            lambda: patching(
+                f"[JSONPatch{{op: 'add', path: '/a', value: Object{{a: {DOUBLED}}}}}]"
+            ),
+            id="written",
+        ),
+        pytest.param(
+            lambda: patching(f"[JSONPatch{{op: 'add', path: '/a', value: {DOUBLED}}}]"), id="a-list"
+        ),
+    ],
+)
+def test_what_is_written_has_no_part_more_often_than_can_be_written(change):
+    given, decisions = change(), []
+
+    used = calls(lambda: decisions.append(given.mutate(request(pod()))))
+
+    assert "write more than 250,000 values" in decisions[0].denials[0].message
+    assert used < 5_000
+
+
 INJECTING = """
 apiVersion: policyd.io/v1alpha1
 kind: Policy

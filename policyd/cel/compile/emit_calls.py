@@ -11,8 +11,7 @@ from policyd.cel.functions import (
     Overload,
     amount,
     call_dynamically,
-    cost_dynamically,
-    work_dynamically,
+    parts_dynamically,
 )
 from policyd.cel.lib.regex import STEPS_WORK, matcher, steps
 from policyd.cel.syntax import ast
@@ -149,47 +148,49 @@ def _emit_general(
     atoms, sure = arguments
     counted = any(overload.counted for overload in fitting)
     codes = ", ".join((*_codes(atoms), "B") if counted else _codes(atoms))
-    _emit_cost(generator, fitting, (codes, node.position), sure=sure)
-    run = fitting[0].run if sure else call_dynamically(fitting)
+    cost, work = _fixed_cost(fitting), _fixed_work(fitting)
+    if sure:
+        price, effort, run = (
+            _part(generator, fitting[0], each) for each in ("cost", "work", "run")
+        )
+    elif cost is None or work is None:
+        chosen = f"{generator.constant(parts_dynamically(fitting))}({codes})"
+        chosen = generator.assign(chosen, position=node.position).code
+        price, effort, run = (f"{chosen}[{number}]({{}})" for number in range(3))
+    else:
+        price, effort, run = "", "", f"{generator.constant(call_dynamically(fitting))}({{}})"
+    if cost is None:
+        generator.line(f"c += {price.format(codes)}", node.position)
+        generator.line("if c > m: R_exceed()")
+    generator.charge(cost or 0, work=(work or 0) + (0 if sure else _CHOOSING_WORK))
+    if work is None:
+        generator.charge_work(effort.format(codes), node.position)
     results = {overload.result.name if overload.sure else "dyn" for overload in fitting}
     kind = results.pop() if len(results) == 1 else "dyn"
-    return generator.assign(f"{generator.constant(run)}({codes})", kind, node.position)
+    return generator.assign(run.format(codes), kind, node.position)
 
 
-def _emit_cost(
-    generator: Generator, fitting: tuple[Overload, ...], call: tuple[str, int], *, sure: bool
-) -> None:
-    """Generate the charge of a call: its cost, and the work that the cost does not cover."""
-    codes, position = call
+def _part(generator: Generator, overload: Overload, name: str) -> str:
+    """Write the call of a part of an overload, with a place for the arguments."""
+    part = getattr(overload, name)
+    if part is traverse and overload.parameters == (STRING,):
+        return "(len({}) + 9) // 10"
+    if isinstance(part, LengthWork):
+        return part.expression("{}")
+    return f"{generator.constant(part)}({{}})" if callable(part) else ""
+
+
+def _fixed_cost(fitting: tuple[Overload, ...]) -> int | None:
+    """Return the cost of a call if it depends on no argument."""
     first = fitting[0].cost
-    if isinstance(first, int) and all(overload.cost == first for overload in fitting):
-        generator.charge(first)
-    else:
-        if sure and first is traverse and fitting[0].parameters == (STRING,):
-            price = f"(len({codes}) + 9) // 10"
-        else:
-            price = f"{generator.constant(first if sure else cost_dynamically(fitting))}({codes})"
-        generator.line(f"c += {price}", position)
-        generator.line("if c > m: R_exceed()")
-    if not sure:  # the overload is to be chosen
-        generator.charge(0, work=_CHOOSING_WORK)
-    _emit_work(generator, fitting, call, sure=sure)
+    return first if isinstance(first, int) and {each.cost for each in fitting} == {first} else None
 
 
-def _emit_work(
-    generator: Generator, fitting: tuple[Overload, ...], call: tuple[str, int], *, sure: bool
-) -> None:
-    codes, position = call
-    works = [overload.work for overload in fitting if overload.work]
-    if not any(map(callable, works)):
-        generator.charge(0, work=max([work for work in works if isinstance(work, int)], default=0))
-    else:
-        work = fitting[0].work if sure else work_dynamically(fitting)
-        if isinstance(work, LengthWork):
-            text = work.expression(codes)
-        else:
-            text = f"{generator.constant(work)}({codes})"
-        generator.charge_work(text, position)
+def _fixed_work(fitting: tuple[Overload, ...]) -> int | None:
+    """Return the work of a call, at most, if it depends on no argument."""
+    works = [overload.work or 0 for overload in fitting]
+    fixed = [work for work in works if isinstance(work, int)]
+    return max(fixed) if len(fixed) == len(works) else None
 
 
 def _emit_string_test(generator: Generator, node: ast.Call, name: str, atoms: list[Atom]) -> Atom:

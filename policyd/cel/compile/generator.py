@@ -288,9 +288,10 @@ class Generator:
         return self.assign(f"{name}({parameters})", result.kind, node.position)
 
     def _finished(self) -> Generated:
+        works = any("w += " in line.text for line in (*self._functions, *self.lines))
         head = [
             SourceLine(0, "def cel(A, B):"),
-            SourceLine(1, "c = w = 0"),
+            SourceLine(1, "c = w = 0" if works or self._functions else "c = 0"),
             SourceLine(1, "m = B.limit - B.spent"),
             SourceLine(1, "if m > LIMIT: m = LIMIT"),
             *self._functions,
@@ -298,7 +299,6 @@ class Generator:
         ]
         for name, code in self.roots.items():
             head.append(SourceLine(2, f"{code} = A[{name!r}]", 0, Probe("A", name)))
-        works = any("w += " in line.text for line in (*self._functions, *self.lines))
         tail = [SourceLine(1, "finally:"), SourceLine(2, "B.spent += c")]
         if works:
             tail.append(SourceLine(2, _NOTE_WORK))

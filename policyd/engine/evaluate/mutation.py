@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from policyd.api.meta import Json
 from policyd.cel import CelError, CelTimeError
-from policyd.cel.cost import WORK_LIMIT, WORK_UNITS, approximate_size, deep_size
+from policyd.cel.cost import WORK_LIMIT, WORK_UNITS, deep_size, extent
 from policyd.cel.values import Optional
 from policyd.engine.evaluate.conditions import (
     BindingError,
@@ -42,8 +42,18 @@ _LOOKS = 2
 """How often a mutation by CEL has each value of the object read: to read its result, and to
 compare that with the object before."""
 
+_ENCODED = 8
+"""Bytes of JSON that are taken for a value, about half of what they are in most objects."""
+
+_LARGE = 256 * 1024
+"""Bytes of JSON of an object whose values are counted from the first look on."""
+
+_GUESSED = 8
+"""The look with which the values of any object are counted: few mutations change an object, and
+counting takes as long as one of them."""
+
 _SHORT = 100
-"""Letters of a text that is written like any other value."""
+"""Letters of a text that take as much as one value to write."""
 
 _MOVED = 700
 """Values of a list that move aside in one unit."""
@@ -96,6 +106,7 @@ class _Mutation:
         self._original: Json = None
         self._written = 0
         self._size = 0
+        self._looks = 0
 
     @property
     def operations(self) -> list[Operation]:
@@ -259,10 +270,9 @@ class _Mutation:
         if not fresh:
             match = self._seen_anew(invocation, match)
         value = _made_by(mutation, match)
-        self._write(value)
         if value == [] and mutation.patch_type == "JSONPatch":
             return False
-        self._look(invocation.policy, value, by_schema=mutation.patch_type != "JSONPatch")
+        plain = self._charge(invocation.policy, mutation, value)
         before = facts.object
         seen = object_of(invocation, facts, match.view)
         template = match.view.template if invocation.policy.templates else None
@@ -275,8 +285,16 @@ class _Mutation:
         known = facts.surroundings
         if known.written and not template and sees_as_sent(invocation.policy, known):
             sent = facts.as_sent(seen)
-        custom = facts.surroundings.schemas
-        after = mutated(sent, mutation, value, struct, typed=typed, checked=foreign, custom=custom)
+        after = mutated(
+            sent,
+            mutation,
+            value,
+            struct,
+            typed=typed,
+            checked=foreign,
+            plain=plain,
+            custom=facts.surroundings.schemas,
+        )
         if after is sent:
             return False
         if sent is not seen:
@@ -315,7 +333,7 @@ class _Mutation:
                 value = step.template.value(match.variables, match.budget)
                 if value is not ABSENT and value:
                     if step.template.evaluate is not None:  # others are no longer than a policy
-                        self._write(value)
+                        self._write(deep_size(value))
                     edits.append((step, target, value))
         return edits
 
@@ -332,35 +350,31 @@ class _Mutation:
         facts.object = draft.object
         return facts.object is not before
 
-    def _look(self, policy: CompiledPolicy, value: Json, *, by_schema: bool) -> None:
-        """Charge a policy for the look at the whole object that each of its mutations takes.
+    def _charge(self, policy: CompiledPolicy, mutation: CompiledMutation, value: Json) -> bool:
+        """Charge a policy for what a mutation writes, and for its look at the whole object.
 
-        Args:
-            policy: The policy.
-            value: What the mutation is to change.
-            by_schema: Whether it is merged into the object by the schema of its kind.
+        Returns:
+            Whether this is a JSON patch whose values are the same in JSON.
 
         Raises:
-            PolicydError: If its budget or the time is used up.
+            PolicydError: If its budget or the time is used up, or it writes too much.
         """
+        self._looks += 1
+        if self._looks in (1, _GUESSED):
+            self._size = self._object_size()
+        if mutation.patch_type != "JSONPatch":
+            self._write(deep_size(value))
+            self._look(policy, self._units_of_merging(value))
+            return False
+        values, steps, plain = _extent(value)
+        self._write(values)
+        self._look(policy, self._units_of_finding(value, steps))
+        return plain
+
+    def _look(self, policy: CompiledPolicy, units: int) -> None:
+        """Charge a policy for a look at the whole object, besides other units."""
         allowance = self._facts.allowance
-        if not self._size:
-            self._size = approximate_size(self._facts.object)
-        sought = _sought(value, self._size)
-        if sought > _MOST_SOUGHT:
-            raise EvaluationError(
-                f"the {len(value)} operations of a JSON patch have too far to go in the object",
-                hint="replace a list or an object with a new one in one operation",
-            )
-        merged = 0
-        if by_schema and self._size + self._written > _MOST_MERGED // _MERGED:
-            merged = _MERGED * _list_items(value) + _CHECKED * _list_items(self._facts.object)
-        if merged > _MOST_MERGED:
-            raise EvaluationError(
-                "the lists of the object, or of the change, have too many items to merge",
-                hint="use a JSONPatch, or replace a list as a whole",
-            )
-        units = _LOOKS * WORK_UNITS * (self._size + self._written) + sought + merged
+        units += _LOOKS * WORK_UNITS * (self._size + self._written)
         if units > allowance.left(policy.id):
             raise EvaluationError(
                 "its mutations would look at the object more often than there is time for",
@@ -371,15 +385,48 @@ class _Mutation:
         except CelTimeError:
             raise OutOfTimeError from None
 
-    def _write(self, value: Json) -> None:
-        """Charge for the values that are written to the object, each time they occur.
+    def _object_size(self) -> int:
+        """Return how many values the object had; a guess for the first mutations of a small one."""
+        encoded = len(self._facts.request.object)
+        if encoded < _LARGE and self._looks < _GUESSED:
+            return encoded // _ENCODED
+        return deep_size(self._facts.object if self._original is None else self._original)
+
+    def _units_of_merging(self, value: Json) -> int:
+        """Return the units of merging a value into the object by the schema of its kind."""
+        if self._size + self._written <= _MOST_MERGED // _MERGED:
+            return 0
+        units = _MERGED * _list_items(value) + _CHECKED * _list_items(self._facts.object)
+        if units > _MOST_MERGED:
+            raise EvaluationError(
+                "the lists of the object, or of the change, have too many items to merge",
+                hint="use a JSONPatch, or replace a list as a whole",
+            )
+        return units
+
+    def _units_of_finding(self, operations: Json, steps: int) -> int:
+        """Return the units of finding the places of a JSON patch, whose paths have so many steps.
+
+        So many values as the object has may move aside in a list.
+        """
+        if not isinstance(operations, list):
+            return 0
+        number = len(operations)
+        units = steps + number * (self._size // _MOVED)
+        if units > _MOST_SOUGHT:
+            raise EvaluationError(
+                f"the {number} operations of a JSON patch have too far to go in the object",
+                hint="replace a list or an object with a new one in one operation",
+            )
+        return units
+
+    def _write(self, values: int) -> None:
+        """Charge for values that are written to the object, each time they occur.
 
         Raises:
             PolicydError: If it is more than expressions may look at.
         """
-        short = type(value) is str and len(value) < _SHORT
-        # Parts that are in it several times are written as often: its encoding has them once.
-        self._written += 1 if short else deep_size(value)
+        self._written += values
         if self._written > WORK_LIMIT:
             raise EvaluationError(
                 f"mutations write more than {WORK_LIMIT:,} values into one object",
@@ -397,18 +444,24 @@ class _Mutation:
         self._facts.object = obj
 
 
-def _sought(value: Json, size: int) -> int:
-    """Return the units of finding the places of a JSON patch, 0 for another change.
-
-    Args:
-        value: The change.
-        size: How many values the object has: so many may move aside in a list.
-    """
-    if not isinstance(value, list):
-        return 0
-    named = (each.get(name) for each in value if isinstance(each, dict) for name in _PLACES)
-    paths = [path for path in named if isinstance(path, str)]
-    return sum(path.count("/") for path in paths) + len(value) * (size // _MOVED)
+def _extent(operations: Json) -> tuple[int, int, bool]:
+    """Return how many values a JSON patch has, the steps of its paths, and whether it is plain."""
+    if not isinstance(operations, list):
+        return deep_size(operations), 0, False
+    values, steps, plain = 1, 0, True
+    for operation in operations:
+        values += 1
+        fields = operation if isinstance(operation, dict) else {"": operation}
+        for name, part in fields.items():
+            if type(part) is str:
+                values += 1 + len(part) // _SHORT
+                steps += part.count("/") if name in _PLACES else 0
+            else:
+                more, same = extent(part)
+                values, plain = values + more, plain and same
+        if values > WORK_LIMIT:
+            break
+    return values, steps, plain
 
 
 def _list_items(value: object) -> int:

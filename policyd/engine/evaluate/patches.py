@@ -299,6 +299,7 @@ def mutated(  # noqa: PLR0913 - an object, its types, and how it is read
     *,
     typed: bool,
     checked: bool,
+    plain: bool = False,
     custom: Mapping[tuple[str, str, str], Schema] = _NONE,
 ) -> Json:
     """Return an object with the result of a mutation applied; `obj` itself if nothing changes.
@@ -310,6 +311,7 @@ def mutated(  # noqa: PLR0913 - an object, its types, and how it is read
         struct: The built-in type of the object, None for a custom kind.
         typed: Whether an object of a built-in kind is read by its type afterwards.
         checked: Whether an object must conform to its schema before a change is applied.
+        plain: Whether the values of a JSON patch are known to be the same in JSON.
         custom: The schemas of custom kinds that are known, by group, version and kind.
 
     Raises:
@@ -320,7 +322,7 @@ def mutated(  # noqa: PLR0913 - an object, its types, and how it is read
         raise MutationError("the target of the change is not an object")
     strict = mutation.patch_type == "JSONPatch"
     if strict:
-        result = _patched(obj, value)
+        result = _patched(obj, value, plain=plain)
     else:
         known = custom.get(_kind(obj), _CUSTOM)
         schema = known if struct is None else schema_of_type(struct)
@@ -381,10 +383,10 @@ def _shown_kind(kind: tuple[str, str, str]) -> str:
 _WRONG: Final = "error applying patch: failed to convert %s object to typed object"
 
 
-def _patched(obj: Json, value: object) -> Json:
+def _patched(obj: Json, value: object, *, plain: bool) -> Json:
     if not isinstance(value, list):
         raise MutationError("type mismatch: JSONPatchType.expression should evaluate to array")
-    operations = [_operation(entry) for entry in value]
+    operations = [_operation(entry, plain=plain) for entry in value]
     try:
         return apply_json_patch(obj, operations)
     except PatchTestError:
@@ -393,7 +395,7 @@ def _patched(obj: Json, value: object) -> Json:
         raise MutationError(f"JSON Patch: {error}", hint=error.hint) from error
 
 
-def _operation(entry: object) -> Operation:
+def _operation(entry: object, *, plain: bool) -> Operation:
     if not isinstance(entry, Struct):
         raise MutationError(
             "type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch"
@@ -403,7 +405,7 @@ def _operation(entry: object) -> Operation:
         raise MutationError(f"JSON Patch: Unexpected kind: {op}")
     value: Json = msgspec.UNSET
     if "value" in entry:
-        value = _to_write(entry["value"])
+        value = entry["value"] if plain else _to_write(entry["value"])
         if op == "test" and value is None:
             value = _NOTHING
     source = entry.get("from") or msgspec.UNSET
