@@ -25,6 +25,26 @@ RAY = {
 FARMED = {"path": "template.spec.groups[0].template", "replicas": 4}
 
 
+MPI = {
+    "apiVersion": "kubeflow.org/v2beta1",
+    "kind": "MPIJob",
+    "spec": {
+        "mpiReplicaSpecs": {
+            "Launcher": {"template": PODS},
+            "Worker": {"replicas": 64, "template": PODS},
+        }
+    },
+}
+MPI_SETS = [
+    {"path": f"template.spec.mpiReplicaSpecs.{role}.template", "replicas": count}
+    for role, count in (("Launcher", 1), ("Worker", 64))
+]
+
+
+def submitted(template):
+    return {**RAY, "spec": {**RAY["spec"], "submitterPodTemplate": template}}
+
+
 def wrapper(*components):
     labels = {"kueue.x-k8s.io/queue-name": "q"}
     metadata = {"name": "w", "namespace": "ns", "labels": labels}
@@ -94,6 +114,45 @@ def test_a_start_writes_beside_the_components_and_a_stop_clears_it():
             {"template": JOB, "podSets": [{"path": "template.spec.template", "replicas": 3}]},
             None,
             id="as-many-as-there-are",
+        ),
+        pytest.param({"template": MPI, "podSets": MPI_SETS}, None, id="as-many-as-declared"),
+        pytest.param(
+            {"template": MPI, "podSets": [{**each, "replicas": 1} for each in MPI_SETS]},
+            "podSets",
+            id="fewer-than-the-kind-has",
+        ),
+        pytest.param({"template": RAY}, None, id="submitted-without-devices"),
+        pytest.param({"template": submitted(PODS)}, "template", id="submitted-with-a-gpu"),
+        pytest.param(
+            {"template": submitted({"spec": {"resourceClaims": [{"name": "a"}]}})},
+            "template",
+            id="submitted-with-a-claim",
+        ),
+        pytest.param(
+            {
+                "template": {
+                    "apiVersion": "sparkoperator.k8s.io/v1beta2",
+                    "kind": "SparkApplication",
+                }
+            },
+            "template.kind",
+            id="pods-of-spark",
+        ),
+        pytest.param(
+            {"template": {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}},
+            "template.kind",
+            id="pods-of-a-runtime",
+        ),
+        pytest.param(
+            {"template": {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper"}},
+            "template.kind",
+            id="a-wrapper-in-a-wrapper",
+        ),
+        pytest.param(
+            {"template": {**FARM, "more": [[]] * 20_001}}, "template", id="hidden-by-many-parts"
+        ),
+        pytest.param(
+            {"template": {**CONFIG, "more": [[]] * 19_000}}, None, id="many-parts-without-pods"
         ),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from policyd.api.admission import UserInfo
+from policyd.api.makers import USUAL, makers_of
 from policyd.cli.bootstrap import default_policies
 from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import load_policies
@@ -132,17 +133,19 @@ class TestFolderOfKyverno:
     )
 
 
-def library(labels, names):
+def library(labels, names, makers=USUAL):
     policies = [policy for folder in FOLDERS for policy in load(folder).policies]
     chosen = [policy for policy in policies if policy.name in names]
     params = StoredParams(param for folder in FOLDERS for param in cases_of(folder).params)
-    surroundings = PolicyContext(namespaces=namespace_lookup((), labels), params=params)
+    surroundings = PolicyContext(
+        namespaces=namespace_lookup((), labels), params=params, makers=makers
+    )
     return PolicySet(chosen, surroundings=surroundings)
 
 
-def apply(obj, labels, names=DEFAULT, *, by="alice"):
+def apply(obj, labels, names=DEFAULT, *, by="alice", makers=USUAL):
     policy_set, circumstances = (
-        library(labels, names),
+        library(labels, names, makers),
         RequestCircumstances(user=UserInfo(username=by)),
     )
     decision = policy_set.review(request_for(obj, circumstances))
@@ -150,6 +153,8 @@ def apply(obj, labels, names=DEFAULT, *, by="alice"):
     assert policy_set.mutate(request_for(result, circumstances)).operations == ()
     return decision, result
 
+
+DRIVER = "system:serviceaccount:team-a:spark-driver"
 
 TRAINING = """
 apiVersion: batch/v1
@@ -251,6 +256,32 @@ def test_a_pod_that_only_says_that_it_is_of_a_job_queues_by_itself():
     assert result["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
     assert queued.allowed
     assert [denial.policy for denial in elsewhere.denials] == ["forbid-gpu-without-queue"]
+
+
+@pytest.mark.parametrize(
+    ("makers", "refusing"),
+    [
+        pytest.param((), ["forbid-gpu-without-queue", "multi-gpu-needs-queue"], id="by-default"),
+        pytest.param((f"core={DRIVER}",), [], id="an-account-that-is-trusted"),
+        pytest.param(
+            (f"core={DRIVER}-2",),
+            ["forbid-gpu-without-queue", "multi-gpu-needs-queue"],
+            id="another-account",
+        ),
+    ],
+)
+def test_executors_of_spark_belong_to_their_driver_if_its_account_is_trusted(makers, refusing):
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "etl-driver", "controller": True}
+    spec = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": 8}}}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "etl-exec-1"}, "spec": spec}
+    pod["metadata"]["ownerReferences"] = [owner]
+    names = {"forbid-gpu-without-queue", "multi-gpu-needs-queue"}
+
+    decision, _ = apply(pod, {}, names, by=DRIVER, makers=makers_of(makers))
+    _, named = apply(pod, TEAM, {"queue-name-from-namespace"}, by=DRIVER, makers=makers_of(makers))
+
+    assert [denial.policy for denial in decision.denials] == refusing
+    assert ("labels" in named["metadata"]) is bool(refusing)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from policyd.api.makers import DEFAULT_MAKERS
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
 from policyd.engine.export.places import HOLDER, HOLDER_KEY, PodPlace, both, places_of
+from policyd.engine.export.spark import in_all_of_spark
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.functions import METHODS
 from policyd.engine.objects.pods import GPU_PREFIXES, GPU_RESOURCES
@@ -126,6 +127,8 @@ class Scope:
     def _in_all(self, method: str) -> str:
         """Add up the pods of all templates, or a number for each pod or each template."""
         of_pod, once = _OF_POD.get(method), method == "devices"
+        if self.kind is not None and self.kind.assembled is not None:
+            return in_all_of_spark(self.workload, of_pod, once=once)
         if not self.places:
             return "0" if of_pod is None else of_pod(self.workload)
         places = [replace(each, count="1") for each in self.places] if once else self.places

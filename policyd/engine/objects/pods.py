@@ -6,14 +6,14 @@ the pod as a whole override those of its containers, of cpu, memory and huge pag
 no devices for pods as a whole. Negative amounts count as 0.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from policyd.api.meta import Json
 from policyd.api.pod_requests import effective, is_stated_for_pods
 from policyd.api.quantity import Format, Quantity, QuantityError, parse_quantity
 from policyd.cel.caches import cache_short
-from policyd.engine.objects.workloads import EACH, find_kind, pod_templates, value_at
+from policyd.engine.objects.workloads import EACH, WorkloadKind, find_kind, pod_templates, value_at
 from policyd.errors import PolicydError
 
 GPU_RESOURCES = frozenset(
@@ -93,6 +93,7 @@ def devices(obj: Json) -> int:
     """
     kind = find_kind(obj)
     pods = [obj] if kind is None else [value_at(obj, t.path) for t in pod_templates(obj, kind)]
+    pods += [pod for _, pod in _assembled(obj, kind)]
     return sum(_gpus_of_pod(pod) + _claims_of(pod) for pod in pods) + _gpus_besides(obj)
 
 
@@ -129,13 +130,20 @@ def _of_all_pods(obj: Json, count: Callable[[Json], int]) -> int:
         return count(obj)
     return sum(
         template.pods * count(value_at(obj, template.path)) for template in pod_templates(obj, kind)
-    )
+    ) + sum(number * count(pod) for number, pod in _assembled(obj, kind))
+
+
+def _assembled(obj: Json, kind: WorkloadKind | None) -> Iterable[tuple[int, Json]]:
+    return kind.assembled(obj) if kind and kind.assembled else ()
 
 
 def count_pods(obj: Json) -> int:
     """Count the pods of an object: 1 for a pod, 0 for an object that makes no pods."""
     kind = find_kind(obj)
-    return sum(template.pods for template in pod_templates(obj, kind)) if kind else 0
+    if kind is None:
+        return 0
+    templates = sum(template.pods for template in pod_templates(obj, kind))
+    return templates + sum(number for number, _ in _assembled(obj, kind))
 
 
 def total(pod: Json, resource: str, side: Side) -> Quantity:

@@ -4,11 +4,12 @@ A template stands at a path; `EACH` in a path stands for every item of a list or
 many pods come of a template is counted as the kind's controller would.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
 from policyd.api.meta import Json
+from policyd.engine.objects.spark import spark_pods
 from policyd.patch.operations import Path
 
 Count = Callable[[Json, Path], int]
@@ -36,7 +37,8 @@ class WorkloadKind:
 
     `frozen` is set if its pod template cannot be changed once it is created; `queued` is the path
     of the queued object, which for a CronJob is the Job it makes. `besides` are the paths of
-    containers that its controller adds to a pod, with the resources there.
+    containers that its controller adds to a pod, with the resources there. `assembled` yields pods
+    that are made of other fields than templates, and how many there are of each.
     """
 
     group: str
@@ -46,6 +48,7 @@ class WorkloadKind:
     frozen: bool = False
     queued: Path = ()
     besides: tuple[Path, ...] = ()
+    assembled: Callable[[Json], Iterable[tuple[int, Json]]] | None = None
 
 
 def find_kind(obj: Json) -> WorkloadKind | None:
@@ -228,8 +231,10 @@ KINDS: tuple[WorkloadKind, ...] = (
     WorkloadKind("trainer.kubeflow.org", "TrainJob", "trainjobs", ()),
     # Its pods are those of other objects in it, which are reviewed themselves.
     WorkloadKind("workload.codeflare.dev", "AppWrapper", "appwrappers", ()),
-    # It has no templates: Spark makes its pods, which are reviewed themselves.
-    WorkloadKind("sparkoperator.k8s.io", "SparkApplication", "sparkapplications", ()),
+    # Spark makes its pods, which are reviewed themselves.
+    WorkloadKind(
+        "sparkoperator.k8s.io", "SparkApplication", "sparkapplications", (), assembled=spark_pods
+    ),
 )
 """Every kind that makes pods as far as policyd knows; a DaemonSet counts as one pod."""
 

@@ -16,6 +16,8 @@ from policyd.api.kueue import PodSet
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Condition, Json, Wire, condition_true
 from policyd.api.pods import PodTemplate
+from policyd.engine.objects.pods import PodError, claims, count_pods, gpus
+from policyd.engine.objects.workloads import find_kind
 from policyd.jobs.base import JobKind, JobObject, JobOutcome
 from policyd.jobs.kinds.batch_job import BATCH_JOB
 from policyd.jobs.kinds.job_set import JOB_SET
@@ -198,6 +200,36 @@ def _mistakes(job: AppWrapper, _old: AppWrapper | None) -> Iterator[FieldError]:
             known = ", ".join(f"{_written(p.path)} ({p.pod_set.count})" for p in inferred)
             detail = f"the kind has these pod sets: {known}; leave `podSets` out"
             yield FieldError(f"{at}.podSets", len(declared), detail)
+        yield from _uncounted(component, at, declared=inferred is None)
+
+
+def _uncounted(component: Component, at: str, *, declared: bool) -> Iterator[FieldError]:
+    """Yield that an object of a known kind has pods or devices that its pod sets do not have.
+
+    Of kinds whose pod sets are inferred, only devices are compared: what submits a RayJob is no pod
+    set, as for the operator.
+    """
+    kind = find_kind(component.template)
+    if kind is None:
+        return
+    if not kind.places:
+        detail = f"the pods of a {kind.kind} cannot be counted here: let it name its queue itself"
+        yield FieldError(f"{at}.template.kind", kind.kind, detail)
+        return
+    parts = [(part.pod_set.count, part.whole) for part in _parts(component)]
+    try:
+        asked = gpus(component.template) + claims(component.template)
+        counted = sum(count * (gpus(whole) + claims(whole)) for count, whole in parts)
+    except PodError as error:
+        yield FieldError(f"{at}.template", None, str(error))
+        return
+    pods = sum(count for count, _ in parts)
+    if declared and count_pods(component.template) > pods:
+        detail = f"the {kind.kind} has {count_pods(component.template)} pods"
+        yield FieldError(f"{at}.podSets", pods, detail)
+    elif asked > counted:
+        detail = f"the {kind.kind} requests {asked} GPUs and claims, but its pod sets {counted}"
+        yield FieldError(f"{at}.template", None, detail, "Forbidden")
 
 
 def _undeclared(component: Component, at: str) -> Iterator[FieldError]:
@@ -211,14 +243,18 @@ def _undeclared(component: Component, at: str) -> Iterator[FieldError]:
         else:
             named.add(path)
     for path in _templates(component.template):
+        if path is None:
+            detail = f"must have at most {_MOST_PARTS:,} parts, to be searched for templates"
+            yield FieldError(f"{at}.template", None, detail, "TooMany")
+            return
         if path not in named:
             detail = f"the template of pods at `{_written(path)}` needs a pod set of its own"
             yield FieldError(f"{at}.podSets", None, detail, "Required")
             return
 
 
-def _templates(wrapped: Json) -> Iterator[Path]:
-    """Yield the paths of all templates of pods in an object."""
+def _templates(wrapped: Json) -> Iterator[Path | None]:
+    """Yield the paths of all templates of pods in an object; None at last if it is too large."""
     left: list[tuple[Path, Json]] = [((), wrapped)]
     for _ in range(_MOST_PARTS):
         if not left:
@@ -231,6 +267,7 @@ def _templates(wrapped: Json) -> Iterator[Path]:
             left += (((*path, key), each) for key, each in part.items())
         elif isinstance(part, list):
             left += (((*path, number), each) for number, each in enumerate(part))
+    yield None
 
 
 def _written(path: Path) -> str:
