@@ -33,3 +33,9 @@ def test_preemption_buys_important_workloads_an_early_start(found):
     never = found["policyd, no preemption"]
     assert never["evictions"] == 0
     assert 10 * found["policyd"]["waits"]["large"] < never["waits"]["large"]
+
+
+def test_strict_queues_do_not_borrow_what_is_taken_back_at_once(found):
+    (strict,) = figures_of(SMALL, TIMINGS["policyd"], [1], strict=True)
+
+    assert strict["share"] <= 1.5 * found["policyd"]["share"]

@@ -107,12 +107,18 @@ class Run:
     """One run of a load in simulated time."""
 
     def __init__(
-        self, load: Load, timing: Timing, seed: int, *, write_seconds: float = WRITE_SECONDS
+        self,
+        load: Load,
+        timing: Timing,
+        seed: int,
+        *,
+        write_seconds: float = WRITE_SECONDS,
+        strict: bool = False,
     ) -> None:
         self.losses = Losses(ledger_of(load).sizes)
         self.waited: dict[str, list[float]] = defaultdict(list)
         self.now = 0.0
-        self._load, self._timing = load, timing
+        self._load, self._timing, self._strict = load, timing, strict
         self._random, self._write_seconds = random.Random(seed), write_seconds
         self._number = count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -153,8 +159,9 @@ class Run:
             groups=(group,),
             preemption=PREEMPTION if self._timing.preempts else PreemptionPolicy(),
         )
-        for name, cohort in queue_names(self._load):
-            state.put_queue(replace(spec, name=name, cohort=cohort))
+        for index, (name, cohort) in enumerate(queue_names(self._load)):
+            strict = self._strict and index % 2 == 1
+            state.put_queue(replace(spec, name=name, cohort=cohort, strict=strict))
         return state
 
     def _come(self, queue: str, kind: str, number: int) -> None:
@@ -287,10 +294,16 @@ class Run:
 
 
 def figures_of(
-    load: Load, timing: Timing, seeds: Iterable[int], write_seconds: float = WRITE_SECONDS
+    load: Load,
+    timing: Timing,
+    seeds: Iterable[int],
+    *,
+    write_seconds: float = WRITE_SECONDS,
+    strict: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return the figures of a load, one after the other for each seed."""
-    return [Run(load, timing, seed, write_seconds=write_seconds).run() for seed in seeds]
+    """Return the figures of a load for each seed; `strict`: half of the queues are StrictFIFO."""
+    runs = (Run(load, timing, s, write_seconds=write_seconds, strict=strict) for s in seeds)
+    return [run.run() for run in runs]
 
 
 def show(rows: dict[str, Sequence[dict[str, Any]]]) -> None:
@@ -326,6 +339,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-preemption")
     parser.add_argument("--share", type=float, default=1.0, help="of the workloads")
     parser.add_argument("--seeds", type=int, default=5, help="runs of each")
+    parser.add_argument("--strict", action="store_true", help="half of the queues are StrictFIFO")
     parser.add_argument("--only", default="", help="words of the names of timings")
     parser.add_argument(
         "--write", type=float, default=WRITE_SECONDS, help="seconds of a write, in the mean"
@@ -334,7 +348,9 @@ def main() -> None:
     options = parser.parse_args()
     load = LOADS["baseline"].part(options.share)
     rows = {
-        name: figures_of(load, timing, range(options.seeds), options.write)
+        name: figures_of(
+            load, timing, range(options.seeds), write_seconds=options.write, strict=options.strict
+        )
         for name, timing in TIMINGS.items()
         if options.only in name
     }
