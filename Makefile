@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test browser check house hooks docs release coverage fix e2e conformance properties fuzz mutations histories soak attacks bench bench-dashboard bench-forecast bench-backfill what-ifs replayed-week prove controlplane monitoring generate constraints advisories clean
+.PHONY: help run test browser check house hooks docs release coverage fix e2e conformance properties fuzz mutations histories soak attacks bench bench-dashboard bench-preemption bench-forecast bench-backfill what-ifs replayed-week prove controlplane monitoring generate constraints advisories clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -112,6 +112,9 @@ bench-door: # the former name, for one release
 
 bench-cluster: $(STAMP) controlplane ## run Kueue's load test on a real API server: LOAD=baseline|topology|large-scale|start, SHARE=0.1, ACCOUNTS=chart, JSON=FILE
 	@$(BIN)/python -m tests.bench_cluster $(if $(LOAD),--load $(LOAD)) $(if $(SHARE),--share $(SHARE)) $(if $(ACCOUNTS),--accounts $(ACCOUNTS)) $(if $(JSON),--json $(JSON))
+
+bench-preemption: $(STAMP) ## what preemption costs in simulated time, with Kueue's timing and with policyd's: SHARE=0.2, SEEDS=3, WRITE=0.015 seconds of a write, STRICT=1, ONLY=words, JSON=FILE
+	@$(BIN)/python -m tests.bench_cluster.virtual $(if $(SHARE),--share $(SHARE)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(WRITE),--write $(WRITE)) $(if $(STRICT),--strict) $(if $(ONLY),--only "$(ONLY)") $(if $(JSON),--json $(JSON))
 
 bench-forecast: $(STAMP) ## forecast starts on a trace, and compare them with what then happens: TRACE=FILE, LOAD="0.7 0.9", SAMPLES=of each size, JUDGE="0.6 0.8", WORKERS=, RAY=ADDRESS, JSON=FILE
 	@$(BIN)/python -m tests.bench_forecast $(if $(TRACE),--trace $(TRACE)) $(if $(LOAD),--load $(LOAD)) $(if $(SAMPLES),--samples $(SAMPLES)) $(if $(JUDGE),--judge $(JUDGE)) $(if $(WORKERS),--workers $(WORKERS)) $(if $(RAY),--ray $(RAY)) $(if $(JSON),--json $(JSON))

@@ -53,6 +53,7 @@ class Ticket:
         aside: Whether it is inadmissible for a reason of its own.
         progress: Where the search for its flavors is to go on; None from the start.
         preemptor: Whether it is the latest of its queue for which others were preempted.
+        refused: Whether it did not fit when it was tried last, and holds up those behind it.
     """
 
     workload: QueuedWorkload
@@ -64,6 +65,7 @@ class Ticket:
     aside: bool = field(init=False)
     progress: Progress | None = None
     preemptor: bool = False
+    refused: bool = False
 
     def __post_init__(self) -> None:
         workload = self.workload
@@ -359,6 +361,7 @@ class PendingQueue:
         """
         ticket = self._tickets[action.workload.key]
         ticket.progress = action.progress
+        ticket.refused = not action.inadmissible and action.reason in _SHARED
         if action.reason == "PendingPreemption":
             if self._latest is not None:
                 self._latest.preemptor = False
@@ -383,8 +386,14 @@ class PendingQueue:
                 ticket.aside = False
                 self._activate(ticket)
 
-    def precedes(self, ticket: Ticket) -> bool:
-        """Tell whether an inadmissible workload is to have its turn before this one once woken."""
+    def yields(self, ticket: Ticket) -> bool:
+        """Tell whether this one waits until inadmissible workloads of its tree are woken.
+
+        One that was refused does, else it would take what workloads of other queues wait for; and
+        one that goes after an inadmissible workload of its own queue.
+        """
+        if ticket.refused:
+            return True
         if self.usage is not None or ticket.workload.key == self._preemptor:
             return False
         priorities = [each.workload.priority for each in self.aside.values() if each.wakes]

@@ -209,7 +209,7 @@ class CoreState:
             ticket, options = queue.pending.head(), queue.options
             if ticket is None or options is None or not queue.active:
                 continue
-            if options.node.root in held_up and queue.pending.precedes(ticket):
+            if options.node.root in held_up and queue.pending.yields(ticket):
                 continue
             yield options, ticket
 

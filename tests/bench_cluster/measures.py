@@ -3,7 +3,7 @@
 import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -145,15 +145,27 @@ class Losses:
         if isinstance(change, Deleted):
             return
         old, new = change.old if isinstance(change, Modified) else None, change.object
-        uid = new.metadata.uid
-        self.came.setdefault(uid, now)
+        uid, kind = new.metadata.uid, new.metadata.labels[CLASS_LABEL]
+        self.comes(uid, now)
         if new.holds("Evicted"):
             if old is None or not old.holds("Evicted"):
-                self._evicted(new, now)
+                self.evicted(uid, kind, now, by=_rights(new))
         elif new.holds("Finished"):
-            self._ends(new, self.done, now)
+            self.finished(uid, kind, now)
         elif new.holds("Admitted"):
-            self.began.setdefault(uid, now)
+            self.admitted(uid, now)
+
+    def comes(self, uid: str, now: float) -> None:
+        """Note a workload that may be known already."""
+        self.came.setdefault(uid, now)
+
+    def admitted(self, uid: str, now: float) -> None:
+        """Note that a workload runs, if it does not yet."""
+        self.began.setdefault(uid, now)
+
+    def finished(self, uid: str, kind: str, now: float) -> None:
+        """Note the end of a workload of a class."""
+        self._ends(uid, kind, self.done, now)
 
     def figures(self) -> dict[str, Any]:
         """Return all that is reported."""
@@ -168,26 +180,39 @@ class Losses:
             "in_vain": len(self.in_vain),
         }
 
-    def _evicted(self, workload: Workload, now: float) -> None:
-        uid = workload.metadata.uid
-        began, work = self.began.get(uid, now), self._ends(workload, self.lost, now)
+    def evicted(
+        self, uid: str, kind: str, now: float, *, by: Iterable[tuple[str, str]] = ()
+    ) -> None:
+        """Note that a workload of a class is stopped.
+
+        Args:
+            uid: The workload's.
+            kind: Its class.
+            now: In seconds.
+            by: By which right, and the uid of the workload for which it is preempted.
+        """
+        began, work = self.began.get(uid, now), self._ends(uid, kind, self.lost, now)
         self.times[uid] += 1
         if now - self.preempted_at.get(uid, -AGAIN_SECONDS) < AGAIN_SECONDS:
             self.in_vain.add(uid)
-        for condition in workload.status.conditions:
-            if condition.type == "Preempted" and condition.status == "True":
-                found = _PREEMPTOR.search(condition.message)
-                self.rights[condition.reason] += 1
-                if found is None:
-                    continue
-                self.preempted_at[found[1]] = now
-                if self.came.get(found[1], now) < began:
+        for right, preemptor in by:
+            self.rights[right] += 1
+            if preemptor:
+                self.preempted_at[preemptor] = now
+                if self.came.get(preemptor, now) < began:
                     self.undone.append(work)
 
-    def _ends(self, workload: Workload, works: Counter[str], now: float) -> float:
+    def _ends(self, uid: str, kind: str, works: Counter[str], now: float) -> float:
         """Count what a run has done; return it."""
-        began = self.began.pop(workload.metadata.uid, now)
-        kind = workload.metadata.labels[CLASS_LABEL]
+        began = self.began.pop(uid, now)
         work = self.sizes[kind.partition("-")[0]] * (now - began)
         works[kind] += work
         return work
+
+
+def _rights(workload: Workload) -> Iterator[tuple[str, str]]:
+    """Yield by which right a workload is preempted, and the uid of its preemptor."""
+    for condition in workload.status.conditions:
+        if condition.type == "Preempted" and condition.status == "True":
+            found = _PREEMPTOR.search(condition.message)
+            yield condition.reason, "" if found is None else found[1]

@@ -22,8 +22,8 @@ def gathering(*things):
         *things,
     )
     of.extension.gather_seconds = SECONDS
-    while planned(of):
-        pass
+    for _ in things:  # one of each queue at a time
+        planned(of)
     of.extension.preempting(workload("preemptor", "q"))
     return of
 
@@ -76,6 +76,39 @@ def test_less_important_workloads_do_not_pass_inadmissible_ones():
 
     assert admitted(of) == []
     assert admitted(of, after=SECONDS) == ["waits"]
+
+
+def test_the_head_of_a_strict_queue_takes_nothing_that_others_wait_for():
+    """Else it would borrow what the other queue's workload takes back a moment later."""
+    of = gathering(
+        queue("strict", "x", gpu=0, strict=True),
+        workload("head", "strict", gpu=4),
+        workload("waits", "q", gpu=4),
+    )
+    of.remove_workload("runs-q")
+
+    assert admitted(of) == []
+    assert admitted(of, after=SECONDS) == ["waits"]
+
+
+def test_the_head_of_a_strict_queue_is_tried_with_the_others():
+    of = gathering(
+        queue("strict", "x", gpu=0, strict=True),
+        workload("head", "strict", gpu=4),
+        workload("waits", "q", gpu=8),
+    )
+    of.remove_workload("runs-q")
+
+    assert admitted(of) == []
+    assert admitted(of, after=SECONDS) == ["head"]
+
+
+def test_a_new_head_of_a_strict_queue_is_tried_at_once():
+    of = gathering(queue("strict", "x", gpu=0, strict=True), workload("waits", "q", gpu=8))
+    of.remove_workload("runs-q")
+    of.put_workload(workload("new", "strict", gpu=4))
+
+    assert admitted(of) == ["new"]
 
 
 @pytest.mark.parametrize(
