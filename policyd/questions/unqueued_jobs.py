@@ -24,7 +24,8 @@ POD_GROUP: Final = "PodGroup"
 """What a group of plain pods is called as a kind; its Workload has its name."""
 _SHORT: Mapping[str, str] = {
     "po": "pod", "wl": "workload", "deploy": "deployment", "sts": "statefulset",
-    "podgroups": "podgroup",
+    "podgroups": "podgroup", "rs": "replicaset", "lws": "leaderworkerset",
+    "vcjob": "jobs.batch.volcano.sh", "vj": "jobs.batch.volcano.sh",
 }  # fmt: skip
 
 _LISTED: tuple[JobKind[Any] | ParentKind[Any], ...] = (*KINDS, *PARENTS)
@@ -57,12 +58,11 @@ def kind_of(word: str) -> str:
     Raises:
         JobNotFoundError: If no kind that can be in a queue is called that.
     """
-    asked, _, group = word.lower().partition(".")
-    asked = _SHORT.get(asked, asked)
+    asked, _, group = _SHORT.get(word.lower(), word.lower()).partition(".")
     if asked == POD_GROUP.lower():
         return POD_GROUP
     for kind, resource in _KINDS.items():
-        if asked in {kind.lower(), resource.plural} and group in {"", resource.group}:
+        if asked in {resource.kind.lower(), resource.plural} and group in {"", resource.group}:
             return kind
     known = [kind.lower() for kind in (*_KINDS, POD_GROUP)]
     raise JobNotFoundError(
