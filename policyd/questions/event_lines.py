@@ -113,11 +113,16 @@ async def events_about(
     Raises:
         ApiError: If the API server refuses, or does not answer.
     """
-    about = f"involvedObject.kind={kind},involvedObject.name={name}"
+    about = f"involvedObject.kind={_plain(kind)},involvedObject.name={name}"
     page = await reader.page(
         EVENTS, into=CoreEvent, namespace=namespace, field_selector=about, limit=most
     )
     return tuple(each for each in page.items if each.is_of_queues)
+
+
+def _plain(kind: str) -> str:
+    """Return a kind as an event has it: without the group that tells it from others."""
+    return kind.partition(".")[0]
 
 
 def _place(event: CoreEvent) -> tuple[str, str, str]:
@@ -142,7 +147,7 @@ async def _of_job(
     if job.kind == POD_GROUP:
         job = job._replace(kind="Workload")
     chain = await owners(reader, job)
-    found = {(part.kind, part.namespace, part.name) for part, _ in chain}
+    found = {(_plain(part.kind), part.namespace, part.name) for part, _ in chain}
     groups = {group_name(metadata) for part, metadata in chain if part.kind == "Pod"} - {""}
     uids = {metadata.uid for _, metadata in chain}
     for each in workloads:

@@ -24,8 +24,8 @@ POD_GROUP: Final = "PodGroup"
 """What a group of plain pods is called as a kind; its Workload has its name."""
 _SHORT: Mapping[str, str] = {
     "po": "pod", "wl": "workload", "deploy": "deployment", "sts": "statefulset",
-    "rs": "replicaset",
-    "podgroups": "podgroup", "vcjob": "job.batch.volcano.sh", "vj": "job.batch.volcano.sh",
+    "podgroups": "podgroup", "rs": "replicaset", "lws": "leaderworkerset",
+    "vcjob": "jobs.batch.volcano.sh", "vj": "jobs.batch.volcano.sh",
 }  # fmt: skip
 
 _LISTED: tuple[JobKind[Any] | ParentKind[Any], ...] = (*KINDS, *PARENTS)

@@ -6,6 +6,7 @@ from policyd.jobs.pods import group_name
 from policyd.kube.client import Reader
 from policyd.questions.unqueued_jobs import (
     POD_GROUP,
+    FoundJob,
     JobQuery,
     chain_text,
     look_up,
@@ -44,7 +45,18 @@ async def why(reader: Reader, subject: JobQuery, snapshot: QueueSnapshot | None)
         if snapshot is not None and (answer := why_in(snapshot, part)) is not None:
             return replace(answer, parts=parts)
     last, metadata = chain[-1]
-    return replace(why_found(await look_up(reader, last, metadata)), parts=parts)
+    job = await look_up(reader, last, metadata)
+    answer = None if snapshot is None else _why_group(snapshot, job)
+    return replace(answer or why_found(job), parts=parts)
+
+
+def _why_group(snapshot: QueueSnapshot, job: FoundJob) -> WhyAnswer | None:
+    """Say why a job waits whose pods queue as a group: a snapshot has its Workload alone."""
+    if job.workload is None:
+        return None
+    kind, namespace, name = job.subject
+    answer = why_in(snapshot, JobQuery("Workload", namespace, job.workload.metadata.name))
+    return answer and replace(answer, kind=kind, name=name)
 
 
 def why_in(snapshot: QueueSnapshot, subject: JobQuery) -> WhyAnswer | None:

@@ -361,20 +361,21 @@ class SnapshotTaker:
         else:
             order = copied.tickets
         places = _Places(queue.pending, order, copied.head, strict=page.use.strict)
-        requests: dict[object, int] = {}
+        requests: dict[object, tuple[int, int]] = {}
         before = 0
         for place, ticket in enumerate(order):
             workload, asks = ticket.workload, ticket.request_key
             if asks not in requests:
-                requests[asks] = len(page.requests)
+                requests[asks] = len(page.requests), hash(asks)
                 page.requests.append(total_of(*(each.totals() for each in workload.pod_sets)))
                 if len(page.shapes) < MOST_SHAPES:
                     page.shapes.append(_shapes(workload))
             ahead = places.ahead(place, ticket)
             if ahead == NONE and len(leaders) < MOST_REASONS:
                 leaders.append(_Leader(queue, ticket, order, place, before))
-            before = hash((before, asks, workload.backing_off))
-            self._add(page, queue, ticket, requests[asks], ahead)
+            index, hashed = requests[asks]
+            before = hash((before, hashed, workload.backing_off))
+            self._add(page, queue, ticket, index, ahead)
             if not (place + 1) % STEP:
                 yield
 

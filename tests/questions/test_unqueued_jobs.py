@@ -6,6 +6,7 @@ from policyd.cli.questions.why import snapshot_for
 from policyd.kube import resources as r
 from policyd.kube.errors import UnreachableError
 from policyd.questions.unqueued_jobs import (
+    JOBS,
     JobNotFoundError,
     JobQuery,
     kind_of,
@@ -13,6 +14,10 @@ from policyd.questions.unqueued_jobs import (
 )
 from policyd.questions.why import why
 from policyd.testing import FakeClient
+from tests.alloc.builders import queue
+from tests.alloc.builders import workload as workload_value
+from tests.snapshot.taking import snapshot
+from tests.status.test_pending_reasons import settled
 
 pytestmark = pytest.mark.anyio
 
@@ -102,6 +107,21 @@ async def test_what_keeps_a_job_out_of_the_queues_is_reported(client, labels, me
     answer = await asked(client)
 
     assert (answer.state, answer.message, answer.user) == ("NotQueued", message, user)
+
+
+async def test_a_job_whose_pods_queue_as_a_group_has_the_answer_of_its_workload(client):
+    resource = JOBS["Job.batch.volcano.sh"]
+    put(client, resource, "j", labels={QUEUE: "train"})
+    put(client, r.JOBS, "j", labels={QUEUE: "lost"})
+    owner = owned("Job", "j", resource.api_version)
+    owner[0]["uid"] = "Job-j"
+    put(client, r.WORKLOADS, "group", {"queueName": "train", "podSets": []}, ownerReferences=owner)
+    of = settled(queue("cq", gpu=8), workload_value("ns/group", "cq", gpu=9))
+
+    answer = await why(client, JobQuery("Job.batch.volcano.sh", "ns", "j"), snapshot(of))
+
+    assert (answer.kind, answer.name, answer.workload) == ("Job.batch.volcano.sh", "j", "group")
+    assert (answer.state, answer.ahead, answer.reason) == ("Pending", 0, "ExceedsMaxQuota")
 
 
 @pytest.mark.parametrize(
@@ -204,6 +224,9 @@ async def test_a_job_that_is_not_there_is_an_error_that_says_where_to_look(clien
         pytest.param("po", "Pod", id="short"),
         pytest.param("wl", "Workload", id="short-of-kueue"),
         pytest.param("podgroup", "PodGroup", id="group"),
+        pytest.param("job.batch.volcano.sh", "Job.batch.volcano.sh", id="of-another-group"),
+        pytest.param("vcjob", "Job.batch.volcano.sh", id="short-of-volcano"),
+        pytest.param("rs", "ReplicaSet", id="short-of-kubernetes"),
         pytest.param("pytorchjobs.kubeflow.org", "PyTorchJob", id="of-an-operator"),
     ],
 )

@@ -58,7 +58,7 @@ def read_trace(file: str, form: TraceFormat, layout: TableLayout, resource: str)
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
             raise TraceError(f"{name}:{line}: the text is not UTF-8") from error
-        if not content.endswith(b"\n"):
+        if content and not content.endswith(b"\n"):
             words = f"warning: {name}: the last line has no end: the file may have been cut off"
             click.secho(words, fg="yellow", err=True)
         known: Format = format_of(head) if form == "auto" else form

@@ -16,11 +16,10 @@ from policyd.forecast.memory import nameless
 from policyd.forecast.run_times import JobTraits, stem_of
 from policyd.forecast.starts import Forecaster, KnownJob, size_class_of
 from policyd.jobs.base import controller_of
-from policyd.jobs.kinds.registry import KINDS
+from policyd.jobs.kinds.registry import kind_of_owner
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.kube.changes import Added, Change, Deleted, Modified
 
-_KINDS = {kind.kind: kind for kind in KINDS}
 MOST_KNOWN: Final = 2_000
 """Traits and workloads that are kept once for all jobs that have them."""
 MOST_CAME: Final = 20_000
@@ -176,7 +175,7 @@ class Learning:
         owner = controller_of(workload.metadata)
         if any(each.kind == "Pod" for each in workload.metadata.owner_references):
             return self._limit_of_pods(workload)
-        kind = None if owner is None else _KINDS.get(owner.kind)
+        kind = None if owner is None else kind_of_owner(owner)
         mirror = None if kind is None else self._cache.mirrors.jobs.get(kind.kind)
         if owner is None or kind is None or mirror is None:
             return None
