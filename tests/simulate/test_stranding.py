@@ -209,24 +209,24 @@ def counted(nodes, asked):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_count_is_the_sum_of_what_is_stranded_on_each_node(seed):
-    chance = Random(seed)
+    rng = Random(seed)
     nodes = [
-        node(f"n{n}", cpu=chance.choice([8_000, 64_000]), rack=f"r{n % 3}",
-             ready=chance.random() < 0.9, schedulable=chance.random() < 0.9)
+        node(f"n{n}", cpu=rng.choice([8_000, 64_000]), rack=f"r{n % 3}",
+             ready=rng.random() < 0.9, schedulable=rng.random() < 0.9)
         for n in range(COUNT_STEP + 5)
     ]  # fmt: skip
     pods = [
-        runs(f"j{n}", f"n{chance.randrange(len(nodes))}", chance.choice([0, 1, 2]), count=1)
+        runs(f"j{n}", f"n{rng.randrange(len(nodes))}", rng.choice([0, 1, 2]), count=1)
         for n in range(300)
     ]
     gangs = [
         gang(
             f"g{n}",
-            chance.choice([1, 2, 4, 8]),
-            cpu=chance.choice([1_000, 30_000]),
-            node_selector=chance.choice([{}, {"rack": "r1"}, {"rack": "none"}]),
+            rng.choice([1, 2, 4, 8]),
+            cpu=rng.choice([1_000, 30_000]),
+            node_selector=rng.choice([{}, {"rack": "r1"}, {"rack": "none"}]),
         )
-        for n in range(chance.randrange(5))
+        for n in range(rng.randrange(5))
     ]
     lines = [*node_lines(nodes, pods, gangs)]
     wanted = Counter[str]()

@@ -169,7 +169,9 @@ async def test_a_trigger_for_which_it_fails_stops_no_other(cluster):
         pytest.param(
             (", namespace: (( object.metadata.namespace ))", ""), "without a name", id="nowhere"
         ),
-        pytest.param(("q-(( object.metadata.name ))", '".."'), "may be called", id="leads-out"),
+        pytest.param(
+            ("q-(( object.metadata.name ))", '".."'), "is not a valid name", id="leads-out"
+        ),
         pytest.param(("{name:", "{labels: a, name:"), "that are not a map", id="labels"),
     ],
 )
