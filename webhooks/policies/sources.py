@@ -172,7 +172,7 @@ class OwnPolicies:
 class KyvernoPolicies:
     """The policies of Kyverno's kinds, in the newest versions that the API server serves.
 
-    Exceptions count in some namespaces only: whoever may write one could lift any policy.
+    Exceptions count in some namespaces only: a user who may write one could lift any policy.
     """
 
     def __init__(
