@@ -63,6 +63,7 @@ class CelTerm:
         made: Whether the elements were made by an expression, so that they may be lists.
         shapes: What the value may be in Kubernetes' own types; empty if nothing is known.
         condition: The condition that the value is true, where it is made of conditions.
+        parts: The elements of a list that the policy writes out, with variables among them.
     """
 
     text: str
@@ -77,6 +78,7 @@ class CelTerm:
     made: bool = False
     shapes: frozenset[Shape] = frozenset()
     condition: str | None = None
+    parts: "tuple[CelTerm, ...]" = ()
 
     @property
     def tight(self) -> str:

@@ -172,7 +172,7 @@ class OwnPolicies:
 class KyvernoPolicies:
     """The policies of Kyverno's kinds, in the newest versions that the API server serves.
 
-    Exceptions count in some namespaces only: whoever may write one could lift any policy.
+    Exceptions count in some namespaces only: a user who may write one could lift any policy.
     """
 
     def __init__(
@@ -216,20 +216,24 @@ class KyvernoPolicies:
     async def _look(self, start: Start) -> bool:
         """Watch the kinds that are served by now; tell whether the API server answered."""
         try:
-            served = await self._served()
+            for key, resource in (await self._served()).items():
+                namespaces = self._exceptions if resource.kind == exceptions.KIND else ("",)
+                for namespace in namespaces:
+                    of_kind = (*key, namespace) if namespace else key
+                    if of_kind not in self.informers and await self._may_read(resource, namespace):
+                        self._watch(of_kind, resource, namespace, start)
         except ApiError as error:
             log.warning("kyverno_unknown", reason=str(error), hint=error.hint)
             return False
-        for key, resource in served.items():
-            for namespace in self._exceptions if resource.kind == exceptions.KIND else ("",):
-                of_kind = (*key, namespace) if namespace else key
-                if of_kind in self.informers or not await self._may_read(resource, namespace):
-                    continue
-                given = self._reader, resource, self._in_force, self._note
-                kind = _KindPolicies(*given, pace=self._pace, namespace=namespace)
-                self.informers[of_kind] = kind.informer
-                start(kind.informer.run())
         return True
+
+    def _watch(
+        self, key: tuple[str, ...], resource: Resource, namespace: str, start: Start
+    ) -> None:
+        given = self._reader, resource, self._in_force, self._note
+        kind = _KindPolicies(*given, pace=self._pace, namespace=namespace)
+        self.informers[key] = kind.informer
+        start(kind.informer.run())
 
     async def _may_read(self, resource: Resource, namespace: str) -> bool:
         """Tell whether the account may read what policies can do without; that of policies must.

@@ -54,7 +54,7 @@ def proved_warnings(policies: Sequence[CompiledPolicy], seconds: float) -> Itera
             yield warning(
                 policy, "denies no request", "look at what it matches, and its conditions"
             )
-        elif not _says_false(policy) and proved("always-denies", policy):
+        elif not _is_false(policy) and proved("always-denies", policy):
             what = "denies each request that it matches"
             yield warning(policy, what, "write `false` if it is to")
             useful.append(policy)
@@ -72,7 +72,7 @@ def _may_deny(policy: CompiledPolicy) -> bool:
     return bool(policy.validations) and enforced and not (policy.unusable or policy.shadow_of)
 
 
-def _says_false(policy: CompiledPolicy) -> bool:
+def _is_false(policy: CompiledPolicy) -> bool:
     """Tell whether a policy is written to deny everything."""
     return any(each.expression.strip() == "false" for each in policy.policy.spec.validations)
 

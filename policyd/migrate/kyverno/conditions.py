@@ -256,6 +256,11 @@ def _set_membership(key: CelTerm, value: CelTerm, *, some: bool, negative: bool)
 
 def _within(text: str, key: CelTerm, value: CelTerm) -> str:
     """Return the condition that a text is in a list, by wildcards on either side."""
+    if value.parts:
+        given = [_shown(part.literal) for part in value.parts if part.is_literal]
+        ways = [_within_literals(text, given)] if given else []
+        ways += [_within(text, key, part) for part in value.parts if not part.is_literal]
+        return " || ".join(map(grouped, ways) if len(ways) > 1 else ways)
     if value.is_literal:
         given = value.literal if isinstance(value.literal, list) else [value.literal]
         return _within_literals(text, [_shown(each) for each in given])

@@ -142,6 +142,12 @@ def _common(
         operations,
         () if frame.kyverno else controllers,
     )
+    if frame.kyverno and any("authorizer." in text for text in matching.conditions.values()):
+        raise UnconvertibleRuleError(
+            "policies of Kyverno's kinds cannot ask who is a cluster-admin",
+            ("match",),
+            "name users or groups",
+        )
     if frame.namespace:
         own = {"own-namespace": f"request.namespace == {text_literal(frame.namespace)}"}
         matching = replace(matching, conditions={**own, **matching.conditions})

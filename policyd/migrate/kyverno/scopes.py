@@ -1,5 +1,6 @@
 """The variables that an expression of a rule sees, and texts with `{{ }}` in them."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from policyd.migrate.cel_values import (
     CelTerm,
     OutsideError,
     Untranslatable,
+    as_json_value,
     element_of,
     literal,
     member,
@@ -98,8 +100,10 @@ class ExpressionScope:
         Raises:
             Untranslatable: If an expression in it has no counterpart in CEL.
         """
-        if not isinstance(given, str) or "{{" not in given:
+        if "{{" not in (given if isinstance(given, str) else json.dumps(given, default=str)):
             return literal(given)
+        if not isinstance(given, str):
+            return self._composed(given)
         parts = list(split_variables(given))
         if len(parts) == 3 and not parts[0].strip() and not parts[2].strip():
             return self.asked(parts[1])
@@ -109,6 +113,26 @@ class ExpressionScope:
             if part
         ]
         return CelTerm(text=" + ".join(pieces), kind="string", loose=len(pieces) > 1)
+
+    def _composed(self, given: Json) -> CelTerm:
+        """Return a list or map of the policy that has variables in it."""
+        if isinstance(given, Mapping):
+            values = [(self.value(str(key)), self.value(part)) for key, part in given.items()]
+            entries = (
+                f"?{key.text}: {part.optional()}" if part.needs else f"{key.text}: {_any(part)}"
+                for key, part in values
+            )
+            return CelTerm(text=f"{{{', '.join(entries)}}}", kind="map")
+        parts = tuple(as_json_value(self.value(part)) for part in given)
+        kinds = {part.kind for part in parts}
+        items = (
+            f"?{part.optional()}"
+            if part.needs
+            else (part.text if len(kinds) == 1 else f"dyn({part.text})")
+            for part in parts
+        )
+        element = kinds.pop() if len(kinds) == 1 else "dyn"
+        return CelTerm(text=f"[{', '.join(items)}]", kind="list", element=element, parts=parts)
 
     def asked(self, expression: str) -> CelTerm:
         """Return the value of a JMESPath expression.
@@ -165,6 +189,10 @@ class ExpressionScope:
     def with_roots(self, **roots: CelTerm) -> "ExpressionScope":
         """Return the scope with further variables."""
         return replace(self, roots={**self.roots, **roots})
+
+
+def _any(value: CelTerm) -> str:
+    return f"dyn({as_json_value(value).text})"
 
 
 def known(value: CelTerm) -> CelTerm:

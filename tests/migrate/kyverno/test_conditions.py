@@ -172,3 +172,35 @@ def test_variables_are_named():
 
     assert answer(policy, pod(labels={"team": "a"})) == "fail"
     assert answer(policy, pod()) == "pass"
+
+
+NAMESPACES = ["kube-*", "{{ request.object.metadata.labels.extra || 'none' }}", "b"]
+
+
+@pytest.mark.parametrize(
+    ("operator", "name", "expected"),
+    [
+        pytest.param("AnyIn", "kube-a", "fail", id="wildcard"),
+        pytest.param("AnyIn", "x", "fail", id="variable"),
+        pytest.param("AnyIn", "b", "fail", id="literal"),
+        pytest.param("AnyIn", "c", "pass", id="none"),
+        pytest.param("AnyNotIn", "x", "pass", id="not-variable"),
+        pytest.param("AnyNotIn", "kube-a", "pass", id="not-wildcard"),
+        pytest.param("AnyNotIn", "c", "fail", id="not-none"),
+    ],
+)
+def test_lists_of_values_may_have_variables_in_them(operator, name, expected):
+    condition = {"key": "{{ request.object.metadata.annotations.n }}", "operator": operator}
+    policy = validating(deny={"conditions": {"any": [{**condition, "value": NAMESPACES}]}})
+
+    assert answer(policy, pod(labels={"extra": "x"}, annotations={"n": name})) == expected
+
+
+def test_maps_of_variables_may_have_variables_in_them():
+    context = [
+        {"name": "all", "variable": {"value": {"a": "{{ request.object.metadata.name }}", "b": 1}}}
+    ]
+    deny = {"conditions": {"any": [{"key": "{{ all.a }}", "operator": "Equals", "value": "a"}]}}
+    policy = legacy(rule(context=context, validate={"message": "no", "deny": deny}))
+
+    assert answer(policy, pod()) == "fail"

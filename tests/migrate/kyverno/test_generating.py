@@ -273,6 +273,15 @@ def test_a_trigger_needs_no_request_where_the_object_says_the_same(match, namesp
     assert conditions["namespace"] == condition
 
 
+def test_who_is_a_cluster_admin_is_not_asked_by_policies_of_kyverno():
+    parts = {"exclude": {"any": [{"clusterRoles": ["cluster-admin"]}]}}
+    conversion = convert(legacy(rule(match=NAMESPACES, generate=DATA, **parts)))
+
+    (refusal,) = conversion.refusals
+    assert "who is a cluster-admin" in refusal.reason
+    assert refusal.hint == "name users or groups"
+
+
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
