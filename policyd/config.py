@@ -269,7 +269,7 @@ def configured_kinds(path: str, *, gates: str = "") -> Integrations:
 
 
 def configured_tls(path: str) -> TlsRules:
-    """Return what callers have to speak by the file of a Kueue Configuration.
+    """Return the restrictions of TLS in the file of a Kueue Configuration.
 
     Raises:
         ConfigurationError: If it cannot be read, or is not a Configuration.

@@ -88,7 +88,7 @@ def server_context(
     Args:
         pair: The certificate.
         callers_pem: The authority of the callers' certificates; empty if they need none.
-        rules: What callers have to speak.
+        rules: Restrictions of versions and suites.
 
     Raises:
         ConfigurationError: If OpenSSL will not have one of them.

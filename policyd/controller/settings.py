@@ -96,7 +96,7 @@ class ControllerSettings:
     """How jobs go to other clusters, where a check sends them there."""
 
     tls: TlsRules = SYSTEM
-    """What callers of the visibility API have to speak."""
+    """Restrictions of TLS for callers of the visibility API."""
 
     policies: bool = True
     """Whether to write the statuses of Policy objects, where their kind is served."""

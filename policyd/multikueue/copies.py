@@ -197,7 +197,7 @@ def status_back(
 def _kept_gated(local: Mapping[str, Any], status: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the status of a pod; one that has no node there stays gated in the eyes of here.
 
-    A pod that is said to be unschedulable would have an autoscaler add nodes to this cluster.
+    With an unschedulable pod here, an autoscaler would add nodes to this cluster.
     """
     mine = _scheduled(local.get("status") or {})
     its = _scheduled(status)

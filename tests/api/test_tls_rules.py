@@ -32,7 +32,7 @@ def rules(**tls):
         pytest.param({"cipherSuites": [NEW]}, TlsRules(newest_only=True), id="suites-of-1.3-only"),
     ],
 )
-def test_what_callers_have_to_speak(tls, expected):
+def test_versions_and_suites_are_restricted(tls, expected):
     assert rules(**tls) == expected
 
 

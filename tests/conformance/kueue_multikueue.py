@@ -27,6 +27,7 @@ from policyd.jobs.base import controller_of, prebuilt_name
 from policyd.jobs.kinds.registry import find_parent
 from policyd.jobs.managers import MANAGERS
 from policyd.kube.changes import Added, Deleted, Modified
+from policyd.kube.client import ListPage
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import (
     ADMISSION_CHECKS,
@@ -78,6 +79,7 @@ HANDLERS = "Go closures that call an event handler: the table has no inputs"
 
 run_watchers = all_left_out("Go machinery: a file watcher over inotify")
 run_goroutines = all_left_out("Go machinery: goroutines that wait for each other")
+AT_A_TIME = "Go machinery: attempts beside each other; here a cluster has one attempt at a time"
 
 
 class Manager:
@@ -727,6 +729,109 @@ def run_backoff(path):
             return ""
 
         return asyncio.run(steps())
+
+    yield from run_table(path, failure)
+
+
+class Watched:
+    """A connection whose first answer, or whose watch, is as a case has it."""
+
+    def __init__(self, *, hangs=False, error=None):
+        self.hangs, self.error = hangs, error
+        self.closed = self.watching = 0
+        self.begun = asyncio.Event()
+
+    @asynccontextmanager
+    async def __call__(self, _loaded):
+        try:
+            yield self
+        finally:
+            self.closed += 1
+
+    async def page(self, *_args, **_options):
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.error is not None:
+            raise self.error
+        return ListPage(items=(), resource_version="1", continue_="")
+
+    async def watch(self, *_args, **_options):
+        self.watching += 1
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+            yield
+        finally:
+            self.watching -= 1
+
+    async def served(self, _version):
+        return []
+
+
+def one_cluster(case):
+    """Return a manager of one cluster, which is not connected yet."""
+    manager = Manager(case)
+    source = {"kubeConfig": {"location": "worker1", "locationType": "Secret"}}
+    kubeconfig = base64.b64encode(json.dumps(VALID).encode()).decode()
+    manager.put(
+        {
+            "kind": "MultiKueueCluster",
+            "metadata": {"name": "worker1"},
+            "spec": {"clusterSource": source},
+        },
+        {"kind": "Secret", "metadata": {"name": "worker1"}, "data": {"kubeconfig": kubeconfig}},
+    )
+    return manager
+
+
+def run_watches(path):
+    """How a cluster is connected whose watch begins, does not begin, or is refused."""
+
+    def rule(case):
+        return AT_A_TIME if "in_progress" in case.name or "in progress" in case.name else ""
+
+    def failure(case):
+        error = (case.data.get("observed") or {}).get("err") or {}
+        message = error.get("$error", "")
+        hangs = "timed out" in message
+        refused = ApiError(message) if message and not hangs else None
+        connect = Watched(hangs=hangs, error=refused)
+        manager = one_cluster(case)
+        manager.service.remotes.connect = connect
+
+        async def establish():
+            attempt = asyncio.ensure_future(manager.service.remotes.reconcile("worker1"))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            await manager.cluster.clock.advance(establish_seconds(0) + 1)
+            return await attempt, connect.closed
+
+        wait, closed = asyncio.run(establish())
+        (stored,) = manager.all(manager.cluster.client, MULTIKUEUE_CLUSTERS)
+        (condition,) = stored["status"]["conditions"]
+        got = (wait is None, condition["message"].partition(";")[0], closed)
+        return difference(got, (not message, message or "Connected", int(bool(message))), "attempt")
+
+    yield from run_table(path, failure, rule=rule)
+
+
+def run_stopped_watches(path):
+    """A connection that ends has no watch that goes on."""
+
+    def failure(case):
+        connect, manager = Watched(), one_cluster(case)
+        remotes = manager.service.remotes
+        remotes.connect = connect
+
+        async def stopped():
+            async with asyncio.TaskGroup() as group:
+                remotes.tasks = group
+                await remotes.reconcile("worker1")
+                await connect.begun.wait()
+                await remotes.close()
+                return connect.watching, connect.closed
+
+        return difference(asyncio.run(stopped()), (0, 1), "watches and closed connections")
 
     yield from run_table(path, failure)
 

@@ -58,7 +58,7 @@ async def test_tls_1_1_is_not():
                 raise AssertionError("connected")
 
 
-async def test_tls_1_2_is_refused_where_1_3_is_to_be_spoken():
+async def test_tls_1_2_is_refused_where_1_3_is_the_least():
     settings = {"maximum_version": ssl.TLSVersion.TLSv1_2}
     async with running_server(echo, rules=TlsRules(newest_only=True)) as server:
         with pytest.raises((ssl.SSLError, ConnectionError)):
@@ -68,7 +68,7 @@ async def test_tls_1_2_is_refused_where_1_3_is_to_be_spoken():
             assert connection.tls.version() == "TLSv1.3"
 
 
-async def test_only_the_suites_that_are_named_are_spoken_also_after_a_new_certificate():
+async def test_only_named_suites_are_negotiated_also_after_a_new_certificate():
     settings = {"maximum_version": ssl.TLSVersion.TLSv1_2}
     suite = "ECDHE-ECDSA-AES256-GCM-SHA384"
     async with running_server(echo, rules=TlsRules(ciphers=(suite,))) as server:

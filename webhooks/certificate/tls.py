@@ -40,7 +40,7 @@ class LiveContext:
         Args:
             pair: The certificate.
             callers_pem: The authority of the callers' certificates; empty if callers need none.
-            rules: What callers have to speak.
+            rules: Restrictions of versions and suites.
 
         Raises:
             ConfigurationError: If OpenSSL will not have one of them.

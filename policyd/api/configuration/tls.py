@@ -29,7 +29,7 @@ ALWAYS: Final = frozenset(
 
 
 class TlsRules(NamedTuple):
-    """What callers have to speak.
+    """Restrictions of the versions and suites of TLS.
 
     Attributes:
         newest_only: Whether TLS 1.2 is refused.
@@ -46,7 +46,7 @@ SYSTEM: Final = TlsRules()
 
 
 def tls_rules(configuration: Configuration) -> TlsRules:
-    """Return what callers of the servers have to speak.
+    """Return the restrictions of TLS for all servers.
 
     Args:
         configuration: With defaults.

@@ -302,6 +302,8 @@ class Remotes:
         async def stop() -> None:
             for task in tasks:
                 task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)  # none of them says anything of this connection any more
             await context.__aexit__(None, None, None)
 
         remote.client, remote.stop, remote.watch, remote.watched = client, stop, watch, set()
