@@ -7,6 +7,8 @@ from tests.histories.record import WORKLOADS, condition, held_gpus, is_true, req
 
 LATE_SECONDS = 75.0
 """So long ago something must have been so that a decision has to heed it."""
+MOMENT_SECONDS = 5.0
+"""Within which all is written that was decided together."""
 RECLAIM_SECONDS = 400.0
 """Within which a queue gets its own quota back from others that may be preempted."""
 
@@ -47,10 +49,15 @@ def as_waiting(workload, at):
 
 
 def priority_is_heeded(world, log):
-    """No workload overtakes one of its queue that comes first, and that it leaves room for."""
-    waiting, record = {}, world.record
+    """No workload overtakes one of its queue that comes first, and that it leaves room for.
+
+    What is decided in one moment is written in any order.
+    """
+    waiting, overtaken, record = {}, {}, world.record
     for v in record.of(WORKLOADS):
         before, now = waiting.pop(v.key, None), v.new and as_waiting(v.new, v.at)
+        if not now and v.at < overtaken.get(v.key, (0.0, ""))[0] + MOMENT_SECONDS:
+            del overtaken[v.key]
         if now:
             same = before and (before.queue, before.priority) == (now.queue, now.priority)
             now.since = before.since if same else v.at
@@ -59,7 +66,9 @@ def priority_is_heeded(world, log):
             queue = world.plan.setting["queues"].get(before.queue)
             for key, other in waiting.items():
                 if other.queue == before.queue and _overtaken(other, before, queue, v):
-                    yield f"{v.at:.1f} s: {v.key} overtakes {key} in queue {other.queue}"
+                    text = f"{v.at:.1f} s: {v.key} overtakes {key} in queue {other.queue}"
+                    overtaken.setdefault(key, (v.at, text))
+    yield from (text for _, text in overtaken.values())
 
 
 def _overtaken(other, winner, queue, v):

@@ -138,6 +138,12 @@ class TestPriority:
 
         assert len(judged(priority_is_heeded, *writes, strategy=strategy)) == wrong
 
+    def test_what_is_decided_together_is_written_in_any_order(self):
+        writes = [(0, workload("a")), (1, workload("b")), (200, workload("b", *HELD))]
+
+        assert judged(priority_is_heeded, *writes, (201, workload("a", *HELD))) == []
+        assert len(judged(priority_is_heeded, *writes, (900, workload("a", *HELD)))) == 1
+
     def test_what_has_just_come_may_not_be_known(self):
         writes = (0, workload("b")), (199, workload("a", priority=5)), (200, workload("b", *HELD))
 
