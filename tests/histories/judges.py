@@ -21,7 +21,7 @@ from tests.histories.gangs import gangs_are_whole
 from tests.histories.lifecycle import life_is_as_documented
 from tests.histories.objects import RESOURCES
 from tests.histories.order import own_quota_comes_back, priority_is_heeded
-from tests.histories.reasons import all_say_why, reasons_are_true
+from tests.histories.reasons import all_have_reasons, reasons_are_true
 from tests.histories.record import (
     WORKLOADS,
     condition,
@@ -223,9 +223,9 @@ def nobody_foresaw_no_error(world, log):
 
 def writes_are_legal(world, log):
     """The controller asks for nothing that its roles, the chart's policies or webhooks refuse."""
-    for account, call, said in world.cluster.network.refused:
+    for account, call, text in world.cluster.network.refused:
         if account == OWN:
-            yield f"{call}: {said[:400]}"
+            yield f"{call}: {text[:400]}"
 
 
 def writes_are_bounded(world, log):
@@ -279,7 +279,7 @@ JUDGES = {
     "priority": priority_is_heeded,
     "own quota": own_quota_comes_back,
     "reasons": reasons_are_true,
-    "says why": all_say_why,
+    "no reason": all_have_reasons,
     "decisions": decisions_are_the_cores,
     "rights": writes_are_legal,
     "the end": all_runs_in_the_end,

@@ -55,8 +55,8 @@ def setting_objects(setting):
 
 def active(now):
     """Return the patch by which the controller of the admission check says that it is there."""
-    said = {"type": "Active", "status": "True", "reason": "Here", "message": "it answers"}
-    return {"status": {"conditions": [{**said, "lastTransitionTime": rfc3339(now)}]}}
+    state = {"type": "Active", "status": "True", "reason": "Here", "message": "it answers"}
+    return {"status": {"conditions": [{**state, "lastTransitionTime": rfc3339(now)}]}}
 
 
 def node(number):

@@ -105,11 +105,11 @@ class Operators:
         if foreign.suspended(job):
             for pod in pods:
                 await client.delete(r.PODS, pod, namespace=TEAM)
-            await self._say(kind, job, progress(job, runs=False))
+            await self._write_status(kind, job, progress(job, runs=False))
             return
         templates = foreign.templates(job)
         if len(pods) == len(templates) and phases <= {"Succeeded", "Failed"}:
-            await self._say(kind, job, foreign.done(kind))
+            await self._write_status(kind, job, foreign.done(kind))
             return
         owner = {"apiVersion": job["apiVersion"], "kind": kind, "name": name, "uid": uid,
                  "controller": True}  # fmt: skip
@@ -120,9 +120,9 @@ class Operators:
                 body = {"metadata": metadata, "spec": template["spec"]}
                 await client.create(r.PODS, body, into=dict, namespace=TEAM)
         if phases == {"Running"}:
-            await self._say(kind, job, progress(job, runs=True))
+            await self._write_status(kind, job, progress(job, runs=True))
 
-    async def _say(self, kind, job, status):
+    async def _write_status(self, kind, job, status):
         known = job.get("status", {})
         if any(known.get(name) != part for name, part in status.items()):
             await self._clients[kind].patch(

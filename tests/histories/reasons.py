@@ -22,9 +22,9 @@ def reasons_are_true(world, log):
     alone = {n for n, queue in world.plan.setting["queues"].items() if not queue["cohort"]}
     quota, used = _series(world.record)
     for v in world.record.of(WORKLOADS):
-        if not v.new or v.who != OWN or _says(v.new) == _says(v.old):
+        if not v.new or v.who != OWN or _message_of(v.new) == _message_of(v.old):
             continue
-        found, waits = MISSING.match(_says(v.new)), as_waiting(v.new, v.at)
+        found, waits = MISSING.match(_message_of(v.new)), as_waiting(v.new, v.at)
         # What is missing may be missing for fewer pods, where fewer are enough.
         fewer = any("minCount" in each for each in v.new["spec"]["podSets"])
         if not found or waits is None or waits.queue not in alone or fewer:
@@ -37,7 +37,8 @@ def reasons_are_true(world, log):
         }
         calm = world.record.was_calm(v.at, NEAR_SECONDS)
         if calm and waits.gpus - int(found[1]) not in {*free, max(0, min(free))}:
-            yield f"{v.at:.1f} s: {v.key}, {waits.gpus} GPUs, {_says(v.new)[:150]!r}: free {free}"
+            text = f"{waits.gpus} GPUs, {_message_of(v.new)[:150]!r}: free {free}"
+            yield f"{v.at:.1f} s: {v.key}, {text}"
 
 
 def _series(record):
@@ -55,7 +56,7 @@ def _series(record):
     return quota, used
 
 
-def _says(workload):
+def _message_of(workload):
     found = condition(workload, QUOTA_RESERVED)
     return found.get("message", "") if found.get("status") == "False" else ""
 
@@ -68,10 +69,10 @@ def _during(changes, first, last):
     return {before, *(value for _, value in changes[began:ended])}
 
 
-def all_say_why(world, log):
+def all_have_reasons(world, log):
     """In the end, each workload that waits says why."""
     if not world.record.quiet_since:
         return
     for _, workload in world.cluster.store.items(WORKLOADS):
-        if as_waiting(workload, 0.0) and not _says(workload):
+        if as_waiting(workload, 0.0) and not _message_of(workload):
             yield f"workload {workload['metadata']['name']} waits, and does not say why"

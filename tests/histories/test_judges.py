@@ -17,16 +17,16 @@ from tests.histories.record import WORKLOADS as STORED
 from tests.histories.record import Record, Version
 
 QUEUE = {"gpus": 8, "cohort": "", "strategy": "BestEffortFIFO", "reclaim": "Never"}
-SAYS = (
+TEXT = (
     "couldn't assign flavors to pod set main: insufficient unused quota for {} in flavor gpus, {}"
 )
 
 
-def workload(name, *true, pods=1, gpus=4, priority=0, counts=None, says=""):
+def workload(name, *true, pods=1, gpus=4, priority=0, counts=None, message=""):
     """Return a workload with some conditions; with quota for `counts` pods, or for all."""
     conditions = [{"type": each, "status": "True"} for each in true]
-    if says:
-        conditions = [{"type": "QuotaReserved", "status": "False", "message": says}]
+    if message:
+        conditions = [{"type": "QuotaReserved", "status": "False", "message": message}]
     container = {"resources": {"requests": {GPU: str(gpus)}}}
     pod_set = {"name": "main", "count": pods, "template": {"spec": {"containers": [container]}}}
     status = {"conditions": conditions}
@@ -168,7 +168,7 @@ class TestReasons:
         writes = (
             (0, cluster_queue(8)),
             (1, workload("h", *HELD, gpus=6)),
-            (300, workload("a", says=SAYS.format(GPU, missing))),
+            (300, workload("a", message=TEXT.format(GPU, missing))),
         )
 
         assert len(judged(reasons_are_true, *writes)) == wrong
