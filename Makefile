@@ -82,8 +82,8 @@ mutations: $(STAMP) ## run each command on N=10000 files with small errors: none
 conformance-live: $(STAMP) controlplane ## run the cases of native policies on a real API server too, or compare what policyd apply says of N edits of their objects: ONLY=vap, JSON=FILE, OFFLINE=N, SEED=1
 	@$(BIN)/python -m tests.live $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON)) $(if $(OFFLINE),--offline $(OFFLINE)) $(if $(SEED),--seed $(SEED))
 
-histories: $(STAMP) ## live through N=1000 histories of a cluster in simulated time, and judge them: SEED=0, JSON=FILE, REPLAY=FILE
-	@$(BIN)/python -m tests.histories $(if $(N),-n $(N)) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON)) $(if $(REPLAY),--replay $(REPLAY))
+histories: $(STAMP) ## live through N=1000 histories of a cluster in simulated time, and judge them: SEED=0, JSON=FILE, REPLAY=FILE; PLANTED=1 plants bugs
+	@$(BIN)/python -m tests.histories$(if $(PLANTED),.planted) $(if $(N),-n $(N)) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON)) $(if $(REPLAY),--replay $(REPLAY))
 
 faults: $(STAMP) controlplane ## inject faults into a real control plane, and check the whole history: ONLY=words, KILLS=200
 	@$(BIN)/python -m tests.faults $(if $(ONLY),--only "$(ONLY)") $(if $(KILLS),--kills $(KILLS))

@@ -15,6 +15,7 @@ from policyd.policy_files import KUSTOMIZATION, policy_files
 from tests.charts import release
 from tests.charts.release import CHART, NAMESPACE, RELEASE
 from tests.docs.pages import blocks
+from tests.histories import accounts
 from tests.live.server import definition
 
 pytestmark = pytest.mark.e2e
@@ -661,3 +662,8 @@ def test_idle_notebooks_are_stopped_by_an_account_of_their_own_once_that_is_want
     ]
     assert verbs == [{"get"}, {"get", "create", "patch"}]
     assert not [e for e in release.rendered({}) if "idle" in e["metadata"]["name"]]
+
+
+def test_histories_judge_by_the_roles_and_policies_of_the_chart():
+    """If this fails: `python -m tests.histories.accounts`."""
+    assert accounts.FILE.read_text() == accounts.rendered()

@@ -15,11 +15,8 @@ from rich.table import Table
 
 from tests.histories.apart import apart
 from tests.histories.history import live_through, outcome_of, warm_up
-from tests.histories.plan import FAULTS, Plan, plan_of
+from tests.histories.plan import FAULTS, HASH_SEED, Plan, plan_of
 from tests.histories.shrink import shrink, story
-
-HASH_SEED = "PYTHONHASHSEED"
-"""With another one, sets of texts have another order, and a seed gives another history."""
 
 
 def main():

@@ -19,7 +19,7 @@ def apart(work, items, *, at_once):
         while left or running:
             while left and len(running) < at_once:
                 ours, theirs = fork.Pipe(duplex=False)
-                process = fork.Process(target=_tell, args=(theirs, work, left.popleft()))
+                process = fork.Process(target=_report, args=(theirs, work, left.popleft()))
                 process.start()
                 theirs.close()
                 running[ours] = process
@@ -35,7 +35,7 @@ def apart(work, items, *, at_once):
             process.terminate()
 
 
-def _tell(theirs, work, item):
+def _report(theirs, work, item):
     try:
         found = work(item)
     except Exception as error:  # noqa: BLE001 - it is raised where the work is asked for

@@ -48,13 +48,15 @@ from policyd.registration.webhook_rules import derive_webhook_rules
 from tests.histories.accounts import HOME, OWN, POLICIES, of_kind
 from tests.histories.loop import START, Process, SimulatedLoop
 from tests.histories.network import MemoryTransport, Network
+from tests.histories.objects import FOREIGN
 from tests.histories.trouble import Trouble
 from tests.scenarios import foreign
 
 JOB_SET_OPERATOR = min(foreign.DEFAULT_MAKERS["jobset.x-k8s.io"])
 KINDS = frozenset({("", "Pod"), ("batch", "Job"), ("jobset.x-k8s.io", "JobSet")})
-"""The kinds of jobs that queue here; others would be watched, and never come."""
-FOREIGN = ("JobSet",)
+"""The kinds of jobs that queue in every history; others would be watched, and never come."""
+ALL_KINDS = KINDS | {(foreign.GROUPS[kind][0], kind) for kind in FOREIGN}
+OPERATORS = {kind: min(foreign.DEFAULT_MAKERS[foreign.GROUPS[kind][0]]) for kind in FOREIGN}
 
 PATIENCE = Limits(silence_seconds=1800.0, watch_seconds=(2400, 7200))
 """Watches are not renewed all the time: most of what happens would be that."""
@@ -78,9 +80,10 @@ def account(name):
 
 USERS = {
     name: account(name) for name in ("admin", "alice", "mallory", OWN, JOB_CONTROLLER,
-                                     JOB_SET_OPERATOR, "system:kube-scheduler")
+                                     JOB_SET_OPERATOR, "system:kube-scheduler",
+                                     *OPERATORS.values())
 }  # fmt: skip
-INTEGRATIONS = Integrations(kinds=KINDS)
+INTEGRATIONS = Integrations(kinds=ALL_KINDS)
 
 
 class Caller(WebhookCaller):
@@ -222,7 +225,6 @@ class Cluster:
             namespace=HOME,
             policies=False,
             workers=4,
-            integrations=INTEGRATIONS,
             forecasts=ForecastsSettings(enabled=False),
             **settings,
         )
@@ -267,7 +269,10 @@ def template():
 
     async def set_up():
         client = cluster.client("admin", cluster.server)
-        made = [*definitions(), *(foreign.definition(kind) for kind in FOREIGN)]
+        made = [
+            *definitions(),
+            *(foreign.anything(*foreign.GROUPS[kind], kind) for kind in ("JobSet", *FOREIGN)),
+        ]
         for each in made:
             await client.create(r.CUSTOM_RESOURCE_DEFINITIONS, each, into=dict)
         for resource, each in webhook_configurations():

@@ -66,6 +66,13 @@ def _waiting(state):
 def differences(controller):
     """Yield how a controller's state differs from one that is built anew."""
     state, new = controller.cache.state, built_anew(controller)
+    yield from _unequal(state, new)
+    # Places depend on pods, too; and some wait on purpose.
+    if not state.ledger.nodes.trees and state.extension.next_due() is None:
+        yield from _undecided(new)
+
+
+def _unequal(state, new):
     held = [{key: h.admission.totals() for key, h in holdings(s).items()} for s in (state, new)]
     for key in sorted(held[0].keys() | held[1].keys()):
         if held[0].get(key) != held[1].get(key):
@@ -74,8 +81,9 @@ def differences(controller):
     for key in sorted(waiting[0].keys() | waiting[1].keys()):
         if waiting[0].get(key) != waiting[1].get(key):
             yield f"{key} waits as {waiting[0].get(key)}, and should as {waiting[1].get(key)}"
-    if state.ledger.nodes.trees or state.extension.next_due() is not None:
-        return  # places depend on pods, too; and some wait on purpose
+
+
+def _undecided(new):
     for _ in range(MOST_CYCLES):
         plan = plan_cycle(new)
         decided = [each for each in plan.actions if isinstance(each, Admit | Preempt)]

@@ -1,7 +1,5 @@
 """A judge of gangs: all pods of a workload have quota, and all of them start."""
 
-from collections import defaultdict
-
 from policyd.api.kueue.names import ADMITTED, EVICTED, FINISHED, POD_GROUP_NAME, QUOTA_RESERVED
 from tests.histories.record import WORKLOADS, is_true
 
@@ -12,33 +10,45 @@ PART_SECONDS = 400.0
 
 def gangs_are_whole(world, log):
     """A workload gets quota for all its pods or none, and its pods start together."""
-    pods, admitted, parts = defaultdict(dict), {}, {}
+    gangs = {}
     for v in world.record.versions:
-        group = ""
         if v.resource == WORKLOADS:
             yield from _whole_quota(v)
-            group = v.key
-            admitted[group] = v.new is not None and _runs(v.new)
-        elif v.resource == "pods":
-            group = _group(v.last)
-            pods[group].pop(v.key, None)
-            if v.new is not None and not _over(v.new):
-                pods[group][v.key] = any(
-                    gate["name"] == GATE for gate in v.new["spec"].get("schedulingGates") or ()
-                )
-        if not group:
-            continue
-        if not (admitted.get(group) and len(set(pods[group].values())) == 2):
-            parts.pop(group, None)
-        began = parts.setdefault(group, v.at) if admitted.get(group) else v.at
-        if len(set(pods[group].values())) < 2:
-            parts.pop(group, None)
-        elif v.at - began > PART_SECONDS and world.record.was_calm(v.at, v.at - began):
-            yield f"{v.at:.1f} s: {group} runs in part since {began:.1f} s"
-            parts[group] = v.at
+        key = v.key if v.resource == WORKLOADS else _group(v.last) if v.resource == "pods" else ""
+        if key:
+            gang = gangs.setdefault(key, Gang(key))
+            gang.take(v)
+            yield from gang.in_part(v.at, world.record)
     if world.record.quiet_since:
-        for group, began in parts.items():
-            yield f"{group} runs in part since {began:.1f} s, to the end"
+        for gang in gangs.values():
+            yield from gang.in_part(float("inf"), world.record)
+
+
+class Gang:
+    """The pods of one group, and since when some of them run and others may not."""
+
+    def __init__(self, key):
+        self._key = key
+        self._pods, self._runs, self._since = {}, False, None
+
+    def take(self, v):
+        if v.resource == WORKLOADS:
+            self._runs = v.new is not None and _runs(v.new)
+        else:
+            self._pods.pop(v.key, None)
+            if v.new is not None and not _over(v.new):
+                gates = v.new["spec"].get("schedulingGates") or ()
+                self._pods[v.key] = any(gate["name"] == GATE for gate in gates)
+        in_part = self._runs and len(set(self._pods.values())) == 2
+        self._since = (v.at if self._since is None else self._since) if in_part else None
+
+    def in_part(self, at, record):
+        """Yield that it runs in part since long ago."""
+        if self._since is None or at - self._since <= PART_SECONDS:
+            return
+        if at == float("inf") or record.was_calm(at, at - self._since):
+            yield f"{self._key} runs in part since {self._since:.1f} s"
+            self._since = None
 
 
 def _whole_quota(v):

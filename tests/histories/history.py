@@ -95,9 +95,9 @@ def surroundings(seed, *, collects=True):
                 warnings.simplefilter("ignore")
                 gc.collect()  # without a word of tasks that were killed, or still run
             sys.unraisablehook = unraisable
-        gc.unfreeze()
-        gc.enable()
-        structlog.reset_defaults()
+            structlog.reset_defaults()
+            gc.unfreeze()
+            gc.enable()
         random.setstate(state)
 
 

@@ -19,11 +19,22 @@ from tests.histories.accounts import OWN
 from tests.histories.decisions import decisions_are_the_cores
 from tests.histories.gangs import gangs_are_whole
 from tests.histories.lifecycle import life_is_as_documented
+from tests.histories.objects import RESOURCES
 from tests.histories.order import own_quota_comes_back, priority_is_heeded
-from tests.histories.reasons import all_say_why, reasons_are_true
-from tests.histories.record import WORKLOADS, condition, held_gpus, is_true, owner_of
+from tests.histories.reasons import all_have_reasons, reasons_are_true
+from tests.histories.record import (
+    WORKLOADS,
+    condition,
+    held_gpus,
+    is_true,
+    owner_of,
+    waits_for_good,
+)
+from tests.scenarios import foreign
+from tests.soak.operators import is_over
 
-STARTED = ("pods", "jobs.batch", "jobsets.jobset.x-k8s.io")
+OTHERS = tuple(f"{each.plural}.{each.group}" for each in RESOURCES.values())
+STARTED = ("pods", "jobs.batch", "jobsets.jobset.x-k8s.io", *OTHERS)
 """Resources of what queues."""
 
 GATE = "kueue.x-k8s.io/admission"
@@ -124,6 +135,9 @@ def _starts(v):
     if v.resource in {"jobs.batch", "jobsets.jobset.x-k8s.io"}:
         queued = "kueue.x-k8s.io/queue-name" in v.new["metadata"].get("labels", {})
         return queued and bool(v.old["spec"].get("suspend")) and not v.new["spec"].get("suspend")
+    if v.resource in OTHERS:
+        queued = "kueue.x-k8s.io/queue-name" in v.new["metadata"].get("labels", {})
+        return queued and foreign.suspended(v.old) and not foreign.suspended(v.new)
     return False
 
 
@@ -160,13 +174,17 @@ def all_runs_in_the_end(world, log):
             metadata = obj["metadata"]
             if metadata.get("deletionTimestamp"):
                 yield f"{resource} {metadata['name']} is deleted and stays: {metadata}"[:300]
-    for _, workload in store.items(WORKLOADS):
-        if not is_true(workload, FINISHED) and workload["spec"].get("active", True):
-            found = condition(workload, QUOTA_RESERVED)
-            why = f"{found.get('status')}: {found.get('message', 'no reason')}"
-            yield f"workload {workload['metadata']['name']} has not finished ({why[:200]})"
-    for _, pod in store.items("pods"):
-        yield from _pod_left(pod)
+    for resource, left in ((WORKLOADS, _workload_left), ("pods", _pod_left)):
+        for _, obj in store.items(resource):
+            if not waits_for_good(obj):
+                yield from left(obj)
+
+
+def _workload_left(workload):
+    if workload["spec"].get("active", True) and not is_true(workload, FINISHED):
+        found = condition(workload, QUOTA_RESERVED)
+        why = f"{found.get('status')}: {found.get('message', 'no reason')}"
+        yield f"workload {workload['metadata']['name']} has not finished ({why[:200]})"
 
 
 def _pod_left(pod):
@@ -183,11 +201,11 @@ def nothing_is_lost(world, log):
     if not world.record.quiet_since:
         return
     owners = {owner_of(w) for _, w in world.cluster.store.items(WORKLOADS)}
-    for resource in ("jobs.batch", "jobsets.jobset.x-k8s.io"):
+    for resource in STARTED[1:]:
         for _, job in world.cluster.store.items(resource):
             metadata = job["metadata"]
             queued = "kueue.x-k8s.io/queue-name" in metadata.get("labels", {})
-            ended = any(is_true(job, kind) for kind in ("Complete", "Failed", "Completed"))
+            ended = is_over(job)
             if queued and not ended and metadata["uid"] not in owners:
                 yield f"{resource} {metadata['name']} has no workload"
 
@@ -205,9 +223,9 @@ def nobody_foresaw_no_error(world, log):
 
 def writes_are_legal(world, log):
     """The controller asks for nothing that its roles, the chart's policies or webhooks refuse."""
-    for account, call, said in world.cluster.network.refused:
+    for account, call, text in world.cluster.network.refused:
         if account == OWN:
-            yield f"{call}: {said[:400]}"
+            yield f"{call}: {text[:400]}"
 
 
 def writes_are_bounded(world, log):
@@ -261,7 +279,7 @@ JUDGES = {
     "priority": priority_is_heeded,
     "own quota": own_quota_comes_back,
     "reasons": reasons_are_true,
-    "says why": all_say_why,
+    "no reason": all_have_reasons,
     "decisions": decisions_are_the_cores,
     "rights": writes_are_legal,
     "the end": all_runs_in_the_end,

@@ -203,11 +203,7 @@ class Network:
         if fault in REASONS:
             await asyncio.sleep(self.latency())
             return Canned(fault, REASONS[fault])
-        if fault == "unreachable":
-            await asyncio.sleep(self.latency())
-            raise aiohttp.ServerDisconnectedError
-        if fault == "time-out before":
-            await _time_out(limit)
+        await self._prevent(fault, limit)
         exchange = Exchange(self)
         self._open[exchange] = process
         context = self._server.context.copy()
@@ -226,6 +222,14 @@ class Network:
         if exchange.status == 403:
             self.refused.append((headers.account, f"{call}", exchange.chunks[0].decode()))
         return Response(exchange, self, limit)
+
+    async def _prevent(self, fault, limit):
+        """Raise what becomes of a request that does not arrive, if that is its fault."""
+        if fault == "unreachable":
+            await asyncio.sleep(self.latency())
+            raise aiohttp.ServerDisconnectedError
+        if fault == "time-out before":
+            await _time_out(limit)
 
     async def _crash(self, process):
         """Kill the process that runs this: nothing comes after it."""

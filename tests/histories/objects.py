@@ -1,6 +1,7 @@
 """The objects of a history."""
 
 from policyd.api.kueue.names import (
+    MIN_PARALLELISM,
     POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT,
     PODSET_PREFERRED_TOPOLOGY,
@@ -9,10 +10,19 @@ from policyd.api.kueue.names import (
     QUEUE_NAME,
     RESOURCE_IN_USE_FINALIZER,
 )
+from policyd.api.meta import rfc3339
 from policyd.api.names import RUN_FOR
 from policyd.kube import resources as r
 from tests.histories.plan import GPUS, VALUES
+from tests.scenarios import foreign
 
+FOREIGN = ("AppWrapper", "MPIJob", "PyTorchJob", "RayJob", "TFJob")
+"""Kinds of other operators, beside JobSets."""
+RESOURCES = {
+    kind: r.Resource(*foreign.GROUPS[kind], foreign.plural(kind), kind) for kind in FOREIGN
+}
+CHECK = "checked"
+"""The name of the admission check."""
 JOB_SETS = r.Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
 GPU = "nvidia.com/gpu"
 RACK = "example.com/rack"
@@ -32,12 +42,21 @@ def setting_objects(setting):
         yield r.TOPOLOGIES, {"metadata": {"name": "racks"}, "spec": {"levels": levels}}
         flavor["spec"]["topologyName"] = "racks"
     yield r.RESOURCE_FLAVORS, flavor
+    if any(queue["checked"] for queue in setting["queues"].values()):
+        check = {"metadata": {"name": CHECK}, "spec": {"controllerName": "example.com/checks"}}
+        yield r.ADMISSION_CHECKS, check
     for number in range(setting["nodes"]):
         yield r.NODES, node(number)
     for name, queue in setting["queues"].items():
         yield r.CLUSTER_QUEUES, cluster_queue(name, queue)
         local = {"metadata": {"name": name, "namespace": TEAM}, "spec": {"clusterQueue": name}}
         yield r.LOCAL_QUEUES, local
+
+
+def active(now):
+    """Return the patch by which the controller of the admission check says that it is there."""
+    state = {"type": "Active", "status": "True", "reason": "Here", "message": "it answers"}
+    return {"status": {"conditions": [{**state, "lastTransitionTime": rfc3339(now)}]}}
 
 
 def node(number):
@@ -62,6 +81,8 @@ def cluster_queue(name, queue):
     }
     if queue["cohort"]:
         spec["cohortName"] = queue["cohort"]
+    if queue["checked"]:
+        spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": CHECK}]}
     finalizers = [RESOURCE_IN_USE_FINALIZER]
     return {"metadata": {"name": name, "finalizers": finalizers}, "spec": spec}
 
@@ -83,6 +104,11 @@ def job_objects(about):
     if about["class"]:
         labels[PRIORITY_CLASS] = about["class"]
     metadata = {"name": name, "namespace": TEAM, "labels": labels}
+    if kind in RESOURCES:
+        spec = _lighter(foreign.SPECS[kind](about["gpus"]), about)
+        return [(RESOURCES[kind], {"metadata": metadata, "spec": spec})]
+    if about["least"]:
+        metadata["annotations"] = {MIN_PARALLELISM: str(about["least"])}
     template = _template(about)
     if kind == "Job":
         return [(r.JOBS, {"metadata": metadata, "spec": _job(template, about["pods"])})]
@@ -118,6 +144,18 @@ def _template(about):
         "metadata": {"annotations": annotations},
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
+
+
+def _lighter(part, about):
+    """Return a spec whose pods ask for GPUs alone, and run as long as the job."""
+    if isinstance(part, list):
+        return [_lighter(each, about) for each in part]
+    if not isinstance(part, dict):
+        return part
+    found = {name: _lighter(each, about) for name, each in part.items()}
+    if GPU in found:
+        return {GPU: found[GPU]}
+    return found | ({RUN_FOR: f"{about['seconds']}s"} if RUN_FOR in found else {})
 
 
 def _job(template, count):

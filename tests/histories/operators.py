@@ -1,15 +1,24 @@
-"""The operator of JobSets: it makes the Jobs of one that may run, late, and says when they end."""
+"""The operators of foreign kinds, which act late, twice, and out of order; and the admission check.
+
+That of JobSets makes the Jobs of one that may run, the others make pods; they say when these end.
+"""
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 
+from policyd.api.kueue.names import QUOTA_RESERVED
+from policyd.api.meta import rfc3339
 from policyd.kube import resources as r
 from policyd.kube.errors import ApiError
-from tests.histories.cluster import JOB_SET_OPERATOR
+from tests.histories.cluster import JOB_SET_OPERATOR, OPERATORS
 from tests.histories.loop import Process
-from tests.histories.objects import JOB_SETS
-from tests.histories.record import is_true
+from tests.histories.objects import JOB_SETS, RESOURCES, TEAM
+from tests.histories.record import WORKLOADS, is_true
+from tests.scenarios import foreign
+from tests.soak.operators import is_over, progress
 
+ANSWERS = ("Ready",) * 8 + ("Retry", "Retry")
 LATE = (0.1, 0.1, 2.0, 30.0)
 """Seconds after a change until it is looked at; it may be looked at twice, and out of order."""
 
@@ -21,8 +30,16 @@ class Operators:
         self._cluster, self._random = cluster, random
         self._process = Process(cluster.loop, "operators")
         self._client = cluster.client(JOB_SET_OPERATOR, self._process)
+        self._clients = {
+            kind: cluster.client(account, self._process) for kind, account in OPERATORS.items()
+        }
+        self._admin = cluster.client("admin", self._process)
 
     def start(self):
+        for kind in RESOURCES:
+            self._cluster.store.listen(partial(self._notice_foreign, kind), _stored(kind))
+        self._cluster.store.listen(self._notice_pod, "pods")
+        self._cluster.store.listen(self._notice_workload, WORKLOADS)
         self._cluster.store.listen(self._notice, f"{JOB_SETS.plural}.{JOB_SETS.group}")
         self._cluster.store.listen(self._notice_job, "jobs.batch")
 
@@ -35,15 +52,83 @@ class Operators:
             if owner["kind"] == "JobSet":
                 self._later(owner["name"])
 
-    def _later(self, name):
+    def _notice_foreign(self, kind, event):
+        if event.type != "DELETED":
+            self._later(event.object["metadata"]["name"], partial(self._run, kind))
+
+    def _notice_pod(self, event):
+        for owner in event.object["metadata"].get("ownerReferences", ()):
+            if owner["kind"] in RESOURCES:
+                self._later(owner["name"], partial(self._run, owner["kind"]))
+
+    def _notice_workload(self, event):
+        states = event.object.get("status", {}).get("admissionChecks") or ()
+        if event.type != "DELETED" and any(each["state"] == "Pending" for each in states):
+            self._later(event.object["metadata"]["name"], self._answer)
+
+    def _later(self, name, act=None):
         for _ in range(1 + (self._random.random() < 0.1)):
             delay = LATE[int(self._random.random() * len(LATE))] * self._random.random()
-            self._process.start(self._look(name, delay))
+            self._process.start(self._look(name, act or self._operate, delay))
 
-    async def _look(self, name, delay):
+    async def _look(self, name, act, delay):
         await asyncio.sleep(delay)
         with suppress(ApiError):
-            await self._operate(name)
+            await act(name)
+
+    async def _answer(self, name):
+        """Answer the admission check of a workload that has quota."""
+        workload = self._cluster.store.get(WORKLOADS, TEAM, name)
+        if workload is None or not is_true(workload, QUOTA_RESERVED):
+            return
+        states = workload["status"].get("admissionChecks") or ()
+        answer = ANSWERS[int(self._random.random() * len(ANSWERS))]
+        now = rfc3339(self._process.now())
+        given = {"state": answer, "message": "the answer", "lastTransitionTime": now}
+        answered = [{**each, **given} if each["state"] == "Pending" else each for each in states]
+        if answered != states:
+            version = {"resourceVersion": workload["metadata"]["resourceVersion"]}
+            body = {"metadata": version, "status": {"admissionChecks": answered}}
+            await self._admin.patch(
+                r.WORKLOADS, name, body, into=dict, namespace=TEAM, subresource="status"
+            )
+
+    async def _run(self, kind, name):
+        """Make the pods of a job that may run, or delete them; say how far it is."""
+        store, client = self._cluster.store, self._clients[kind]
+        job = store.get(_stored(kind), TEAM, name)
+        if job is None or job["metadata"].get("deletionTimestamp") or is_over(job):
+            return
+        uid = job["metadata"]["uid"]
+        pods = {key[1]: pod for key, pod in store.items("pods") if _owner(pod) == uid}
+        phases = {pod["status"].get("phase") for pod in pods.values()}
+        if foreign.suspended(job):
+            for pod in pods:
+                await client.delete(r.PODS, pod, namespace=TEAM)
+            await self._write_status(kind, job, progress(job, runs=False))
+            return
+        templates = foreign.templates(job)
+        if len(pods) == len(templates) and phases <= {"Succeeded", "Failed"}:
+            await self._write_status(kind, job, foreign.done(kind))
+            return
+        owner = {"apiVersion": job["apiVersion"], "kind": kind, "name": name, "uid": uid,
+                 "controller": True}  # fmt: skip
+        for number, template in enumerate(templates):
+            about = {"name": f"{name}-{number}", "namespace": TEAM, "ownerReferences": [owner]}
+            if about["name"] not in pods:
+                metadata = {**template.get("metadata", {}), **about}
+                body = {"metadata": metadata, "spec": template["spec"]}
+                await client.create(r.PODS, body, into=dict, namespace=TEAM)
+        if phases == {"Running"}:
+            await self._write_status(kind, job, progress(job, runs=True))
+
+    async def _write_status(self, kind, job, status):
+        known = job.get("status", {})
+        if any(known.get(name) != part for name, part in status.items()):
+            await self._clients[kind].patch(
+                RESOURCES[kind], job["metadata"]["name"], {"status": status}, into=dict,
+                namespace=TEAM, subresource="status",
+            )  # fmt: skip
 
     async def _operate(self, name):
         store = self._cluster.store
@@ -91,6 +176,10 @@ class Operators:
             JOB_SETS, job_set["metadata"]["name"], {"status": {"conditions": [ended]}}, into=dict,
             namespace="team", subresource="status",
         )  # fmt: skip
+
+
+def _stored(kind):
+    return f"{RESOURCES[kind].plural}.{RESOURCES[kind].group}"
 
 
 def _owner(job):

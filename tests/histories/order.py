@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from policyd.api.kueue.names import EVICTED, FINISHED, GROUP, QUOTA_RESERVED
-from policyd.api.meta import Json
-from tests.histories.objects import GPU
-from tests.histories.record import WORKLOADS, condition, held_gpus, is_true
+from tests.histories.record import WORKLOADS, condition, held_gpus, is_true, requested
 
 LATE_SECONDS = 75.0
 """So long ago something must have been so that a decision has to heed it."""
+MOMENT_SECONDS = 5.0
+"""Within which all is written that was decided together."""
 RECLAIM_SECONDS = 400.0
 """Within which a queue gets its own quota back from others that may be preempted."""
 
@@ -48,24 +48,16 @@ def as_waiting(workload, at):
     )  # fmt: skip
 
 
-def requested(workload):
-    """Return the GPUs that all pods of a workload request."""
-    return sum(
-        each.get("count", 1) * sum(map(_gpus, each["template"]["spec"]["containers"]))
-        for each in workload["spec"]["podSets"]
-    )
-
-
-def _gpus(container):
-    resources: Json = container.get("resources", {})
-    return int((resources.get("requests") or {}).get(GPU) or resources.get("limits", {}).get(GPU, 0))
-
-
 def priority_is_heeded(world, log):
-    """No workload overtakes one of its queue that comes first, and that it leaves room for."""
-    waiting, record = {}, world.record
+    """No workload overtakes one of its queue that comes first, and that it leaves room for.
+
+    What is decided in one moment is written in any order.
+    """
+    waiting, overtaken, record = {}, {}, world.record
     for v in record.of(WORKLOADS):
         before, now = waiting.pop(v.key, None), v.new and as_waiting(v.new, v.at)
+        if not now and v.at < overtaken.get(v.key, (0.0, ""))[0] + MOMENT_SECONDS:
+            del overtaken[v.key]
         if now:
             same = before and (before.queue, before.priority) == (now.queue, now.priority)
             now.since = before.since if same else v.at
@@ -73,15 +65,17 @@ def priority_is_heeded(world, log):
         elif before and is_true(v.new, QUOTA_RESERVED) and record.was_calm(v.at, LATE_SECONDS):
             queue = world.plan.setting["queues"].get(before.queue)
             for key, other in waiting.items():
-                if other.queue == before.queue and _overtaken(other, before, queue, v.at):
-                    yield f"{v.at:.1f} s: {v.key} overtakes {key} in queue {other.queue}"
+                if other.queue == before.queue and _overtaken(other, before, queue, v):
+                    text = f"{v.at:.1f} s: {v.key} overtakes {key} in queue {other.queue}"
+                    overtaken.setdefault(key, (v.at, text))
+    yield from (text for _, text in overtaken.values())
 
 
-def _overtaken(other, winner, queue, at):
-    if other.since > at - LATE_SECONDS or other.again or winner.again:
+def _overtaken(other, winner, queue, v):
+    if other.since > v.at - LATE_SECONDS or other.again or winner.again:
         return False
     strict = queue is not None and queue["strategy"] == "StrictFIFO"
-    fits = strict or (other.gpus <= winner.gpus and not other.placed)
+    fits = strict or (other.gpus <= held_gpus(v.new).total() and not other.placed)
     first = other.priority > winner.priority or (
         other.priority == winner.priority and other.created < winner.created
     )
@@ -90,46 +84,58 @@ def _overtaken(other, winner, queue, at):
 
 def own_quota_comes_back(world, log):
     """A queue that may reclaim does not wait long for quota that is its own."""
-    setting = {
-        name: queue
+    queues = [
+        Own(name, world.record)
         for name, queue in world.plan.setting["queues"].items()
         if queue["cohort"] and queue["reclaim"] == "Any"
-    }
-    waiting, used, nominal, since = {}, {}, {}, {}
+    ]
     for v in world.record.versions:
-        if v.resource == f"clusterqueues.{GROUP}" and v.new is not None:
-            (group,) = v.new["spec"]["resourceGroups"]
-            stopped = v.new["spec"].get("stopPolicy", "None") != "None"
-            nominal[v.key.lstrip("/")] = (
-                -1 if stopped else int(group["flavors"][0]["resources"][0]["nominalQuota"])
-            )
-        if v.resource != WORKLOADS:
-            continue
-        for name in setting:
-            began = since.get(name)
-            if began and v.at - began[0] > RECLAIM_SECONDS and world.record.was_calm(
-                v.at, v.at - began[0]
-            ):  # fmt: skip
-                yield f"{v.at:.1f} s: {began[1]} waits since {began[0]:.1f} s for own quota"
-                since.pop(name)
-        waiting.pop(v.key, None)
-        used.pop(v.key, None)
-        if v.new is not None:
-            found = as_waiting(v.new, v.at)
-            if found:
-                waiting[v.key] = found
-            used[v.key] = held_gpus(v.new)
-        for name in setting:
-            head = _head(name, waiting)
-            held = sum(each[name] for each in used.values() if each)
-            fits = head and not head[1].placed and held + head[1].gpus <= nominal.get(name, -1)
-            if not fits or since.get(name, (0, ""))[1] != head[0]:
-                since.pop(name, None)
-            if fits:
-                since.setdefault(name, (v.at, head[0]))
+        for queue in queues:
+            if v.resource == f"clusterqueues.{GROUP}" and v.key.lstrip("/") == queue.name:
+                queue.nominal = _nominal(v.new)
+            elif v.resource == WORKLOADS:
+                yield from queue.take(v)
 
 
-def _head(queue, waiting):
-    """Return the key of the workload that is the first of a queue, and the workload."""
-    own = [(key, each) for key, each in waiting.items() if each.queue == queue]
-    return min(own, key=lambda each: (-each[1].priority, each[1].created), default=None)
+def _nominal(queue):
+    """Return the GPUs that a queue has for itself; none while it is stopped."""
+    if queue is None or queue["spec"].get("stopPolicy", "None") != "None":
+        return -1
+    (group,) = queue["spec"]["resourceGroups"]
+    return int(group["flavors"][0]["resources"][0]["nominalQuota"])
+
+
+class Own:
+    """One queue: what waits, what is held, and since when its first could have its own quota."""
+
+    def __init__(self, name, record):
+        self.name, self._record = name, record
+        self.nominal = -1
+        self._waiting, self._held = {}, {}
+        self._since = (0.0, "")
+
+    def take(self, v):
+        """Take a write of a workload; yield what is wrong before it."""
+        began, key = self._since
+        late = v.at - began
+        if key and late > RECLAIM_SECONDS and self._record.was_calm(v.at, late):
+            yield f"{v.at:.1f} s: {key} waits since {began:.1f} s for the own quota of {self.name}"
+            self._since = (0.0, "")
+        self._waiting.pop(v.key, None)
+        self._held[v.key] = held_gpus(v.new)[self.name]
+        found = v.new and as_waiting(v.new, v.at)
+        if found and found.queue == self.name:
+            self._waiting[v.key] = found
+        first, head = self._first()
+        fits = first and sum(self._held.values()) + head.gpus <= self.nominal
+        if not fits or head.placed:
+            self._since = (0.0, "")
+        elif self._since[1] != first:
+            self._since = (v.at, first)
+
+    def _first(self):
+        return min(
+            self._waiting.items(),
+            key=lambda each: (-each[1].priority, each[1].created),
+            default=("", None),
+        )

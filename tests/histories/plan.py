@@ -4,11 +4,15 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from random import Random
 
+HASH_SEED = "PYTHONHASHSEED"
+"""With another one, sets of texts have another order, and a seed gives another history."""
 HOUR = 3600.0
 GPUS = 8
 """Of a node, and nominally of each node's share of a queue."""
 
 KINDS = ("Job", "Job", "Job", "Pod", "Pod", "PodGroup", "PodGroup", "JobSet")
+OTHERS = ("AppWrapper", "MPIJob", "PyTorchJob", "RayJob", "TFJob")
+"""Kinds of which a history has at most one, and none of their pods fails."""
 CLASSES = ("", "", "", "research", "production")
 VALUES = {"research": 10, "production": 100}
 
@@ -69,15 +73,22 @@ def _setting(random):
             "reclaim": random.choice(("Never", "Any", "LowerPriority")),
             "within": random.choice(("Never", "LowerPriority", "LowerOrNewerEqualPriority")),
             "strategy": random.choice(("BestEffortFIFO", "BestEffortFIFO", "StrictFIFO")),
+            "checked": random.random() < 0.15,
         }
     nodes = sum(queue["gpus"] for queue in queues.values()) // GPUS + random.choice((0, 1))
-    return {"queues": queues, "nodes": nodes, "topology": random.random() < 0.3}
+    return {
+        "queues": queues,
+        "nodes": nodes,
+        "topology": random.random() < 0.3,
+        "kind": random.choice((*OTHERS, "")),
+        "fair": random.random() < 0.3,
+    }
 
 
 def _jobs(random, setting, hours) -> Iterator[Event]:
     count = random.randint(26, 42)
     for number in range(count):
-        kind = random.choice(KINDS)
+        kind = random.choice((*KINDS, setting["kind"] or "Job"))
         pods = 1 if kind == "Pod" else random.choice((1, 2, 2, 3))
         gpus = random.choice([each for each in (1, 2, 4, 8) if each * pods <= GPUS])
         about = {
@@ -88,9 +99,17 @@ def _jobs(random, setting, hours) -> Iterator[Event]:
             "gpus": gpus,
             "seconds": int(random.choice((30, 120, 600, 1200)) * (0.5 + random.random())),
             "class": random.choice(CLASSES),
-            "fails": kind != "PodGroup" and random.random() < 0.08,
+            "fails": kind not in {"PodGroup", *OTHERS} and random.random() < 0.08,
+            "least": 1 if kind == "Job" and pods > 1 and random.random() < 0.2 else 0,
             "topology": random.choice(("", "required", "preferred")) if setting["topology"] else "",
         }
+        if kind in OTHERS:
+            about |= {"gpus": random.choice((2, 4, 8)), "topology": ""}
+        strict = setting["queues"][about["queue"]]["strategy"] == "StrictFIFO"
+        if (
+            random.random() < 0.03 and not strict and kind not in OTHERS
+        ):  # more than there ever is; others go on
+            about |= {"gpus": HOPELESS, "pods": 1, "least": 0, "topology": ""}
         at = random.random() * (hours - 1) * HOUR
         if random.random() < 0.3:  # in a burst, as a script submits
             at = at // 1800 * 1800 + random.random()
@@ -102,7 +121,11 @@ def _jobs(random, setting, hours) -> Iterator[Event]:
                 yield Event(at + later, act, how)
 
 
-CHANGES = ("quota", "hold", "drain", "deactivate", "node lost", "node drained", "node added")
+HOPELESS = 999
+"""GPUs of a job that waits for ever."""
+
+CHANGES = ("quota", "hold", "drain", "deactivate", "node lost", "node drained", "node added",
+           "preemption")  # fmt: skip
 
 
 def _changes(random, setting, hours) -> Iterator[Event]:
@@ -110,7 +133,7 @@ def _changes(random, setting, hours) -> Iterator[Event]:
         at, act = random.random() * (hours - 1) * HOUR, random.choice(CHANGES)
         lasts = random.choice((20.0, 300.0, 1500.0)) * random.random()
         about = {"lasts": lasts, "how": random.random()}
-        if act in {"quota", "hold", "drain"}:
+        if act in {"quota", "hold", "drain", "preemption"}:
             about["queue"] = random.choice(sorted(setting["queues"]))
         yield Event(at, act, about)
 

@@ -18,36 +18,45 @@ MISSING = re.compile(
 
 
 def reasons_are_true(world, log):
-    """Numbers in a reason were so when it was written, and none says less than nothing."""
+    """Numbers in a reason were so when it was written."""
     alone = {n for n, queue in world.plan.setting["queues"].items() if not queue["cohort"]}
-    quota, used, claims, held = defaultdict(list), defaultdict(list), [], {}
-    for v in world.record.versions:
+    quota, used = _series(world.record)
+    for v in world.record.of(WORKLOADS):
+        if not v.new or v.who != OWN or _message_of(v.new) == _message_of(v.old):
+            continue
+        found, waits = MISSING.match(_message_of(v.new)), as_waiting(v.new, v.at)
+        # What is missing may be missing for fewer pods, where fewer are enough.
+        fewer = any("minCount" in each for each in v.new["spec"]["podSets"])
+        if not found or waits is None or waits.queue not in alone or fewer:
+            continue
+        near = (v.at - NEAR_SECONDS, v.at + NEAR_SECONDS)
+        free = {
+            given - held  # less than nothing after a cut
+            for given in _during(quota[waits.queue], *near)
+            for held in _during(used[waits.queue], *near)
+        }
+        calm = world.record.was_calm(v.at, NEAR_SECONDS)
+        if calm and waits.gpus - int(found[1]) not in {*free, max(0, min(free))}:
+            text = f"{waits.gpus} GPUs, {_message_of(v.new)[:150]!r}: free {free}"
+            yield f"{v.at:.1f} s: {v.key}, {text}"
+
+
+def _series(record):
+    """Return the quota and the use of each queue, with the moment of each change."""
+    quota, used, held = defaultdict(list), defaultdict(list), {}
+    for v in record.versions:
         if v.resource == f"clusterqueues.{GROUP}" and v.new is not None:
             (group,) = v.new["spec"]["resourceGroups"]
             nominal = int(group["flavors"][0]["resources"][0]["nominalQuota"])
             quota[v.key.lstrip("/")].append((v.at, nominal))
-        if v.resource != WORKLOADS:
-            continue
-        before = held.pop(v.key, None)
-        held[v.key] = held_gpus(v.new)
-        for queue in {*(before or ()), *held[v.key]}:
-            used[queue].append((v.at, sum(each[queue] for each in held.values() if each)))
-        if v.new and v.who == OWN and _says(v.new) != _says(v.old):
-            claims.append(v)
-    for v in claims:
-        found, waits = MISSING.match(_says(v.new)), as_waiting(v.new, v.at)
-        if not found or waits is None or waits.queue not in alone or not world.record.was_calm(
-            v.at, NEAR_SECONDS
-        ):  # fmt: skip
-            continue
-        near = (v.at - NEAR_SECONDS, v.at + NEAR_SECONDS)
-        free = {q - n for q in _during(quota[waits.queue], *near)
-                for n in _during(used[waits.queue], *near)}  # fmt: skip
-        if waits.gpus - int(found[1]) not in {max(0, each) for each in free} | free:
-            yield f"{v.at:.1f} s: {v.key}, {waits.gpus} GPUs, {_says(v.new)[:150]!r}: free {free}"
+        elif v.resource == WORKLOADS:
+            before, held[v.key] = held.get(v.key, {}), held_gpus(v.new)
+            for queue in {*before, *held[v.key]}:
+                used[queue].append((v.at, sum(each[queue] for each in held.values())))
+    return quota, used
 
 
-def _says(workload):
+def _message_of(workload):
     found = condition(workload, QUOTA_RESERVED)
     return found.get("message", "") if found.get("status") == "False" else ""
 
@@ -60,10 +69,10 @@ def _during(changes, first, last):
     return {before, *(value for _, value in changes[began:ended])}
 
 
-def all_say_why(world, log):
+def all_have_reasons(world, log):
     """In the end, each workload that waits says why."""
     if not world.record.quiet_since:
         return
     for _, workload in world.cluster.store.items(WORKLOADS):
-        if as_waiting(workload, 0.0) and not _says(workload):
+        if as_waiting(workload, 0.0) and not _message_of(workload):
             yield f"workload {workload['metadata']['name']} waits, and does not say why"

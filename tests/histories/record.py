@@ -10,6 +10,7 @@ import msgspec
 
 from policyd.api.kueue.names import FINISHED, GROUP, QUOTA_RESERVED
 from tests.histories.objects import GPU
+from tests.histories.plan import HOPELESS
 
 WHO: ContextVar[str] = ContextVar("who", default="server")
 """The account of the request that is answered."""
@@ -17,7 +18,7 @@ WHO: ContextVar[str] = ContextVar("who", default="server")
 WORKLOADS = f"workloads.{GROUP}"
 TOUCHED = "example.com/touched"
 LINGERS, LONGEST = 240.0, 1900.0
-"""Seconds that a fault is felt after its end: a call that is tried again; a watch that is silent."""
+"""Seconds that a fault is felt after its end: by calls that are tried again; by a silent watch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Record:
         for event in plan.events:
             if event.is_fault:
                 lasts = event.about.get("lasts", 0.0)
-                self.note_trouble(lasts, at=event.at, long=event.act == "silence")
+                self.note_trouble(lasts, at=event.at, long=event.act in {"silence", "leader lost"})
         cluster.store.listen(self._note)
 
     def _note(self, event):
@@ -92,11 +93,14 @@ class Record:
     def all_ended(self):
         """Tell whether no workload waits or runs."""
         return all(
-            is_true(workload, FINISHED) or not workload["spec"].get("active", True)
+            is_true(workload, FINISHED)
+            or not workload["spec"].get("active", True)
+            or waits_for_good(workload)
             for _, workload in self.cluster.store.items(WORKLOADS)
         ) and not any(
             pod["status"].get("phase") in {"Pending", "Running"}
             for _, pod in self.cluster.store.items("pods")
+            if not waits_for_good(pod)
         )
 
     def touch(self, path):
@@ -120,6 +124,27 @@ class Record:
         return Counter((v.resource, v.key) for v in self.versions if v.who == account)
 
 
+def waits_for_good(obj):
+    """Tell whether a workload or pod asks for more than there ever is."""
+    if "podSets" in obj["spec"]:
+        return requested(obj) >= HOPELESS
+    return gpus_of(obj["spec"]) >= HOPELESS
+
+
+def requested(workload):
+    """Return the GPUs that all pods of a workload request."""
+    return sum(
+        each.get("count", 1) * gpus_of(each["template"]["spec"])
+        for each in workload["spec"]["podSets"]
+    )
+
+
+def gpus_of(pod_spec):
+    """Return the GPUs that a pod requests."""
+    found = [each.get("resources", {}) for each in pod_spec["containers"]]
+    return sum(int({**r.get("limits", {}), **r.get("requests", {})}.get(GPU, 0)) for r in found)
+
+
 def condition(obj, kind):
     """Return a condition; an empty one if there is none."""
     found = (obj or {}).get("status", {}).get("conditions") or ()
@@ -140,9 +165,11 @@ def owner_of(obj):
 def held_gpus(workload):
     """Return the GPUs that a workload holds, by queue."""
     if workload is None or is_true(workload, FINISHED) or not is_true(workload, QUOTA_RESERVED):
-        return {}
+        return Counter()
     if not workload["spec"].get("active", True):
-        return {}  # as in Kueue: what is deactivated holds nothing, though it may run on a moment
+        return (
+            Counter()
+        )  # as in Kueue: what is deactivated holds nothing, though it may run on a moment
     admission = workload["status"].get("admission") or {}
     back = {p["name"]: p["count"] for p in workload["status"].get("reclaimablePods") or ()}
     wanted = {p["name"]: p.get("count", 1) for p in workload["spec"]["podSets"]}

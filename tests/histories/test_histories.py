@@ -11,7 +11,7 @@ from tests.histories.history import live_through
 from tests.histories.loop import Process, SimulatedLoop, StuckError
 from tests.histories.plan import FAULTS, Plan, plan_of
 
-HISTORIES = 8
+HISTORIES = 12
 """More take longer than a test may: `make histories` has thousands."""
 
 

@@ -5,21 +5,30 @@ import copy
 from collections import Counter
 from random import Random
 
+from policyd.alloc.settings import FairSharingRules, QueueingSettings
 from policyd.api.kueue.names import FINISHED, POD_GROUP_NAME, QUEUE_NAME
+from policyd.jobs.integrations import Integrations
 from policyd.kube import resources as r
 from policyd.kube.errors import ApiError
 from policyd.kube.leader import micro_time
 from tests.histories import objects
 from tests.histories.accounts import HOME
-from tests.histories.cluster import Cluster, template
+from tests.histories.cluster import ALL_KINDS, KINDS, Cluster, template
 from tests.histories.decisions import watch_decisions
 from tests.histories.loop import Process
 from tests.histories.objects import TEAM
 from tests.histories.operators import Operators
-from tests.histories.plan import WINDOWS
+from tests.histories.plan import HOPELESS, WINDOWS
 from tests.histories.record import WORKLOADS, Record, is_true
 from tests.histories.trouble import Trouble
 
+FEATURES = {
+    "least": "job with partial admission",
+    "topology": "topology",
+    "fails": "job that fails",
+    "elects": "two controllers",
+    "fair": "fair sharing",
+}
 CALM_SECONDS = 3600.0
 """Between the last fault and the first look whether all has run."""
 MOST_CALM_HOURS = 5
@@ -53,8 +62,18 @@ class World:
 
     async def run(self):
         """Live through all of it, until everything has settled."""
-        for resource, body in objects.setting_objects(self.plan.setting):
+        setting = self.plan.setting
+        for feature in ("elects", "fair", "topology"):
+            self.done[f"history with {FEATURES[feature]}"] += bool(setting[feature])
+        for queue in setting["queues"].values():
+            self.done["queue with an admission check"] += queue["checked"]
+        for resource, body in objects.setting_objects(setting):
             await self._create(self.admin, resource, body)
+            if resource == r.ADMISSION_CHECKS:
+                await self.admin.patch(
+                    resource, objects.CHECK, objects.active(self.users.now()), into=dict,
+                    subresource="status",
+                )  # fmt: skip
         self.rest = self.cluster.start_rest()
         Operators(self.cluster, self.random).start()
         self.cluster.store.listen(self._replace_lost, "pods")
@@ -89,7 +108,7 @@ class World:
     def _start_controllers(self):
         elects = self.plan.setting["elects"]
         for _ in range(2 if elects else 1):
-            self.cluster.start_controller(elects=elects)
+            self.cluster.start_controller(elects=elects, **self._settings())
 
     async def _happen(self, event):
         self.record.faults += event.is_fault
@@ -114,6 +133,9 @@ class World:
                 await self._delete(about["name"], how=0.0)
                 break
         self.done[about["kind"]] += 1
+        for feature in ("least", "topology", "fails"):
+            self.done[FEATURES[feature]] += bool(about[feature])
+        self.done["job larger than its queue"] += about["gpus"] >= HOPELESS
 
     async def _create(self, client, resource, body):
         namespace = body["metadata"].get("namespace", "")
@@ -182,6 +204,8 @@ class World:
             return True
         resource, body = items[0]
         patches = ({"spec": {"suspend": False}}, {"metadata": {"labels": {QUEUE_NAME: None}}})
+        if "runPolicy" in body["spec"]:
+            patches = ({"spec": {"runPolicy": {"suspend": False}}}, patches[1])
         if resource == r.PODS:
             patches = ({"spec": {"schedulingGates": None}}, patches[1])
         patch = patches[int(how * len(patches))]
@@ -217,6 +241,14 @@ class World:
     async def _set_quota(self, queue, gpus):
         groups = objects.quota(self.plan.setting["queues"][queue], gpus)
         await self._insist(r.CLUSTER_QUEUES, queue, {"spec": {"resourceGroups": groups}})
+
+    async def _preemption(self, queue, lasts, how):
+        """Have a queue preempt by another policy for a while."""
+        other = ("Never", "LowerPriority", "LowerOrNewerEqualPriority")[int(how * 3)]
+        for within in (other, self.plan.setting["queues"][queue]["within"]):
+            spec = {"preemption": {"withinClusterQueue": within}}
+            await self._insist(r.CLUSTER_QUEUES, queue, {"spec": spec})
+            await asyncio.sleep(lasts)
 
     async def _insist(self, resource, name, patch, namespace=""):
         while True:
@@ -297,7 +329,17 @@ class World:
 
     async def _start_again(self, seconds):
         await asyncio.sleep(seconds)
-        self.cluster.start_controller(elects=self.plan.setting["elects"])
+        self.cluster.start_controller(elects=self.plan.setting["elects"], **self._settings())
+
+    def _settings(self):
+        """Return the settings of every controller of this history."""
+        setting = self.plan.setting
+        kinds = frozenset({*KINDS, *(k for k in ALL_KINDS if k[1] == setting["kind"])})
+        fair = FairSharingRules() if setting["fair"] else None
+        return {
+            "integrations": Integrations(kinds=kinds),
+            "queueing": QueueingSettings(fair_sharing=fair),
+        }
 
     async def _crash_at_a_write(self, lasts, number, after):
         """Crash at a write of its own, before it is carried out or right after."""

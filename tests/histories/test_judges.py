@@ -1,0 +1,195 @@
+"""The judges object to what must not be, and to nothing else."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from policyd.kube.calls import get_call, patch_call
+from policyd.kube.resources import JOBS, PODS, WORKLOADS
+from tests.histories import accounts
+from tests.histories.gangs import gangs_are_whole
+from tests.histories.lifecycle import life_is_as_documented, steps
+from tests.histories.objects import GPU
+from tests.histories.order import own_quota_comes_back, priority_is_heeded
+from tests.histories.plan import Event, Plan
+from tests.histories.reasons import reasons_are_true
+from tests.histories.record import WORKLOADS as STORED
+from tests.histories.record import Record, Version
+
+QUEUE = {"gpus": 8, "cohort": "", "strategy": "BestEffortFIFO", "reclaim": "Never"}
+TEXT = (
+    "couldn't assign flavors to pod set main: insufficient unused quota for {} in flavor gpus, {}"
+)
+
+
+def workload(name, *true, pods=1, gpus=4, priority=0, counts=None, message=""):
+    """Return a workload with some conditions; with quota for `counts` pods, or for all."""
+    conditions = [{"type": each, "status": "True"} for each in true]
+    if message:
+        conditions = [{"type": "QuotaReserved", "status": "False", "message": message}]
+    container = {"resources": {"requests": {GPU: str(gpus)}}}
+    pod_set = {"name": "main", "count": pods, "template": {"spec": {"containers": [container]}}}
+    status = {"conditions": conditions}
+    if "QuotaReserved" in true:
+        count = counts or pods
+        usage = {GPU: str(gpus * count)}
+        assigned = {"name": "main", "count": count, "resourceUsage": usage}
+        status["admission"] = {"clusterQueue": "a", "podSetAssignments": [assigned]}
+    return {
+        "metadata": {"name": name, "namespace": "team", "creationTimestamp": name},
+        "spec": {"queueName": "a", "priority": priority, "podSets": [pod_set]},
+        "status": status,
+    }
+
+
+def cluster_queue(nominal):
+    quota = {"resources": [{"name": GPU, "nominalQuota": str(nominal)}]}
+    return {"metadata": {"name": "a"}, "spec": {"resourceGroups": [{"flavors": [quota]}]}}
+
+
+def pod(name, *, gated):
+    gates = [{"name": "kueue.x-k8s.io/admission"}] if gated else []
+    labels = {"kueue.x-k8s.io/pod-group-name": "g"}
+    return {
+        "metadata": {"name": name, "namespace": "team", "labels": labels},
+        "spec": {"schedulingGates": gates},
+    }
+
+
+def lived(*writes, faults=(), **queue):
+    """Return a world in which these objects were written, each at its time."""
+    setting = {"queues": {"a": {**QUEUE, **queue}}}
+    plan = Plan(0, 1000.0, setting, tuple(Event(at, "freeze", {"lasts": 60.0}) for at in faults))
+    listen = SimpleNamespace(listen=lambda _listener: None, items=lambda _resource: [])
+    record = Record(SimpleNamespace(loop=SimpleNamespace(time=lambda: 0.0), store=listen), plan)
+    before = {}
+    for at, new in writes:
+        name = new["metadata"]["name"]
+        resource = "pods" if "schedulingGates" in new["spec"] else STORED
+        key = f"{new['metadata'].get('namespace', '')}/{name}"
+        if "resourceGroups" in new["spec"]:
+            resource = "clusterqueues.kueue.x-k8s.io"
+        old = before.get((resource, name))
+        version = Version(at, accounts.OWN, resource, "MODIFIED", key, old, new, new)
+        record.versions.append(version)
+        before[resource, name] = new
+    return SimpleNamespace(plan=plan, record=record)
+
+
+def judged(judge, *writes, **options):
+    return list(judge(lived(*writes, **options), None))
+
+
+HELD = ("QuotaReserved", "Admitted")
+
+
+class TestLife:
+    def test_the_page_draws_a_life(self):
+        assert {("[*]", "Pending"), ("Evicted", "Pending"), ("Finished", "[*]")} <= steps()
+        assert ("Finished", "Pending") not in steps()
+
+    def test_each_step_is_one_of_the_page(self):
+        life = [(0, workload("w")), (1, workload("w", *HELD)), (2, workload("w", "Finished"))]
+
+        assert judged(life_is_as_documented, *life) == []
+        (objection,) = judged(life_is_as_documented, *life, (3, workload("w")))
+        assert "from Finished to Pending" in objection
+
+    def test_nothing_is_admitted_without_quota(self):
+        (objection,) = judged(life_is_as_documented, (0, workload("w", "Admitted")))
+
+        assert "without quota" in objection
+
+
+class TestGangs:
+    @pytest.mark.parametrize(("counts", "wrong"), [(2, 0), (1, 1)])
+    def test_quota_is_for_all_pods(self, counts, wrong):
+        writes = (0, workload("g", pods=2)), (1, workload("g", *HELD, pods=2, counts=counts))
+
+        assert len(judged(gangs_are_whole, *writes)) == wrong
+
+    @pytest.mark.parametrize(
+        ("at", "faults", "wrong"), [(20, (), 0), (900, (), 1), (900, (400,), 0)]
+    )
+    def test_pods_start_together(self, at, faults, wrong):
+        writes = (
+            (0, workload("g", *HELD, pods=2)),
+            (1, pod("one", gated=False)),
+            (2, pod("two", gated=True)),
+            (at, pod("two", gated=True)),
+        )
+
+        assert len(judged(gangs_are_whole, *writes, faults=faults)) == wrong
+
+
+class TestPriority:
+    @pytest.mark.parametrize(
+        ("other", "strategy", "wrong"),
+        [
+            ({"priority": 5}, "BestEffortFIFO", 1),
+            ({"priority": 0}, "BestEffortFIFO", 1),  # it is older
+            ({"priority": -5}, "BestEffortFIFO", 0),
+            ({"priority": 5, "gpus": 8}, "BestEffortFIFO", 0),  # there may be no room for it
+            ({"priority": 5, "gpus": 8}, "StrictFIFO", 1),
+        ],
+    )
+    def test_none_overtakes(self, other, strategy, wrong):
+        writes = (0, workload("a", **other)), (1, workload("b")), (200, workload("b", *HELD))
+
+        assert len(judged(priority_is_heeded, *writes, strategy=strategy)) == wrong
+
+    def test_what_is_decided_together_is_written_in_any_order(self):
+        writes = [(0, workload("a")), (1, workload("b")), (200, workload("b", *HELD))]
+
+        assert judged(priority_is_heeded, *writes, (201, workload("a", *HELD))) == []
+        assert len(judged(priority_is_heeded, *writes, (900, workload("a", *HELD)))) == 1
+
+    def test_what_has_just_come_may_not_be_known(self):
+        writes = (0, workload("b")), (199, workload("a", priority=5)), (200, workload("b", *HELD))
+
+        assert judged(priority_is_heeded, *writes) == []
+
+    @pytest.mark.parametrize(("held", "wrong"), [(4, 1), (8, 0)])
+    def test_own_quota_is_not_waited_for_long(self, held, wrong):
+        writes = (
+            (0, cluster_queue(8)),
+            (1, workload("h", *HELD, gpus=held)),
+            (2, workload("a")),
+            (900, workload("late")),
+        )
+        found = judged(own_quota_comes_back, *writes, cohort="all", reclaim="Any")
+
+        assert len(found) == wrong
+
+
+class TestReasons:
+    @pytest.mark.parametrize(("missing", "wrong"), [("2 more needed", 0), ("3 more needed", 1)])
+    def test_numbers_are_those_of_the_queue(self, missing, wrong):
+        writes = (
+            (0, cluster_queue(8)),
+            (1, workload("h", *HELD, gpus=6)),
+            (300, workload("a", message=TEXT.format(GPU, missing))),
+        )
+
+        assert len(judged(reasons_are_true, *writes)) == wrong
+
+
+class TestRights:
+    @pytest.mark.parametrize(
+        ("call", "lacking"),
+        [
+            (get_call("/api/v1/namespaces/team/pods/p"), ""),
+            (get_call("/apis/batch/v1"), ""),
+            (patch_call(JOBS, "j", {}, {"namespace": "team"}), ""),
+            (patch_call(WORKLOADS, "w", {}, {"namespace": "team", "subresource": "status"}), ""),
+            (
+                patch_call(PODS, "p", {}, {"namespace": "team", "subresource": "resize"}),
+                "patch pods",
+            ),
+            (get_call("/api/v1/namespaces/team/secrets/s"), "get secrets"),
+            (get_call("/apis/coordination.k8s.io/v1/namespaces/team/leases/x"), "get leases"),
+        ],
+    )
+    def test_the_chart_grants_what_the_controller_asks(self, call, lacking):
+        assert accounts.missing_right(call).startswith(lacking)
+        assert bool(accounts.missing_right(call)) == bool(lacking)
