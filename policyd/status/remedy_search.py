@@ -77,8 +77,7 @@ def remedies(
         workload: The pending workload.
         refusal: Its refusal.
         ahead: Workloads of its queue that are tried before, and take quota that becomes free, each
-            with the number of those that are like it; None if they are too many to say what is left
-            for this one.
+            with the number of those that are like it; None if they are too many to count.
     """
     return tuple(_remedies(state, workload, refusal, ahead))
 
@@ -115,7 +114,7 @@ class _Trial:
         shortfalls: The missing amounts of the nearest flavors.
         ahead: What workloads would take that are tried before, by cell, of any one flavor, and how
             many are alike.
-        crowded: Whether more are tried before than can be said.
+        crowded: Whether too many are tried before to count them.
     """
 
     state: CoreState
