@@ -12,7 +12,7 @@ from policyd.jobs.rules.defaults import default_on_create
 from policyd.kube import resources as r
 from policyd.kube.resources import Resource
 from policyd.patch.draft import Draft
-from tests.controller.world import QUEUE, World, condition, pod_spec, running
+from tests.controller.world import QUEUE, World, condition, held_gpus, pod_spec, running
 
 pytestmark = pytest.mark.anyio
 
@@ -273,3 +273,28 @@ async def test_a_job_follows_the_one_it_belongs_to_though_that_belongs_to_one_in
 
     assert world.workload_of("middle")
     assert world.workload_of("last") is None
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["at-once", "while-the-controller-was-away"])
+@pytest.mark.parametrize(("name", "spec", "end"), JOBS)
+async def test_a_pending_job_that_leaves_its_queue_leaves_no_workload(
+    world, name, spec, end, killed
+):
+    resource = job_resource(BY_KIND[name])
+    world.job("first")
+    await world.pass_time(2)
+    submit(world, BY_KIND[name], spec(8))
+    await world.pass_time(2)
+    assert held_gpus(world.workload_of("train")) == 0
+
+    if killed:
+        await world.kill()
+    job = world.get(resource, "train")
+    job["metadata"]["labels"] = {}
+    world.store.replace(resource, world.store.get(resource, "ns", "train"), job)
+    if killed:
+        await world.start()
+    await world.pass_time(5)
+
+    assert world.workload_of("train") is None
+    assert held_gpus(world.workload_of("first")) == 8

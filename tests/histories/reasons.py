@@ -7,12 +7,12 @@ from collections import defaultdict
 from policyd.api.kueue.names import GROUP, QUOTA_RESERVED
 from tests.histories.accounts import OWN
 from tests.histories.order import as_waiting
-from tests.histories.record import WORKLOADS, condition, held_gpus
+from tests.histories.record import WORKLOADS, condition, held_gpus, requested
 
 NEAR_SECONDS = 75.0
 """A reason may be of a moment so long before or after it is written."""
 MISSING = re.compile(
-    r"couldn't assign flavors to pod set \S+: insufficient unused quota for \S+ in flavor \S+,"
+    r"couldn't assign flavors to pod set (\S+): insufficient unused quota for \S+ in flavor \S+,"
     r" (\d+) more needed"
 )
 
@@ -36,9 +36,17 @@ def reasons_are_true(world, log):
             for held in _during(used[waits.queue], *near)
         }
         calm = world.record.was_calm(v.at, NEAR_SECONDS)
-        if calm and waits.gpus - int(found[1]) not in {*free, max(0, min(free))}:
-            text = f"{waits.gpus} GPUs, {_message_of(v.new)[:150]!r}: free {free}"
+        asked = _asked_until(v.new, found[1])
+        if calm and asked - int(found[2]) not in {*free, max(0, min(free))}:
+            text = f"{asked} GPUs, {_message_of(v.new)[:150]!r}: free {free}"
             yield f"{v.at:.1f} s: {v.key}, {text}"
+
+
+def _asked_until(workload, name):
+    """Return the GPUs of the pod sets up to one: flavors are assigned in their order."""
+    names = [each["name"] for each in workload["spec"]["podSets"]]
+    first = workload["spec"]["podSets"][: names.index(name) + 1]
+    return requested({"spec": {"podSets": first}})
 
 
 def _series(record):

@@ -187,6 +187,8 @@ class Cache:
         """Yield the keys of all objects, as after a start."""
         for workload in self.mirrors.workloads:
             yield workload_key(workload)
+            if not is_finished(workload):
+                yield from self._owner_keys(workload)  # a job may have left its queue meanwhile
         for kind, jobs in self.mirrors.jobs.items():
             for job in jobs:
                 yield job_key(job.metadata, kind)

@@ -16,8 +16,6 @@ from policyd.api.kueue import PodSet
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Condition, Json, Wire, condition_true
 from policyd.api.pods import PodTemplate
-from policyd.engine.objects.pods import PodError, claims, count_pods, gpus
-from policyd.engine.objects.workloads import find_kind
 from policyd.jobs.base import JobKind, JobObject, JobOutcome
 from policyd.jobs.kinds.batch_job import BATCH_JOB
 from policyd.jobs.kinds.job_set import JOB_SET
@@ -209,6 +207,10 @@ def _uncounted(component: Component, at: str, *, declared: bool) -> Iterator[Fie
     Of kinds whose pod sets are inferred, only devices are compared: what submits a RayJob is no pod
     set, as for the operator.
     """
+    # Webhooks check objects, the controller does not: it starts without the engine.
+    from policyd.engine.objects.pods import PodError, claims, count_pods, gpus  # noqa: PLC0415
+    from policyd.engine.objects.workloads import find_kind  # noqa: PLC0415
+
     kind = find_kind(component.template)
     if kind is None:
         return
