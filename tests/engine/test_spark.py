@@ -5,7 +5,7 @@ import pytest
 
 from policyd.cel import Budget, admission_environment, compile_expression
 from policyd.engine.export.expressions import claims_of, devices_of, gpus_of
-from policyd.engine.export.spark import in_all_of_spark
+from policyd.engine.export.places import in_all_of_spark
 from policyd.engine.objects.pods import claims, count_pods, devices, gpus
 from policyd.engine.objects.spark import UNBOUNDED
 from policyd.jobs.kinds.spark_application import SPARK_APPLICATION

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 import yaml
 
-from policyd.cli.starting.ignored import for_argo_cd
+from policyd.cli.starting.contents import for_argo_cd
 from tests.scenarios.api import PATCH_TYPES, PATHS, Refused, condition, eventually
 from tests.scenarios.clusters import COMMANDS, PROJECT
 from tests.scenarios.objects import container, job, pod

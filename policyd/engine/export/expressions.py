@@ -13,8 +13,14 @@ from policyd.api.inject import Expression
 from policyd.api.makers import DEFAULT_MAKERS
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
-from policyd.engine.export.places import HOLDER, HOLDER_KEY, PodPlace, both, places_of
-from policyd.engine.export.spark import in_all_of_spark
+from policyd.engine.export.places import (
+    HOLDER,
+    HOLDER_KEY,
+    PodPlace,
+    both,
+    in_all_of_spark,
+    places_of,
+)
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.functions import METHODS
 from policyd.engine.objects.pods import GPU_PREFIXES, GPU_RESOURCES

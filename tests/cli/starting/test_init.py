@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from policyd.api.meta import Json
 from policyd.cli import main
-from policyd.cli.starting.ignored import for_argo_cd, for_flux
+from policyd.cli.starting.contents import for_argo_cd, for_flux
 from policyd.jobs.kinds.registry import KINDS
 from policyd.patch.draft import Draft
 
