@@ -224,7 +224,7 @@ class Dispatches:
         """Return a job that was handed over; a message if it was not."""
         owner, namespace = handed.owner, workload.metadata.namespace
         if handed.manager.holds:
-            return handed  # nobody else can start it: its pods are gated
+            return handed  # no other process can start it: its pods are gated
         if owner.uid not in self._managed:
             job = await self._writes.client.get(
                 handed.resource, owner.name, namespace=namespace, into=dict[str, Any]
