@@ -8,13 +8,13 @@ import msgspec
 from policyd.api.kueue import LocalQueue
 from policyd.api.meta import ObjectMeta, Wire, rfc3339
 from policyd.errors import PolicydError, did_you_mean
-from policyd.jobs.base import controller_of
 from policyd.jobs.pods import group_name
 from policyd.kube.client import Reader
 from policyd.kube.pages import pages
 from policyd.kube.resources import EVENTS, LOCAL_QUEUES, WORKLOADS
 from policyd.questions.core_events import CoreEvent
 from policyd.questions.unqueued_jobs import POD_GROUP, JobQuery, owners
+from policyd.workload.records import job_of
 
 SAME_SECONDS: Final = 5.0
 """Between the events of a Workload and of its job that say the same of one moment."""
@@ -57,8 +57,7 @@ class KnownWorkload(Wire, frozen=True):
     @property
     def job(self) -> str:
         """`Kind/name` of the job that it stands for; "" if it stands for itself."""
-        owner = controller_of(self.metadata)
-        return f"{owner.kind}/{owner.name}" if owner else ""
+        return job_of(self.metadata)
 
 
 class EventScope(NamedTuple):
@@ -180,7 +179,7 @@ async def _of_queue(
         if (namespace, each.spec.queue_name) in chosen:
             found.add(("Workload", namespace, each.metadata.name))
             kind, _, name = each.job.partition("/")
-            found.add((kind, namespace, name))
+            found.add((_plain(kind), namespace, name))
     return found
 
 

@@ -11,6 +11,7 @@ from policyd.api.kueue.names import WORKLOAD
 from policyd.api.nodes import Node
 from policyd.api.quantity import QuantityError
 from policyd.jobs.base import controller_of
+from policyd.jobs.kinds.registry import parent_of_pod
 from policyd.jobs.pods import NOT_ENDED, QueuedPod, group_name, has_ended
 from policyd.kube.client import Reader
 from policyd.kube.errors import ForbiddenError, NotFoundError
@@ -104,7 +105,9 @@ def _running(pod: QueuedPod, levels: set[str], now: float) -> RunningPods:
     owner, group = controller_of(metadata), group_name(metadata)
     kind, name = ("Pod", metadata.name) if owner is None else (owner.kind, owner.name)
     if group:
-        kind, name = "PodGroup", group
+        parent = parent_of_pod(metadata)
+        whole = "" if parent is None else parent.name_of(pod)
+        kind, name = (parent.key, whole) if parent and whole else ("PodGroup", group)
     try:
         requests = taken_by(spec)
     except QuantityError:

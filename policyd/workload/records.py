@@ -24,12 +24,13 @@ from policyd.api.kueue.names import (
     QUOTA_RESERVED,
 )
 from policyd.api.kueue.topology_assignment import decode_topology
-from policyd.api.meta import condition_true, find_condition, rfc3339
+from policyd.api.meta import ObjectMeta, condition_true, find_condition, rfc3339
 from policyd.api.names import OWNER
 from policyd.api.pod_requests import amounts, pod_requests
 from policyd.api.quantity import QuantityError
 from policyd.api.schema import QuantityText
 from policyd.jobs.base import controller_of
+from policyd.jobs.kinds.registry import parent_of_owner
 from policyd.jobs.lifecycle import has_quota, is_finished
 
 RecordState = Literal["Pending", "QuotaReserved", "Admitted", "Stopping", "Inactive", "Finished"]
@@ -140,7 +141,7 @@ def record_of(workload: kueue.Workload, *, now: float) -> WorkloadRecord:
     class_ = spec.priority_class_ref
     record = WorkloadRecord(
         namespace=metadata.namespace,
-        job=job_of(workload) or f"Workload/{metadata.name}",
+        job=job_of(metadata) or f"Workload/{metadata.name}",
         workload=metadata.name,
         uid=metadata.uid,
         owner=owner_of(workload),
@@ -221,12 +222,21 @@ def check_records(workload: kueue.Workload) -> Iterator[ConditionRecord]:
         yield ConditionRecord(each.name, each.state, "", each.message, since)
 
 
-def job_of(workload: kueue.Workload) -> str:
-    """Return `Kind/name` of the job that a Workload stands for; "" if it stands for itself."""
-    if workload.metadata.annotations.get(IS_GROUP_WORKLOAD) == "true":
-        return ""
-    owner = controller_of(workload.metadata)
-    return "" if owner is None else f"{owner.kind}/{owner.name}"
+def job_of(workload: ObjectMeta) -> str:
+    """Return `Kind/name` of the job that a Workload stands for; "" if it stands for itself.
+
+    A group of pods stands for the object that makes them, such as a StatefulSet. Of kinds of one
+    name, that of another group than the first has its group: `Job.batch.volcano.sh`.
+
+    Args:
+        workload: The metadata of the Workload.
+    """
+    is_group = workload.annotations.get(IS_GROUP_WORKLOAD) == "true"
+    owner = None if is_group else controller_of(workload)
+    if owner is not None:
+        return f"{owner.kind}/{owner.name}"
+    parents = ((parent_of_owner(each), each.name) for each in workload.owner_references)
+    return next((f"{kind.key}/{name}" for kind, name in parents if kind is not None), "")
 
 
 def owner_of(workload: kueue.Workload) -> str:

@@ -107,7 +107,7 @@ def application(pending: int, nodes: int) -> Starlette:
     async def moments(_request: Request) -> Response:
         return JSONResponse(served)
 
-    reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
     return Starlette(
         routes=[
             Route(f"/apis/{API_VERSION}/{CLUSTER_PLURAL}/current", queues),
@@ -126,7 +126,9 @@ def _stamped(body: bytes, now: bytes) -> bytes:
 
 def main() -> None:
     pending, nodes = map(int, sys.argv[1:])
-    config = uvicorn.Config(application(pending, nodes), port=0, log_level="error")
+    app = application(pending, nodes)
+    # As an API server, it leaves connections open that are idle for a while.
+    config = uvicorn.Config(app, port=0, log_level="error", timeout_keep_alive=600)
     server = uvicorn.Server(config)
     sockets = [config.bind_socket()]
     print(json.dumps({"port": sockets[0].getsockname()[1]}), flush=True)

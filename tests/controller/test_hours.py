@@ -3,18 +3,31 @@
 import base64
 import gzip
 from datetime import UTC, datetime
+from fractions import Fraction
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 
-from policyd.controller.queues.hours import KEY, SAVE_SECONDS, TICK_SECONDS, Hours, short
+from policyd.api.kueue import Workload
+from policyd.api.meta import rfc3339
+from policyd.controller.queues.hours import (
+    KEY,
+    SAVE_SECONDS,
+    TICK_SECONDS,
+    Hours,
+    resume,
+    short,
+)
 from policyd.controller.queues.snapshots import Snapshots
 from policyd.kube import resources as r
 from policyd.snapshot.reading import read
 from policyd.usage.budgets import HOLD, HOURS, TIME_ZONE, bounds
+from policyd.usage.hours import month_hours
 from policyd.usage.months import month_of
 from policyd.usage.packing import unpack
-from policyd.usage.record import UseKey
+from policyd.usage.record import HoursRecord, QuotaGiven, UseKey
+from policyd.workload.held_quota import held_quota
 from tests.controller.world import World
 
 pytestmark = pytest.mark.anyio
@@ -90,6 +103,66 @@ async def test_a_restart_loses_nothing_of_what_still_exists(world):
     expected = (4 * at_end + 2 * since) / HOUR
     assert whole(world) == pytest.approx(expected, abs=0.1)
     assert world.controller.hours.record.unknown == {}
+
+
+async def test_quota_that_was_held_over_a_restart_is_own_up_to_the_nominal_one(world):
+    world.furnish(gpus=8)
+    await world.start()
+    world.job("runs", 4)
+    world.job("ends", 2)
+    await world.pass_time(SAVE_SECONDS + 60)
+    await world.kill()
+    stopped = world.clock.now()
+    world.clock.jump(HOUR)
+    world.end_job("ends")
+
+    await world.start()
+    await world.pass_time(60)
+
+    record, now = world.controller.hours.record, world.clock.now()
+    record.advance(now)
+    month = month_hours(record, month_of(now, UTC), UTC)
+    (quota,) = month.quotas
+    passed = Fraction(int(now) - record.since, HOUR)
+    assert stopped - record.since < now - stopped, "most of the time nothing was recorded"
+    assert (quota.borrowed, quota.lent) == (0, 0)
+    assert quota.own == sum(each.hours for each in month.lines)
+    assert quota.own + quota.idle == 8 * passed
+
+
+@pytest.mark.parametrize("last_first", [False, True])
+def test_what_ended_and_began_meanwhile_counts_in_the_order_of_time(last_first):
+    """Of a quota of 4, a job uses 8 in the first of three hours, and another one in the last."""
+    record = HoursRecord(0)
+    first, last = (held_workload(n, begin, end) for n, begin, end in (("a", 0, 1), ("b", 2, 3)))
+    before = held_workload("a", 0, None)
+    record.hold(short("a"), held_quota(before), 0)
+    record.put_quotas({"cq": ("queue cq", {"h100": QuotaGiven(4 * 28)})}, 0)
+
+    resume(record, [last, first] if last_first else [first, last], now=3 * HOUR, whole=True)
+    record.advance(3 * HOUR)
+
+    (quota,) = month_hours(record, month_of(0, UTC), UTC).quotas
+    assert (quota.own, quota.borrowed, quota.idle) == (8, 8, 4)
+
+
+def held_workload(name, begin, end):
+    """A workload that held 8 GPUs, from and to hours after the epoch."""
+    times = {"QuotaReserved": begin, "Finished": end}
+    conditions = [
+        {"type": kind, "status": "True", "lastTransitionTime": rfc3339(at * HOUR)}
+        for kind, at in times.items()
+        if at is not None
+    ]
+    gpu = "nvidia.com/gpu"
+    assigned = {"name": "main", "count": 1, "flavors": {gpu: "h100"}, "resourceUsage": {gpu: "8"}}
+    admission = {"clusterQueue": "cq", "podSetAssignments": [assigned]}
+    body = {
+        "metadata": {"name": name, "namespace": "ns", "uid": name},
+        "spec": {"queueName": "lq"},
+        "status": {"admission": admission, "conditions": conditions},
+    }
+    return msgspec.convert(body, Workload)
 
 
 async def test_a_restart_says_what_is_not_known_of_what_is_gone(world):

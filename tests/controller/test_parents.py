@@ -1,15 +1,18 @@
 """StatefulSets and LeaderWorkerSets: their pods are held, and start and stop as groups."""
 
+import msgspec
 import pytest
 
 from policyd.alloc.settings import Gates, QueueingSettings
 from policyd.api.makers import Makers
+from policyd.api.meta import ObjectMeta
 from policyd.controller.watch.mirrors import job_resource
 from policyd.jobs.integrations import Integrations
 from policyd.jobs.kinds.leader_worker_set import LEADER_WORKER_SET
 from policyd.jobs.kinds.stateful_set import STATEFUL_SET
 from policyd.kube import resources as r
 from policyd.testing.objects import refusal
+from policyd.workload.records import job_of
 from tests.controller.parents import make_pod, submit
 from tests.controller.world import QUEUE, World, condition, gates, pod_spec, running
 
@@ -175,6 +178,7 @@ async def test_a_workload_says_whose_it_is_also_one_that_a_set_takes_over(world)
     notes = workload["metadata"]["annotations"]
     whose = {f"{P}job-owner-gvk": "apps/v1, Kind=StatefulSet", f"{P}job-owner-name": "serve"}
     assert notes == {f"{P}is-group-workload": "true", **whose}
+    assert job_of(msgspec.convert(workload["metadata"], ObjectMeta)) == "StatefulSet/serve"
 
     lost = {"annotations": {}, "labels": {}, "ownerReferences": []}
     metadata = {**workload["metadata"], **lost}
@@ -182,7 +186,9 @@ async def test_a_workload_says_whose_it_is_also_one_that_a_set_takes_over(world)
     world.store.replace(SETS, parent, {**parent, "status": {"replicas": 0}}, part="status")
     await world.pass_time(2)
 
-    assert world.workload_of("serve")["metadata"]["annotations"] == whose
+    taken = world.workload_of("serve")["metadata"]
+    assert taken["annotations"] == whose
+    assert job_of(msgspec.convert(taken, ObjectMeta)) == "StatefulSet/serve"
 
 
 async def test_the_priority_of_a_stateful_set_is_that_of_its_workload(world):

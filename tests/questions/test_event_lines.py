@@ -102,6 +102,19 @@ async def test_a_queue_has_its_own_events_and_those_of_its_workloads(client, que
     assert await shown(client, queue=queue) == wanted
 
 
+async def test_events_of_a_group_are_those_of_the_set_that_makes_its_pods(client):
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "s"}
+    annotations = {"kueue.x-k8s.io/is-group-workload": "true"}
+    metadata = {"name": "w", "namespace": "ns", "annotations": annotations}
+    body = {"metadata": {**metadata, "ownerReferences": [owner]}, "spec": {"queueName": "serve"}}
+    client.store.put(r.WORKLOADS, body)
+    event(client, 50, "Workload", "w", "Admitted")
+    event(client, 51, "StatefulSet", "web", "Scaled")
+
+    found = [ALL[4], "StatefulSet/web Admitted", "StatefulSet/web Scaled"]
+    assert await shown(client, queue="serve") == found
+
+
 async def test_a_job_and_its_workload_that_say_the_same_of_one_moment_are_one(client):
     for at, kind, name in ((60, "Job", "one"), (63, "Workload", "job-one"), (90, "Job", "one")):
         event(client, at, kind, name, "Stopped", message="preempted")

@@ -10,6 +10,7 @@ from policyd.workload import transitions as t
 from policyd.workload.records import (
     check_records,
     condition_records,
+    job_of,
     owner_of,
     pod_set_records,
     preemptor_path,
@@ -171,6 +172,36 @@ def test_the_owner_on_the_workload_goes_before_that_of_its_pods():
     of = msgspec.structs.replace(workload(), metadata=metadata)
 
     assert (owner_of(workload()), owner_of(of), owner_of(Workload())) == ("ann", "bob", "")
+
+
+GROUP = {"kueue.x-k8s.io/is-group-workload": "true"}
+POD = {"apiVersion": "v1", "kind": "Pod", "name": "p-0", "uid": "p"}
+SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "serve", "uid": "s"}
+LEADERS = {**SET, "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
+VOLCANO = {**SET, "apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
+STRANGE = {**SET, "apiVersion": "example.com/v1"}
+JOB = {**SET, "apiVersion": "batch/v1", "kind": "Job", "controller": True}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "owners", "job"),
+    [
+        pytest.param({}, [JOB], "Job/serve", id="job"),
+        pytest.param(GROUP, [SET], "StatefulSet/serve", id="stateful-set"),
+        pytest.param(GROUP, [LEADERS], "LeaderWorkerSet/serve", id="leader-worker-set"),
+        pytest.param(GROUP, [VOLCANO], "Job.batch.volcano.sh/serve", id="volcano"),
+        pytest.param(GROUP, [POD, SET], "StatefulSet/serve", id="beside-its-pods"),
+        pytest.param({}, [SET], "StatefulSet/serve", id="taken-over"),
+        pytest.param(GROUP, [POD], "", id="plain-pods"),
+        pytest.param(GROUP, [{**POD, "controller": True}], "", id="one-pod-of-a-group"),
+        pytest.param(GROUP, [STRANGE], "", id="kind-of-a-stranger"),
+        pytest.param({}, [], "", id="itself"),
+    ],
+)
+def test_a_workload_is_called_by_the_kind_and_name_of_its_job(annotations, owners, job):
+    metadata = {"name": "w", "annotations": annotations, "ownerReferences": owners}
+
+    assert job_of(msgspec.convert(metadata, ObjectMeta)) == job
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,9 @@ from policyd.controller.watch.workload_values import (
     backs_off,
     workload_value,
 )
-from policyd.jobs.base import controller_of
 from policyd.simulate.scenario import Arrival
 from policyd.workload.node_health import sends_pods_to
+from policyd.workload.records import job_of
 
 UNDECLARED: Final = "it declares no run time"
 _ENDED: Final = "it has run for longer than it declared"
@@ -91,8 +91,7 @@ def present(
         why = reader.why_not(workload)
         if why is None:
             arrivals.append(reader.arrival(workload))
-            owner = controller_of(workload.metadata)
-            jobs[workload.metadata.key] = "" if owner is None else f"{owner.kind}/{owner.name}"
+            jobs[workload.metadata.key] = job_of(workload.metadata)
         elif why:
             left_out.note("Workload", workload.metadata.key, why)
     return CurrentWorkloads(now, tuple(arrivals), jobs, reader.unclear)

@@ -6,9 +6,10 @@ itself since when; of what is gone by then, the record says how much is not know
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC
+from functools import partial
 from hashlib import blake2b
 from math import inf
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 import structlog
 
@@ -24,7 +25,7 @@ from policyd.usage.budgets import BudgetError, BudgetUse, HoursBudget, budget_of
 from policyd.usage.months import Month, month_of
 from policyd.usage.packing import HoursDamagedError, pack, unpack
 from policyd.usage.record import MOST_MONTHS, HeldQuota, HoursRecord, QuotaGiven
-from policyd.workload.held_quota import QuotaTimes, held_quota, parts_of, quota_times
+from policyd.workload.held_quota import held_quota, parts_of, quota_times
 
 TICK_SECONDS: Final = 5.0
 """Between two looks at budgets: so much later one may hold, or renew."""
@@ -73,8 +74,12 @@ class Hours:
         except ApiError as error:
             log.warning("hours_unreadable", place=self._place, error=str(error))
             return
+        # Quotas of now, since the record was stored: else all that was held since then would count
+        # as borrowed.
+        self._quotas = None
+        self._put_quotas(found, found.at)
         resume(found, self._cache.mirrors.workloads, now=self._cache.now, whole=whole)
-        self.record, self._quotas, self._oldest = found, None, 0
+        self.record, self._oldest = found, 0
         self.tick()
 
     async def run(self) -> NoReturn:
@@ -220,30 +225,51 @@ def resume(record: HoursRecord, workloads: Iterable[Workload], *, now: float, wh
         now: Seconds since the epoch.
         whole: Whether all that held quota when it was stored is in it.
     """
-    gone, stored_at = set(record.held), record.at
+    gone: set[str] = set(record.held)
+    events: list[_Event] = []
     for workload in workloads:
         uid = short(workload.metadata.uid)
-        times, held = quota_times(workload), held_quota(workload)
         gone.discard(uid)
-        if uid in record.held:
-            _go_on(record, uid, times, held, now)
-        elif held is not None and times.begin is not None:
-            if times.end is None or times.end > stored_at:
-                record.hold(uid, held, times.begin if whole else max(stored_at, times.begin))
-            if times.end is not None:
-                record.release(uid, times.end)
+        meanwhile = _continued if uid in record.held else partial(_new, whole=whole)
+        events += meanwhile(record, uid, workload, now)
     for uid in sorted(gone):
         record.miss(uid, now)
+    # In the order of time: how much is borrowed depends on what else is held then.
+    for moment, uid, held in sorted(events, key=lambda event: event.at):
+        if held is None:
+            record.release(uid, moment)
+        else:
+            record.hold(uid, held, moment)
 
 
-def _go_on(
-    record: HoursRecord, uid: str, times: QuotaTimes, held: HeldQuota | None, now: float
-) -> None:
-    """Note what became of a workload that held quota when the record was stored."""
+class _Event(NamedTuple):
+    """From a moment on, a workload holds this quota; None if it holds none."""
+
+    at: float
+    uid: str
+    held: HeldQuota | None
+
+
+def _continued(record: HoursRecord, uid: str, workload: Workload, now: float) -> Iterator[_Event]:
+    """Yield what became of a workload that held quota when the record was stored."""
+    times, held = quota_times(workload), held_quota(workload)
     if held is None or times.end is not None:
-        record.release(uid, max(record.at, times.end or now))
+        yield _Event(max(record.at, times.end or now), uid, None)
     elif record.holds(uid) != held.amounts:
-        record.hold(uid, held, now)
+        yield _Event(now, uid, held)
+
+
+def _new(
+    record: HoursRecord, uid: str, workload: Workload, _now: float, *, whole: bool
+) -> Iterator[_Event]:
+    """Yield when a workload held quota that held none when the record was stored."""
+    times, held = quota_times(workload), held_quota(workload)
+    if held is None or times.begin is None:
+        return
+    if times.end is None or times.end > record.at:
+        yield _Event(times.begin if whole else max(record.at, times.begin), uid, held)
+        if times.end is not None:
+            yield _Event(times.end, uid, None)
 
 
 def short(uid: str) -> str:

@@ -190,7 +190,7 @@ class _Jobs:
     def job(self, key: str) -> str:
         """Return `Kind/name` of the job that a workload stands for; "" if it stands for itself."""
         workload = self._workloads.get(key)
-        return "" if workload is None else job_of(workload)
+        return "" if workload is None else job_of(workload.metadata)
 
     def condition(self, key: str) -> SnapshotReason:
         """Return why a workload is pending, as its condition says it."""

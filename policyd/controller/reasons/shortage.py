@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 
 from policyd.api.kueue import Workload
-from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.api.meta import ObjectMeta
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.mirror import Mirror
-from policyd.jobs.base import controller_of
 from policyd.status.naming import Naming, team_of
 from policyd.status.quantities import format_amount
 from policyd.status.shortages import Shortage, and_others
+from policyd.workload.records import job_of
 
 
 def naming_for(cache: Cache, key: str) -> Naming:
@@ -49,7 +48,4 @@ def held_by(shortages: Sequence[Shortage], naming: Naming) -> str:
 
 def job_path(workload: ObjectMeta) -> str:
     """Return `namespace/name` of the job that a workload stands for, or of the workload itself."""
-    if workload.annotations.get(IS_GROUP_WORKLOAD) == "true":
-        return workload.key
-    owner = controller_of(workload)
-    return f"{workload.namespace}/{owner.name if owner else workload.name}"
+    return f"{workload.namespace}/{job_of(workload).partition('/')[2] or workload.name}"

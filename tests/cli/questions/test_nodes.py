@@ -90,6 +90,35 @@ async def test_nodes_are_shown_with_their_pods_and_who_strands_what(client):
     assert (answer.asked, answer.left_out) == (("ns/new",), ())
 
 
+@pytest.mark.parametrize(
+    ("parent", "labels", "job"),
+    [
+        pytest.param("statefulset", {}, "ns/StatefulSet/serve", id="stateful-set"),
+        pytest.param(
+            "leaderworkerset.x-k8s.io/leaderworkerset",
+            {"leaderworkerset.sigs.k8s.io/name": "lws"},
+            "ns/LeaderWorkerSet/lws",
+            id="leader-worker-set",
+        ),
+        pytest.param("", {}, "ns/PodGroup/group", id="plain-group"),
+        pytest.param(
+            "leaderworkerset.x-k8s.io/leaderworkerset", {}, "ns/PodGroup/group", id="without-name"
+        ),
+    ],
+)
+async def test_pods_of_a_group_are_called_by_the_object_that_makes_them(
+    client, parent, labels, job
+):
+    annotations = {
+        "kueue.x-k8s.io/pod-group-name": "group",
+        "kueue.x-k8s.io/pod-suspending-parent": parent,
+    }
+    owner = ("StatefulSet", "serve")
+    pod(client, "p", "n1", 1, owner=owner, annotations=annotations, labels=labels)
+
+    assert job in {each.job for each in (await asked(client)).nodes[0].pods}
+
+
 async def test_the_job_in_the_way_is_proposed_to_move(client):
     (plan,) = (await asked(client)).moves
 
