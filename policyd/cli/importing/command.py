@@ -4,9 +4,9 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, Unpack
+from typing import Any, Final, Literal, TypeVar, Unpack
 
 import click
 import msgspec
@@ -48,6 +48,8 @@ from policyd.status.quantities import format_amount
 
 _AT_A_TIME: Final = 8
 """Jobs that are written at a time."""
+
+T = TypeVar("T")
 
 State = Literal["imported", "planned", "left"]
 
@@ -209,27 +211,49 @@ async def _answer(
     client: Client, rules: ImportRuleSet, given: _Given, stop: asyncio.Event
 ) -> ImportAnswer:
     answer = ImportAnswer(applied=given["apply"])
+    plan = await _unless(stop, _plan(client, rules, given, answer))
+    if plan is None:
+        answer.stopped = True
+    elif given["apply"]:
+        await _apply(client, *plan, answer, stop)
+    else:
+        answer.lines = [_line(each, "left" if each.left else "planned") for each in plan[0]]
+    return answer
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """Return the result of work that writes nothing; None if it is stopped before its end."""
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        return None if stop.is_set() else await working
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
+
+
+async def _plan(
+    client: Client, rules: ImportRuleSet, given: _Given, answer: ImportAnswer
+) -> tuple[list[PlannedImport], QueuesAsTheyAre]:
+    """Read the cluster, and plan what becomes of each job."""
     labels = await _namespaces(client, answer)
     search, found = ImportSearch(rules, given["namespaces"], labels), RunningJobs()
     for kind in progress((*KINDS, None), "reading", total=len(KINDS) + 1):
-        if stop.is_set():
-            answer.stopped = True
-            return answer
         if kind is None:
             await read_pods(client, search, found)
         else:
             await read_jobs(client, kind, search, found)
-    answer.skipped = found.skipped
     queues = await _queues(client, labels, answer)
+    answer.skipped = found.skipped
     found_plans = planned(
         found.candidates, queues, found.places_of(), over_quota=given["over_quota"]
     )
-    plans = [*progress(found_plans, "planning", total=len(found.candidates))]
-    if given["apply"]:
-        await _apply(client, plans, queues, answer, stop)
-    else:
-        answer.lines = [_line(each, "left" if each.left else "planned") for each in plans]
-    return answer
+    plans = []
+    for each in progress(found_plans, "planning", total=len(found.candidates)):
+        plans.append(each)
+        await asyncio.sleep(0)  # a signal is noticed between two jobs
+    return plans, queues
 
 
 async def _namespaces(client: Client, answer: ImportAnswer) -> dict[str, Json]:
