@@ -4,9 +4,9 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeVar, Unpack
+from typing import Final, Literal, Unpack
 
 import click
 import msgspec
@@ -40,7 +40,7 @@ from policyd.kube.client import Client
 from policyd.kube.errors import ApiError, ForbiddenError
 from policyd.kube.http_client import HttpClient
 from policyd.kube.pace import Pace
-from policyd.process import run
+from policyd.process import StoppedError, run, unless_stopped
 from policyd.program import FINDINGS, INTERRUPTED, USAGE
 from policyd.questions.queue_objects import configuration_of, listed_if_served, queue_objects
 from policyd.standard_input import FILE
@@ -48,8 +48,6 @@ from policyd.status.quantities import format_amount
 
 _AT_A_TIME: Final = 8
 """Jobs that are written at a time."""
-
-T = TypeVar("T")
 
 State = Literal["imported", "planned", "left"]
 
@@ -211,26 +209,16 @@ async def _answer(
     client: Client, rules: ImportRuleSet, given: _Given, stop: asyncio.Event
 ) -> ImportAnswer:
     answer = ImportAnswer(applied=given["apply"])
-    plan = await _unless(stop, _plan(client, rules, given, answer))
-    if plan is None:
+    try:
+        plan = await unless_stopped(stop, _plan(client, rules, given, answer))
+    except StoppedError:
         answer.stopped = True
-    elif given["apply"]:
+        return answer
+    if given["apply"]:
         await _apply(client, *plan, answer, stop)
     else:
         answer.lines = [_line(each, "left" if each.left else "planned") for each in plan[0]]
     return answer
-
-
-async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """Return the result of work that writes nothing; None if it is stopped before its end."""
-    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-        return None if stop.is_set() else await working
-    finally:
-        for task in (working, stopping):
-            task.cancel()
-        await asyncio.gather(working, stopping, return_exceptions=True)
 
 
 async def _plan(
