@@ -732,6 +732,15 @@ def test_managed_fields_of_a_template_are_maps_if_something_is_applied(fields, s
     )
 
 
+def test_managed_fields_of_an_object_itself_are_not_looked_at_if_something_is_applied():
+    policy = mutating("Object{metadata: Object.metadata{labels: {'a': 'b'}}}")
+    metadata = pod()["metadata"] | {"managedFields": [{"fieldsV1": 3}]}
+    decision, result = mutate(pod() | {"metadata": metadata}, policy, binding(policy))
+
+    assert messages(decision) == []
+    assert result["metadata"]["labels"] == {"a": "b"}
+
+
 @pytest.mark.parametrize(
     ("value", "changed"),
     [(", value: null", False), ("", True), (", value: 'x'", False)],
