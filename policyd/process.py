@@ -9,11 +9,13 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import uvicorn
 
 from policyd.program import GARBAGE, INTERRUPTED, in_words
+
+T = TypeVar("T")
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 """As glibc's `mallopt` numbers them."""
@@ -33,7 +35,7 @@ def run(
     """Run `main` until it ends; the first signal sets the event it is given, the second cancels it.
 
     A PolicydError ends the process with one sentence, a hint, and exit code 2; a second signal
-    with exit code 130, as a shell expects of an interrupted process.
+    with exit code 130, as a shell expects of an interrupted process, and so does a StoppedError.
 
     Args:
         main: The program.
@@ -47,8 +49,34 @@ def run(
     with in_words(), asyncio.Runner(loop_factory=loop_factory) as runner:
         try:
             runner.run(_until_signalled(main))
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, StoppedError):
             sys.exit(INTERRUPTED)
+
+
+class StoppedError(Exception):
+    """Work was stopped before its end."""
+
+
+async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of work that may end anywhere, as it writes nothing.
+
+    Args:
+        stop: Ends the work.
+        work: The work.
+
+    Raises:
+        StoppedError: If the event was set before the end of the work.
+    """
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if stop.is_set():
+            raise StoppedError
+        return await working
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
 
 
 def _keep_buffers() -> None:

@@ -4,8 +4,8 @@ What may not be read is a sentence. A result that would need it is not given.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
 
 from policyd.api.kinds import resource_for_kind
 from policyd.cli.options import ClusterOptions, ContextOptions
@@ -17,7 +17,7 @@ from policyd.kube.discovery import served_resources
 from policyd.kube.errors import ApiError
 from policyd.kube.http_client import HttpClient
 from policyd.kube.resources import Resource
-from policyd.process import run
+from policyd.process import run, unless_stopped
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ def connection_for(given: ContextOptions) -> ApiConnection:
     return connection_from(environment(), kubeconfig=given["kubeconfig"], context=given["context"])
 
 
-def read_cluster(given: ClusterOptions, work: Callable[[Reader, str], Awaitable[T]]) -> T:
+def read_cluster(given: ClusterOptions, work: Callable[[Reader, str], Coroutine[Any, Any, T]]) -> T:
     """Read from the cluster of the options.
 
     Args:
@@ -38,14 +38,15 @@ def read_cluster(given: ClusterOptions, work: Callable[[Reader, str], Awaitable[
         work: Reads; it gets the namespace of the context.
 
     Returns:
-        The result of `work`. If the cluster cannot be asked, the command ends with 2.
+        The result of `work`. If the cluster cannot be asked, the command ends with 2; if a signal
+        stops it, with 130.
     """
     found: list[T] = []
 
-    async def main(_stop: asyncio.Event) -> None:
+    async def main(stop: asyncio.Event) -> None:
         connection = connection_for(given)
         async with HttpClient(connection) as client:
-            found.append(await work(client, connection.namespace))
+            found.append(await unless_stopped(stop, work(client, connection.namespace)))
 
     run(main)
     return found[0]

@@ -375,7 +375,7 @@ class Decoder:
     def _canonical(self, given: Json, scalar: str) -> Json:
         try:
             if scalar in LAYOUTS:
-                return canonical_time(given, scalar) if given else DROPPED
+                return canonical_time(given, scalar)
             if scalar == "bytes":
                 check_base64(given)
         except ValueError as error:

@@ -62,7 +62,8 @@ class MapSchema:
     `element` is for the fields that have no name of their own; without it, none are allowed.
     `present` are those that the API server's own type always has, also if unset: no manager
     owns them by setting a field inside. `optional` are lists and maps that it leaves out
-    when they are empty. `native` is set if there is such a type.
+    when they are empty. `native` is set if there is such a type, and `raw` if that keeps the JSON
+    as it is, so that it may be anything.
     """
 
     fields: Mapping[str, Schema]
@@ -71,6 +72,7 @@ class MapSchema:
     present: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
     native: bool = False
+    raw: bool = False
 
     def field(self, name: str) -> Schema | None:
         """Return the schema of a field; None if it does not exist."""
@@ -180,11 +182,19 @@ class _Typed:
         return ATOMIC if self._type.atomic else DEDUCED
 
 
+_MANAGED_FIELDS = ("meta/v1.ManagedFieldsEntry", "fieldsV1")
+_FIELDS_V1: Schema = Shapes(map=MapSchema({}, element=DEDUCED, raw=True))
+"""The table of kinds says of these fields only that they are JSON."""
+
+
 @cache
 def _struct(type_name: str, *, atomic: bool) -> MapSchema:
     fields = kinds.fields(type_name)
     return MapSchema(
-        {name: _Typed(field) for name, field in fields.items()},
+        {
+            name: _FIELDS_V1 if (type_name, name) == _MANAGED_FIELDS else _Typed(field)
+            for name, field in fields.items()
+        },
         atomic=atomic,
         present=frozenset(name for name, field in fields.items() if _always_present(field)),
         optional=frozenset(

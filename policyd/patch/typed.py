@@ -200,7 +200,8 @@ def check(value: Json, schema: Schema, *, what: str, duplicates: bool = False) -
         value: Decoded JSON.
         schema: The schema that it must conform to.
         what: The beginning of an error's message.
-        duplicates: Whether lists may have several items with one key.
+        duplicates: Whether lists may have several items with one key, as in objects that were
+            sent, unlike in what is applied to them.
 
     Raises:
         SchemaError: If it is not, with all that is wrong.
@@ -220,7 +221,8 @@ def _faults(
         if isinstance(value, dict):
             yield from _field_faults(value, part, path, duplicates=duplicates)
         else:
-            yield path, f"expected map, got &{{{_go(value)}}}"
+            shown = _raw(value) if part.raw and duplicates else _go(value)
+            yield path, f"expected map, got &{{{shown}}}"
     elif isinstance(part, ListSchema):
         if isinstance(value, list):
             yield from _item_faults(value, part, path, duplicates=duplicates)
@@ -310,6 +312,18 @@ def _syntax(value: Json) -> str:
     if isinstance(value, list):
         return f"{_LIST}{{{', '.join(map(_syntax, value))}}}"
     return "interface {}(nil)" if value is None else json.dumps(value)
+
+
+_REFLECTED = {bool: ("bool", 8), int: ("int64", 3), float: ("float64", 5), list: (_LIST, 2)}
+"""The Go types of values, and the numbers that the API server has for their kinds."""
+
+
+def _raw(value: Json) -> str:
+    """Write a value that is JSON in a Go type as the API server does in its errors."""
+    if isinstance(value, str):
+        return f"<nil> <nil> {value} 6"
+    name, number = _REFLECTED[type(value)]
+    return f"<nil> <nil> <{name} Value> {number}"
 
 
 def _go(value: Json) -> str:

@@ -1,6 +1,10 @@
 """What commands read with `--cluster`: all of it, by pages, and what follows if they may not."""
 
+import asyncio
 import json
+import os
+import signal
+from collections import Counter
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -10,6 +14,7 @@ from click.testing import CliRunner
 
 from policyd.api.configuration import API_VERSION as CONFIGURATION
 from policyd.cli import clusters, main
+from policyd.cli.policies import impact_objects, judging, policy_reports
 from policyd.cli.policies.request_options import key_of
 from policyd.cli.policies.surroundings import read_case_surroundings, read_surroundings
 from policyd.engine.compile.load import load_policies
@@ -350,6 +355,43 @@ def test_a_summary_has_all_objects_and_their_topmost_owners(run, client):
     answer = json.loads(result.stdout)
     assert (answer["refused"], answer["running"], result.exit_code) == (3, 3, 1)
     assert "ReplicaSet web-1" in {each["owner"] for each in answer["refusedObjects"]}
+
+
+def test_processes_sum_up_a_cluster_alike(run, client, monkeypatch):
+    for number in range(450):
+        status = {"phase": "Failed" if number % 5 == 0 else "Running"}
+        namespace = ("team-a", "team-b")[number % 2]
+        name = f"pod-{number}"
+        put(client, r.PODS, name, namespace, spec={"containers": []}, status=status)
+    arguments = ("report", BY_LABEL, "--summary", "-o", "json", "--team", "tier")
+    alone = run(*arguments, "--workers", "1")
+    monkeypatch.setattr(judging, "ALONE_SECONDS", -1.0)
+    judged = []
+    monkeypatch.setattr(judging.Judge, "judge", lambda *given: judged.append(given))
+
+    together = run(*arguments, "--workers", "2")
+
+    assert judged == []
+    assert (together.stdout, together.stderr) == (alone.stdout, alone.stderr)
+    answer = json.loads(alone.stdout)
+    pods = [each for each in answer["refusedObjects"] if each["name"].startswith("pod-")]
+    assert Counter(each["running"] for each in pods) == {True: 180, False: 45}
+    assert together.exit_code == alone.exit_code == 1
+
+
+@pytest.mark.parametrize("words", [[], ["--summary"]], ids=["report", "summary"])
+def test_ctrl_c_ends_a_command_that_reads_a_cluster(run, client, monkeypatch, words):
+    async def interrupted(*_, **__):
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(30)
+
+    put(client, r.PODS, "a", "team-a", spec={"containers": []})
+    monkeypatch.setattr(policy_reports, "take_objects", interrupted)
+    monkeypatch.setattr(impact_objects, "take_objects", interrupted)
+
+    result = run("report", BY_LABEL, *words)
+
+    assert (result.exit_code, result.output) == (130, "")
 
 
 def test_what_may_not_be_listed_is_missing_from_the_summary(run, client):

@@ -114,6 +114,19 @@ def test_what_cannot_be_judged_is_counted_with_its_reason(change, reason):
     assert read.counts.first[reason].endswith("pods team-a/a")
 
 
+@pytest.mark.parametrize(
+    ("verb", "level"), [("patch", "Request"), ("patch", "Metadata"), ("update", "Metadata")]
+)
+def test_a_namespace_that_changed_unseen_is_not_known_any_more(verb, level):
+    sent = {"sent": {"metadata": {"labels": {"team": "y"}}}} if level == "Request" else {}
+    made = created("namespaces", obj("namespaces", "team-a", labels={"team": "x"}))
+    changed = event(verb, "namespaces", "team-a", level=level, **sent)
+
+    _, read = taken([made, changed | {"subresource": "status"}, changed])
+
+    assert read.namespaces == {}
+
+
 def test_a_patch_is_judged_by_its_result():
     before, after = pod("a"), pod("a", labels={"b": "c"})
     patched = event("patch", "pods", "a", sent={"metadata": {}}, answer=after)

@@ -704,6 +704,44 @@ def test_an_object_must_be_what_its_schema_says_if_something_is_applied():
 
 
 @pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        pytest.param(3, "<int64 Value> 3", id="int"),
+        pytest.param(1.5, "<float64 Value> 5", id="double"),
+        pytest.param(True, "<bool Value> 8", id="bool"),
+        pytest.param("x", "x 6", id="string"),
+        pytest.param([], "<[]interface {} Value> 2", id="list"),
+        pytest.param({"f:spec": {"f:a": None}}, "", id="fields"),
+        pytest.param(None, "", id="none"),
+    ],
+)
+def test_managed_fields_of_a_template_are_maps_if_something_is_applied(fields, shown):
+    policy = mutating(
+        "Object{metadata: Object.metadata{labels: {'a': 'b'}}}", rules=[rule("apps", "v1", "*")]
+    )
+    template = {"metadata": {"managedFields": [{"fieldsV1": fields}]}, "spec": pod()["spec"]}
+    given = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": pod()["metadata"]}
+    decision, _ = mutate(given | {"spec": {"template": template}}, policy, binding(policy))
+
+    wrong = (
+        ".spec.template.metadata.managedFields[0].fieldsV1:"
+        f" expected map, got &{{<nil> <nil> {shown}}}"
+    )
+    assert [text.partition("object: ")[2] for text in messages(decision)] == (
+        [wrong] if shown else []
+    )
+
+
+def test_managed_fields_of_an_object_itself_are_not_looked_at_if_something_is_applied():
+    policy = mutating("Object{metadata: Object.metadata{labels: {'a': 'b'}}}")
+    metadata = pod()["metadata"] | {"managedFields": [{"fieldsV1": 3}]}
+    decision, result = mutate(pod() | {"metadata": metadata}, policy, binding(policy))
+
+    assert messages(decision) == []
+    assert result["metadata"]["labels"] == {"a": "b"}
+
+
+@pytest.mark.parametrize(
     ("value", "changed"),
     [(", value: null", False), ("", True), (", value: 'x'", False)],
     ids=["null", "none", "another"],

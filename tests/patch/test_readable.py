@@ -71,3 +71,18 @@ def test_a_type_that_holds_itself_is_read_value_by_value(monkeypatch):
     }
 
     assert "maxLength of type int64" in refusal(readable.Readability().check, obj)
+
+
+@pytest.mark.parametrize(
+    ("field", "struct"),
+    [("creationTimestamp", "metadata"), ("time", "managedFields")],
+    ids=["a-field", "of-managed-fields"],
+)
+def test_an_empty_text_is_no_time(field, struct):
+    part = {field: ""}
+    obj = copy.deepcopy(DEPLOYMENT)
+    obj["metadata"] |= part if struct == "metadata" else {struct: [part]}
+
+    assert refusal(decode_typed, obj) == (
+        'parsing time "" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "2006"'
+    )

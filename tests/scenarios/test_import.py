@@ -7,6 +7,8 @@ import pytest
 
 from policyd.api.meta import OwnerReference
 from policyd.jobs.workload import workload_name
+from tests.scenarios import api as driver
+from tests.scenarios import foreign
 from tests.scenarios.api import Refused, condition, eventually
 from tests.scenarios.clusters import COMMANDS
 from tests.scenarios.objects import job, pod
@@ -23,7 +25,7 @@ rules:
   match: {condition: "object.metadata.name.startsWith('scratch')"}
   skip: true
 - name: jobs
-  match: {kinds: [Job], namespaces: ["leg*"]}
+  match: {kinds: [Job, JobSet], namespaces: ["leg*"]}
   queue: batch
   priorityClass: production
 - name: pods
@@ -218,6 +220,34 @@ def test_an_import_that_was_stopped_midway_continues(api, legacy, imports):
     assert running(api) == before
     assert [each["metadata"]["name"] for each in api.find("Workload", LEGACY)] == [made]
     eventually(lambda: used(api) == 2, what="its quota is counted once")
+
+
+def test_a_job_set_comes_under_a_queue_while_it_runs(api, legacy, imports):
+    driver.PATHS["JobSet"] = foreign.paths()["JobSet"]
+    definition = foreign.definition("JobSet")
+    if not api.exists("CustomResourceDefinition", definition["metadata"]["name"]):
+        api.create(definition)
+    eventually(lambda: foreign.served(api, "JobSet"), what="JobSets are served")
+    template = long("", cpu=3)["spec"]["template"]
+    spec = {"parallelism": 1, "completions": 1, "template": template}
+    roles = [{"name": "workers", "replicas": 2, "template": {"spec": spec}}]
+    made = foreign.foreign("JobSet", "workers", {"replicatedJobs": roles})
+    made["metadata"] |= {"namespace": LEGACY, "labels": {}}
+    made = api.create(made)
+    try:
+        foreign.operate(api, made)
+        before = eventually(lambda: len(found := running(api)) == 2 and found, what="pods run")
+
+        code, found, _ = imports("--apply")
+
+        assert (code, found["workers"]["state"]) == (0, "imported"), found
+        eventually(lambda: used(api) == 6, what="its quota is counted")
+        assert running(api) == before
+        stored = api.get("JobSet", "workers", LEGACY)
+        assert not stored["spec"].get("suspend")
+        assert stored["metadata"]["labels"][QUEUE] == "batch"
+    finally:
+        api.delete("JobSet", "workers", LEGACY)
 
 
 def test_the_label_of_a_queue_gives_no_quota_to_a_running_job(api, legacy):

@@ -40,7 +40,7 @@ from policyd.kube.client import Client
 from policyd.kube.errors import ApiError, ForbiddenError
 from policyd.kube.http_client import HttpClient
 from policyd.kube.pace import Pace
-from policyd.process import run
+from policyd.process import StoppedError, run, unless_stopped
 from policyd.program import FINDINGS, INTERRUPTED, USAGE
 from policyd.questions.queue_objects import configuration_of, listed_if_served, queue_objects
 from policyd.standard_input import FILE
@@ -209,27 +209,39 @@ async def _answer(
     client: Client, rules: ImportRuleSet, given: _Given, stop: asyncio.Event
 ) -> ImportAnswer:
     answer = ImportAnswer(applied=given["apply"])
+    try:
+        plan = await unless_stopped(stop, _plan(client, rules, given, answer))
+    except StoppedError:
+        answer.stopped = True
+        return answer
+    if given["apply"]:
+        await _apply(client, *plan, answer, stop)
+    else:
+        answer.lines = [_line(each, "left" if each.left else "planned") for each in plan[0]]
+    return answer
+
+
+async def _plan(
+    client: Client, rules: ImportRuleSet, given: _Given, answer: ImportAnswer
+) -> tuple[list[PlannedImport], QueuesAsTheyAre]:
+    """Read the cluster, and plan what becomes of each job."""
     labels = await _namespaces(client, answer)
     search, found = ImportSearch(rules, given["namespaces"], labels), RunningJobs()
     for kind in progress((*KINDS, None), "reading", total=len(KINDS) + 1):
-        if stop.is_set():
-            answer.stopped = True
-            return answer
         if kind is None:
             await read_pods(client, search, found)
         else:
             await read_jobs(client, kind, search, found)
-    answer.skipped = found.skipped
     queues = await _queues(client, labels, answer)
+    answer.skipped = found.skipped
     found_plans = planned(
         found.candidates, queues, found.places_of(), over_quota=given["over_quota"]
     )
-    plans = [*progress(found_plans, "planning", total=len(found.candidates))]
-    if given["apply"]:
-        await _apply(client, plans, queues, answer, stop)
-    else:
-        answer.lines = [_line(each, "left" if each.left else "planned") for each in plans]
-    return answer
+    plans = []
+    for each in progress(found_plans, "planning", total=len(found.candidates)):
+        plans.append(each)
+        await asyncio.sleep(0)  # a signal is noticed between two jobs
+    return plans, queues
 
 
 async def _namespaces(client: Client, answer: ImportAnswer) -> dict[str, Json]:

@@ -1,12 +1,12 @@
 """What becomes of each running job: its flavors, by the nodes of its pods, and whether it fits.
 
 The most important jobs come first, so that the others are left if the quota does not suffice for
-all. No job borrows or preempts here: what has quota stays as it is.
+all. A job may borrow what its cohort has free, as any job; nothing is preempted for it.
 """
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -40,7 +40,7 @@ from policyd.jobs.frameworks import reported_integrations
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.pod_groups import new_group_workload
-from policyd.jobs.pods import owner_reference
+from policyd.jobs.pods import owner_reference, role_of
 from policyd.jobs.workload import new_workload
 from policyd.status.quantities import format_amount
 from policyd.workload.conversion import admission_object
@@ -436,9 +436,12 @@ class _Planner:
     def _nodes(self, pod_sets: Sequence[str]) -> set[str]:
         """Return the nodes of the pods of pod sets."""
         candidate = self._candidate
-        if candidate.group is not None:
-            return {pod.spec.node_name for pod in candidate.group.pods} - {""}
         sets = {each.name: each for each in _pod_sets(candidate)}
+        if candidate.group is not None:
+            group = candidate.group
+            pods = (each for each in group.pods if len(sets) == 1 or role_of(each) in pod_sets)
+            return {pod.spec.node_name for pod in pods} - {""}
+        told = _pod_sets_told(self._places, sets.keys())
         found = set()
         for place in self._places:
             fitting = {
@@ -446,7 +449,7 @@ class _Planner:
                 for name, each in sets.items()
                 if {c.name for c in each.template.spec.containers} <= place.containers
             }
-            named = {name for name in fitting if name in place.labels}
+            named = fitting & _pod_set_of(place, told)
             if place.node and not (named or fitting).isdisjoint(pod_sets):
                 found.add(place.node)
         return found
@@ -471,3 +474,25 @@ class _Planner:
                 f"flavor {option.name} places pods by a topology, where running pods have no place",
                 "use a queue with a flavor that has no `topologyName`",
             )
+
+
+def _pod_sets_told(
+    places: Iterable[ImportedPodPlace], names: Collection[str]
+) -> Mapping[str, set[str]]:
+    """Return the names of pod sets that are values of each label of the pods of a job."""
+    told: dict[str, set[str]] = {}
+    for place in places:
+        for key, value in place.labels.items():
+            if value.lower() in names:
+                told.setdefault(key, set()).add(value.lower())
+    return told
+
+
+def _pod_set_of(place: ImportedPodPlace, told: Mapping[str, set[str]]) -> set[str]:
+    """Return the pod sets that a pod may be of, by the label that tells most of them apart.
+
+    A JobSet may have the name of one of its replicated jobs, and all its pods have that in a label.
+    """
+    naming = [key for key, value in place.labels.items() if value.lower() in told.get(key, ())]
+    most = max((len(told[key]) for key in naming), default=0)
+    return {place.labels[key].lower() for key in naming if len(told[key]) == most}

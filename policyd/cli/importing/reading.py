@@ -50,10 +50,10 @@ UNKNOWN_SHAPE: Final = "they cannot be read"
 
 
 class ImportedPodPlace(NamedTuple):
-    """A pod of a job: the names of its containers, the values of its labels, and its node."""
+    """A pod of a job: the names of its containers, its labels, and its node."""
 
     containers: frozenset[str]
-    labels: frozenset[str]
+    labels: Mapping[str, str]
     node: str
 
 
@@ -352,7 +352,7 @@ def _without_queue(pod: QueuedPod) -> QueuedPod:
 
 def _place(pod: QueuedPod) -> ImportedPodPlace:
     names = frozenset(each.name for each in pod.spec.containers)
-    return ImportedPodPlace(names, frozenset(pod.metadata.labels.values()), pod.spec.node_name)
+    return ImportedPodPlace(names, pod.metadata.labels, pod.spec.node_name)
 
 
 async def _objects(

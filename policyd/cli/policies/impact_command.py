@@ -1,7 +1,7 @@
 """Sum up what policies would refuse and change: for `policyd replay`."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
@@ -24,7 +24,7 @@ from policyd.cli.policies.impact_outputs import (
     unjudged,
     unnamed,
 )
-from policyd.cli.policies.judging import Judge, Judging, Setup
+from policyd.cli.policies.judging import Judge, JudgedEntry, Judging, Setup
 from policyd.cli.policies.replay import ReplayOptions, reviews_of
 from policyd.cli.policies.request_options import NamespaceOptions, ObjectSurroundings
 from policyd.cli.policies.surroundings import read_scan_surroundings
@@ -121,11 +121,16 @@ def finish(
 
 def gather(impact: Impact, judging: Judging, stream: Iterator[LoggedRequest | Gone]) -> None:
     """Judge requests, and take the verdicts."""
-    for judged in judging.verdicts(stream):
-        if isinstance(judged, Gone):
-            impact.gone(judged)
+    note(impact, judging.verdicts(stream))
+
+
+def note(impact: Impact, judged: Iterable[JudgedEntry]) -> None:
+    """Take verdicts."""
+    for each in judged:
+        if isinstance(each, Gone):
+            impact.gone(each)
         else:
-            impact.take(*judged)
+            impact.take(*each)
 
 
 def team_of(

@@ -14,9 +14,9 @@ from policyd.cli.formats.files import ManyObjects, read_many_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import unusable
 from policyd.cli.planning.executors import cores
-from policyd.cli.policies.impact_command import finish, gather, logged_request, team_of
+from policyd.cli.policies.impact_command import finish, gather, logged_request, note, team_of
 from policyd.cli.policies.impact_outputs import ImpactAnswer
-from policyd.cli.policies.judging import Judge, Judging, Named, Setup
+from policyd.cli.policies.judging import Judge, Judging, JudgingRun, Named, Setup
 from policyd.cli.policies.policy_reports import (
     KNOWN,
     ReportOptions,
@@ -63,7 +63,7 @@ def sum_up_objects(named: Named, loaded: Loaded, given: ReportOptions) -> NoRetu
     if output == "yaml":
         raise click.UsageError("-o yaml writes reports, and --summary sums them up: leave out one")
     if given["cluster"]:
-        impact, findings = _of_cluster(loaded, given)
+        impact, findings = _of_cluster(named, loaded, given)
     else:
         impact, findings = _of_files(named, loaded, given)
     answer = ImpactAnswer(impact=impact, policies=loaded.policies)
@@ -145,12 +145,12 @@ class _Existing:
                 yield Gone(logged.key)
 
 
-def _of_cluster(loaded: Loaded, given: ReportOptions) -> tuple[Impact, list[Finding]]:
+def _of_cluster(named: Named, loaded: Loaded, given: ReportOptions) -> tuple[Impact, list[Finding]]:
     async def read(reader: Reader, _namespace: str) -> tuple[Impact, list[Finding]]:
         surroundings = await read_scan_surroundings(reader, loaded.policies)
         findings = list(surroundings.findings)
         setup = Setup(
-            policies=(),
+            policies=named,
             objects=tuple(surroundings.objects),
             given=_labels_of(given),
             of_cluster=True,
@@ -159,8 +159,7 @@ def _of_cluster(loaded: Loaded, given: ReportOptions) -> tuple[Impact, list[Find
             as_written=True,  # the API server has set the defaults
         )
         judge = Judge(setup, loaded)
-        # The API server is what takes the time, and pages come one by one.
-        judging = Judging(setup, judge, 1)
+        judging = Judging(setup, judge, given["workers"] or cores())
         impact = Impact(team_of(given["team"], judge, dict))
         owners = Owners()
         listed = resources_to_list(judge.new.policies, KNOWN)
@@ -169,12 +168,16 @@ def _of_cluster(loaded: Loaded, given: ReportOptions) -> tuple[Impact, list[Find
                 await take_objects(reader, each, lambda _, item: owners.learn_from(item), [])
         source = _Existing(judge, owners, {})
 
-        def take(resource: Resource, item: Json) -> None:
-            named = GroupVersionResource(resource.group, resource.version, resource.plural)
-            gather(impact, judging, source.entries(item, named))
+        with JudgingRun(judging) as run:
 
-        for each in listed:
-            await take_objects(reader, each, take, findings)
+            def take(resource: Resource, item: Json) -> None:
+                at = GroupVersionResource(resource.group, resource.version, resource.plural)
+                for entry in source.entries(item, at):
+                    note(impact, run.take(entry))
+
+            for each in listed:
+                await take_objects(reader, each, take, findings)
+            note(impact, run.rest())
         return impact, [*findings, *judging.findings]
 
     return read_cluster(given, read)

@@ -4,6 +4,7 @@ Requests are judged here at first; if that takes longer, in processes that load 
 The verdicts come in the order of the requests.
 """
 
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -11,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -42,6 +43,9 @@ _QUEUES: Final = "kueue.x-k8s.io"
 
 Named = tuple[tuple[str, bytes], ...]
 """Contents of files with their names."""
+
+JudgedEntry = tuple[LoggedRequest, RequestVerdict] | Gone
+"""A request with its verdict, or what is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,74 +195,113 @@ class Judging:
     namespaces: Callable[[], Mapping[str, Json]] = dict
     findings: dict[Finding, None] = field(default_factory=dict)
 
-    def verdicts(
-        self, stream: Iterable[LoggedRequest | Gone]
-    ) -> Iterator[tuple[LoggedRequest, RequestVerdict] | Gone]:
+    def verdicts(self, stream: Iterable[LoggedRequest | Gone]) -> Iterator[JudgedEntry]:
         """Yield each request with its verdict, and what is gone, in their order.
 
         Raises:
             PolicydError: If a process was killed.
         """
-        clock, alone, pool = SystemClock(), 0.0, None
-        waiting: deque[tuple[list[LoggedRequest | Gone], Future[_Judged]]] = deque()
-        with ExitStack() as closing:
-            for entries, batch in self._batches(stream):
-                if pool is None and (self.workers <= 1 or alone < ALONE_SECONDS):
-                    started = clock.monotonic()
-                    judged = self.judge.judge(batch)
-                    alone += clock.monotonic() - started
-                    yield from self._taken(entries, judged)
-                    continue
-                if pool is None:
-                    pool = ProcessPoolExecutor(
-                        self.workers, get_context("spawn"), _begin, (self.setup,)
-                    )
-                    closing.callback(pool.shutdown, wait=True, cancel_futures=True)
-                waiting.append((entries, _submitted(pool, batch)))
-                if len(waiting) > 2 * self.workers:
-                    yield from self._first(waiting)
-            while waiting:
-                yield from self._first(waiting)
+        with JudgingRun(self) as run:
+            for entry in stream:
+                yield from run.take(entry)
+            yield from run.rest()
 
-    def _first(
-        self, waiting: deque[tuple[list[LoggedRequest | Gone], Future[_Judged]]]
-    ) -> Iterator[tuple[LoggedRequest, RequestVerdict] | Gone]:
-        entries, future = waiting.popleft()
+
+class JudgingRun:
+    """One run of a judging: it takes requests one by one, where no stream has them.
+
+    As a context manager, it ends the processes.
+    """
+
+    def __init__(self, judging: Judging) -> None:
+        """Begin with no request."""
+        self._judging = judging
+        self._pool: ProcessPoolExecutor | None = None
+        self._alone_seconds = 0.0
+        self._waiting: deque[tuple[list[LoggedRequest | Gone], Future[_Judged]]] = deque()
+        self._closing = ExitStack()
+        self._begin_batch()
+
+    def _begin_batch(self) -> None:
+        self._entries: list[LoggedRequest | Gone] = []
+        self._requests: list[AdmissionRequest] = []
+        self._namespaces: dict[str, Json] = {}
+        self._length = 0
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the processes; what they have not begun is dropped."""
+        self._closing.close()
+
+    def take(self, entry: LoggedRequest | Gone) -> Iterator[JudgedEntry]:
+        """Take an entry, and yield those that are judged by now.
+
+        Raises:
+            PolicydError: If a process was killed.
+        """
+        if isinstance(entry, LoggedRequest):
+            name = entry.request.namespace
+            known = self._judging.namespaces().get(name)
+            if name in self._namespaces and self._namespaces[name] is not known:
+                yield from self._judged()
+            if known is not None:
+                self._namespaces[name] = known
+            self._requests.append(entry.request)
+            self._length += len(entry.request.object) + len(entry.request.old_object)
+        self._entries.append(entry)
+        if (
+            len(self._requests) >= _BATCH
+            or self._length > _BATCH_BYTES
+            or len(self._entries) > _MOST_ENTRIES
+        ):
+            yield from self._judged()
+
+    def rest(self) -> Iterator[JudgedEntry]:
+        """Yield the entries that are not judged yet.
+
+        Raises:
+            PolicydError: If a process was killed.
+        """
+        if self._entries:
+            yield from self._judged()
+        while self._waiting:
+            yield from self._first()
+
+    def _judged(self) -> Iterator[JudgedEntry]:
+        """Judge the entries so far, or have them judged, with the namespaces as they are now."""
+        judging, entries = self._judging, self._entries
+        batch = _Batch(self._requests, self._namespaces)
+        self._begin_batch()
+        if self._pool is None:
+            if judging.workers <= 1 or self._alone_seconds < ALONE_SECONDS:
+                clock = SystemClock()
+                started = clock.monotonic()
+                judged = judging.judge.judge(batch)
+                self._alone_seconds += clock.monotonic() - started
+                yield from self._taken(entries, judged)
+                return
+            self._pool = ProcessPoolExecutor(
+                judging.workers, get_context("spawn"), _begin, (judging.setup,)
+            )
+            self._closing.callback(self._pool.shutdown, wait=True, cancel_futures=True)
+        self._waiting.append((entries, _submitted(self._pool, batch)))
+        if len(self._waiting) > 2 * judging.workers:
+            yield from self._first()
+
+    def _first(self) -> Iterator[JudgedEntry]:
+        entries, future = self._waiting.popleft()
         return self._taken(entries, _result(future))
 
     def _taken(
         self, entries: Iterable[LoggedRequest | Gone], judged: _Judged
-    ) -> Iterator[tuple[LoggedRequest, RequestVerdict] | Gone]:
-        self.findings |= dict.fromkeys(judged.findings)
+    ) -> Iterator[JudgedEntry]:
+        self._judging.findings |= dict.fromkeys(judged.findings)
         verdicts = iter(judged.verdicts)
         for entry in entries:
             yield entry if isinstance(entry, Gone) else (entry, next(verdicts))
-
-    def _batches(
-        self, stream: Iterable[LoggedRequest | Gone]
-    ) -> Iterator[tuple[list[LoggedRequest | Gone], _Batch]]:
-        """Yield requests in batches, with the namespaces as they were then."""
-        entries: list[LoggedRequest | Gone] = []
-        requests: list[AdmissionRequest] = []
-        namespaces: dict[str, Json] = {}
-        length = 0
-        for entry in stream:
-            if isinstance(entry, LoggedRequest):
-                name = entry.request.namespace
-                known = self.namespaces().get(name)
-                if requests and (namespaces.get(name) is not known and name in namespaces):
-                    yield entries, _Batch(requests, namespaces)
-                    entries, requests, namespaces, length = [], [], {}, 0
-                if known is not None:
-                    namespaces[name] = known
-                requests.append(entry.request)
-                length += len(entry.request.object) + len(entry.request.old_object)
-            entries.append(entry)
-            if len(requests) >= _BATCH or length > _BATCH_BYTES or len(entries) > _MOST_ENTRIES:
-                yield entries, _Batch(requests, namespaces)
-                entries, requests, namespaces, length = [], [], {}, 0
-        if entries:
-            yield entries, _Batch(requests, namespaces)
 
 
 _MOST_ENTRIES: Final = 10_000
@@ -267,6 +310,8 @@ _JUDGES: list[Judge] = []
 
 
 def _begin(setup: Setup) -> None:
+    # Ctrl-C signals all processes of a terminal; the one that started this one ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _JUDGES[:] = [Judge(setup)]
 
 

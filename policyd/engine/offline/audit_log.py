@@ -611,11 +611,11 @@ class AuditReader:
         obj, head = event.response_object, head_of(event.response_object)
         if not head.kind or head.kind == "Status":
             if event.verb == "patch":
-                self._stored.drop(asked.key)
+                self._forget(asked)
                 return
             obj, head = event.request_object, head_of(event.request_object)
         if not head.kind:
-            self._stored.drop(asked.key)
+            self._forget(asked)
             return
         name = asked.key.name or head.metadata.name
         key = asked.key._replace(name=name)
@@ -625,6 +625,12 @@ class AuditReader:
             self._note(key, head, obj)
         if key.resource == "pods" and head.phase in _SUCCEEDED:
             yield Gone(key)
+
+    def _forget(self, asked: "_Asked") -> None:
+        """Drop an object that was changed, as the log does not have what became of it."""
+        self._stored.drop(asked.key)
+        if _is_namespace(asked.request) and not asked.request.sub_resource:
+            self.namespaces.pop(asked.key.name, None)
 
     def _learn(self, event: AuditEvent) -> None:
         """Keep an object that was read."""

@@ -3,8 +3,11 @@
 import gzip
 import json
 import os
+import signal
 import threading
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import pytest
 import yaml
@@ -326,6 +329,59 @@ def test_a_file_without_events_is_an_error(policy, tmp_path, content, message):
     if message != "no JSON":
         assert message in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_patches_without_the_object_are_counted_and_named(policy, tmp_path):
+    sent = {"spec": {"containers": [{"name": "main", "image": BAD}]}}
+    patches = [event("patch", "pods", f"p{n}", sent=sent, level="Request") for n in range(3)]
+    log = write(tmp_path, [created("pods", pod("a", BAD), level="Request"), *patches])
+
+    answer, result = summary(policy, log)
+
+    assert (answer["judged"], answer["refused"], result.exit_code) == (1, 1, 1)
+    assert answer["log"]["unjudged"] == {"patch": 3}
+    assert (
+        "audit log: patch pods team-a/p0: warning: 3 requests cannot be judged, this one first:"
+        " patches without the resulting object (level Request)"
+    ) in result.stderr
+    assert "3 that cannot be judged" in replay(policy, log).stdout
+
+
+def test_a_log_of_nothing_but_such_patches_is_no_answer(policy, tmp_path):
+    patch = event("patch", "pods", "a", sent={"spec": {}}, level="Request")
+
+    result = replay(policy, write(tmp_path, [patch]))
+
+    assert result.exit_code == 2
+    assert "1 request cannot be judged" in result.stderr
+
+
+def test_a_namespace_whose_labels_were_patched_unseen_is_unknown(policy, tmp_path):
+    selector = "    namespaceSelector: {matchLabels: {team: x}}\n  inject:"
+    policy.write_text(POLICY.replace("  inject:", selector))
+    labels = {"metadata": {"labels": {"team": "x"}}}
+    log = write(
+        tmp_path,
+        [
+            created("namespaces", obj("namespaces", "team-a", labels={"team": "y"})),
+            event("patch", "namespaces", "team-a", namespace="", sent=labels, level="Request"),
+            created("pods", pod("a", BAD)),
+        ],
+    )
+
+    _, result = summary(policy, log)
+
+    assert result.exit_code == 1
+    assert "whether `versions` applies is unknown: it selects by label `team`" in result.stderr
+
+
+def test_a_process_that_judges_leaves_ctrl_c_to_the_one_that_started_it():
+    setup = judging.Setup(
+        policies=(("policy.yaml", POLICY.encode()),),
+        given={"namespace_labels": (), "assume_labels": None},
+    )
+    with ProcessPoolExecutor(1, get_context("spawn"), judging._begin, (setup,)) as pool:
+        assert pool.submit(signal.raise_signal, signal.SIGINT).result() is None
 
 
 def test_many_requests_are_judged_by_processes_with_the_same_result(policy, tmp_path, monkeypatch):
