@@ -55,14 +55,16 @@ def _whole_quota(v):
     if v.new is None or not is_true(v.new, QUOTA_RESERVED) or is_true(v.old, QUOTA_RESERVED):
         return
     wanted = {each["name"]: each for each in v.new["spec"]["podSets"]}
-    assigned = v.new["status"]["admission"]["podSetAssignments"]
+    status = v.new["status"]
+    assigned = status["admission"]["podSetAssignments"]
+    back = {each["name"]: each["count"] for each in status.get("reclaimablePods") or ()}
     if {each["name"] for each in assigned} != wanted.keys():
         yield f"{v.at:.1f} s: {v.key} has quota for other pod sets than its own"
         return
     for each in assigned:
         pod_set = wanted[each["name"]]
-        most, count = pod_set.get("count", 1), each.get("count", 1)
-        if not pod_set.get("minCount", most) <= count <= most:
+        most, count = pod_set.get("count", 1) - back.get(each["name"], 0), each.get("count", 1)
+        if not min(most, pod_set.get("minCount", most)) <= count <= most:
             yield f"{v.at:.1f} s: {v.key} has quota for {count} of {most} pods of {each['name']}"
 
 

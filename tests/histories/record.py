@@ -176,7 +176,9 @@ def held_gpus(workload):
     found = Counter()
     for each in admission.get("podSetAssignments", ()):
         count = each.get("count", 1)
-        left = max(0, min(count, wanted.get(each["name"], count)) - back.get(each["name"], 0))
+        # As in Kueue: what is given back is of all pods, not of those that were admitted.
+        name = each["name"]
+        left = max(0, min(count, wanted.get(name, count) - back.get(name, 0)))
         amount = int(each.get("resourceUsage", {}).get(GPU, 0))
         found[admission["clusterQueue"]] += amount * left // max(1, count)
     return +found

@@ -66,7 +66,8 @@ def test_a_job_is_held_placed_stopped_resumed_and_finished(with_kinds, kind):
         eventually(lambda: not started(api, kind, name), what="the job is stopped")
         clear_pods(api, name)
         eventually(lambda: started(api, kind, "urgent"), what="the urgent one is started")
-    assert foreign.templates(api.get(kind, name, "team-a")) == before
+    restored = lambda: foreign.templates(api.get(kind, name, "team-a")) == before  # noqa: E731
+    eventually(restored, what="its templates are as they were")
     assert waiting(api, name)
 
     api.delete(kind, "urgent", "team-a")

@@ -441,7 +441,7 @@ class _Planner:
             group = candidate.group
             pods = (each for each in group.pods if len(sets) == 1 or role_of(each) in pod_sets)
             return {pod.spec.node_name for pod in pods} - {""}
-        told = _pod_sets_told(self._places, sets.keys())
+        labelled = _pod_sets_by_label(self._places, sets.keys())
         found = set()
         for place in self._places:
             fitting = {
@@ -449,7 +449,7 @@ class _Planner:
                 for name, each in sets.items()
                 if {c.name for c in each.template.spec.containers} <= place.containers
             }
-            named = fitting & _pod_set_of(place, told)
+            named = fitting & _pod_set_of(place, labelled)
             if place.node and not (named or fitting).isdisjoint(pod_sets):
                 found.add(place.node)
         return found
@@ -476,23 +476,23 @@ class _Planner:
             )
 
 
-def _pod_sets_told(
+def _pod_sets_by_label(
     places: Iterable[ImportedPodPlace], names: Collection[str]
 ) -> Mapping[str, set[str]]:
     """Return the names of pod sets that are values of each label of the pods of a job."""
-    told: dict[str, set[str]] = {}
+    labelled: dict[str, set[str]] = {}
     for place in places:
         for key, value in place.labels.items():
             if value.lower() in names:
-                told.setdefault(key, set()).add(value.lower())
-    return told
+                labelled.setdefault(key, set()).add(value.lower())
+    return labelled
 
 
-def _pod_set_of(place: ImportedPodPlace, told: Mapping[str, set[str]]) -> set[str]:
+def _pod_set_of(place: ImportedPodPlace, labelled: Mapping[str, set[str]]) -> set[str]:
     """Return the pod sets that a pod may be of, by the label that tells most of them apart.
 
     A JobSet may have the name of one of its replicated jobs, and all its pods have that in a label.
     """
-    naming = [key for key, value in place.labels.items() if value.lower() in told.get(key, ())]
-    most = max((len(told[key]) for key in naming), default=0)
-    return {place.labels[key].lower() for key in naming if len(told[key]) == most}
+    naming = [key for key, value in place.labels.items() if value.lower() in labelled.get(key, ())]
+    most = max((len(labelled[key]) for key in naming), default=0)
+    return {place.labels[key].lower() for key in naming if len(labelled[key]) == most}
