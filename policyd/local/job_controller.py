@@ -27,6 +27,8 @@ from policyd.kube.resources import JOBS, PODS
 from policyd.local.objects import Job, JobStatus, LocalPod
 
 INDEX = "batch.kubernetes.io/job-completion-index"
+UNSEEN_SECONDS = 5.0
+"""After which a pod that was made and does not show is one that was deleted at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +232,7 @@ class JobController:
         self._jobs = jobs
         self._pods = pods
         self._recorder = recorder
-        self._unseen: dict[str, set[str]] = {}  # uid of a job to pods made that do not show yet
+        self._unseen: dict[str, dict[str, float]] = {}  # uid of a job to when a pod was made
         self._written: dict[str, str] = {}  # uid of a job to its version before our last write
 
     async def step(self, now: float) -> float | None:
@@ -255,17 +257,23 @@ class JobController:
     ) -> float | None:
         uid = job.metadata.uid
         pods = owned.get(uid, [])
-        unseen = self._unseen.get(uid, set()) - {pod.metadata.uid for pod in pods}
+        shown = {pod.metadata.uid for pod in pods}
+        made = self._unseen.get(uid, {})
+        unseen = {
+            pod: at for pod, at in made.items() if pod not in shown and now - at < UNSEEN_SECONDS
+        }
         self._unseen[uid] = unseen
         outdated = self._written.get(uid) == job.metadata.resource_version
-        if unseen or outdated or job.metadata.deletion_timestamp is not None:
+        if outdated or job.metadata.deletion_timestamp is not None:
             return None  # our own write will come as an event, and bring us back
+        if unseen:
+            return max(unseen.values()) + UNSEEN_SECONDS - now
         with suppress(NotFoundError, ConflictError):  # its change brings us back
-            await self._carry_out(job, reconcile(job, pods, now))
+            await self._carry_out(job, reconcile(job, pods, now), now)
             return await self._expire(job, now)
         return None
 
-    async def _carry_out(self, job: Job, work: Work) -> None:
+    async def _carry_out(self, job: Job, work: Work, now: float) -> None:
         namespace = job.metadata.namespace
         for pod in work.remove:
             with suppress(NotFoundError):
@@ -273,7 +281,7 @@ class JobController:
         for index in work.create:
             body = pod_of(job, index)
             made = await self._writer.create(PODS, body, namespace=namespace, into=PartialObject)
-            self._unseen[job.metadata.uid].add(made.metadata.uid)
+            self._unseen[job.metadata.uid][made.metadata.uid] = now
         if work.status != job.status:
             await self._write_status(job, work.status)
         if work.event is not None:

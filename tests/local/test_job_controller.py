@@ -1,11 +1,15 @@
 """What the embedded Job controller does about a Job and its pods."""
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
 from policyd.api.meta import condition_true
-from policyd.local.job_controller import INDEX, pod_of, reconcile
+from policyd.kube.resources import JOBS
+from policyd.local.job_controller import INDEX, UNSEEN_SECONDS, JobController, pod_of, reconcile
 from policyd.local.objects import Job, LocalPod
+from policyd.testing import FakeClient
 
 NOW = 1767225600.0
 
@@ -130,3 +134,21 @@ def test_a_pod_belongs_to_its_job():
     assert made["metadata"]["annotations"][INDEX] == "2"
     assert made["spec"]["hostname"] == "train-2"
     assert made["metadata"]["ownerReferences"][0]["uid"] == "1"
+
+
+@pytest.mark.anyio
+async def test_a_pod_that_is_deleted_before_it_shows_is_made_again():
+    client = FakeClient()
+    stored = client.store.put(JOBS, msgspec.to_builtins(job(parallelism=1, completions=1)))
+    jobs = SimpleNamespace(store={"team-a/train": msgspec.convert(stored, Job)})
+    recorder = SimpleNamespace(record=lambda *_, **__: None)
+    controller = JobController(client, jobs, SimpleNamespace(store={}), recorder)
+
+    async def step(now):
+        await controller.step(now)
+        jobs.store["team-a/train"] = msgspec.convert(client.store.get(JOBS, "team-a", "train"), Job)
+        return sum(write.verb == "create" for write in client.writes)
+
+    assert await step(NOW) == 1  # and it is gone before its informer has it
+    assert await step(NOW + 1) == 1
+    assert await step(NOW + UNSEEN_SECONDS) == 2
