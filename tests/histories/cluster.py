@@ -18,6 +18,7 @@ from policyd.jobs.integrations import Integrations
 from policyd.kube import resources as r
 from policyd.kube.auth import Header
 from policyd.kube.connection import ApiConnection
+from policyd.kube.errors import UnreachableError
 from policyd.kube.http_client import HttpClient
 from policyd.kube.leader import LeaseTerms
 from policyd.kube.pace import Pace
@@ -60,6 +61,9 @@ OPERATORS = {kind: min(foreign.DEFAULT_MAKERS[foreign.GROUPS[kind][0]]) for kind
 
 PATIENCE = Limits(silence_seconds=1800.0, watch_seconds=(2400, 7200))
 """Watches are not renewed all the time: most of what happens would be that."""
+
+RESTART_SECONDS = 10.0
+"""Until a controller that ended is started again, as by the kubelet."""
 
 TERMS = LeaseTerms(
     lease_seconds=240, renew_seconds=160.0, retry_seconds=60.0, candidate_seconds=20.0,
@@ -230,11 +234,14 @@ class Cluster:
         )
 
         async def run():
-            client = self.client(OWN, process)
-            process.controller = Controller(client, settings, pace=self.pace(process))
-            if elects:
-                process.controller.election._terms = TERMS
-            await process.controller.run()
+            while True:
+                client = self.client(OWN, process)
+                process.controller = Controller(client, settings, pace=self.pace(process))
+                if elects:
+                    process.controller.election._terms = TERMS
+                with suppress(UnreachableError):  # at its start: the kubelet starts it again
+                    await process.controller.run()
+                await asyncio.sleep(RESTART_SECONDS)
 
         process.task = process.start(run())
         self.controllers.append(process)
