@@ -259,22 +259,19 @@ def load_configuration(path: str) -> Configuration:
         ) from error
 
 
-def configured_kinds(path: str, *, gates: str = "") -> Integrations:
-    """Return which kinds of jobs queue by the file of a Kueue Configuration; all if there is none.
+def configured(path: str) -> tuple[Integrations, TlsRules]:
+    """Return which kinds of jobs queue, and the restrictions of TLS, by a Kueue Configuration.
+
+    Args:
+        path: The file; empty if there is none: all kinds queue then.
 
     Raises:
         ConfigurationError: If it cannot be read, or is not a Configuration.
     """
-    return integrations_of(load_configuration(path), gates=gates) if path else EVERYTHING
-
-
-def configured_tls(path: str) -> TlsRules:
-    """Return the restrictions of TLS in the file of a Kueue Configuration.
-
-    Raises:
-        ConfigurationError: If it cannot be read, or is not a Configuration.
-    """
-    return tls_rules(load_configuration(path)) if path else SYSTEM
+    if not path:
+        return EVERYTHING, SYSTEM
+    configuration = load_configuration(path)
+    return integrations_of(configuration), tls_rules(configuration)
 
 
 def parse_configuration(text: bytes) -> Configuration:

@@ -14,7 +14,7 @@ import msgspec
 from policyd.program import CommandProcess, uncollected
 
 with uncollected():
-    from policyd.config import Settings, configured_kinds, configured_tls, environment
+    from policyd.config import Settings, configured, environment
     from policyd.errors import ConfigurationError
     from policyd.kube.connection import connection_from
     from policyd.kube.http_client import HttpClient
@@ -166,10 +166,9 @@ async def _serve(
 ) -> None:
     async with AsyncExitStack() as stack:
         listener, health = (stack.enter_context(opened) for opened in sockets)
-        kinds = configured_kinds(settings.config)
-        configured_tls(settings.config)  # reports what cannot be served before anything is
+        kinds, tls = configured(settings.config)
         kinds = replace(kinds, makers=settings.trusted_makers)
-        server = WebhookServer(settings=settings, integrations=kinds, variables=variables)
+        server = WebhookServer(settings=settings, integrations=kinds, variables=variables, tls=tls)
         server.tracer = stack.enter_context(
             tracing(
                 settings.traces, service="policyd-webhooks", dropped=server.metrics.spans_dropped

@@ -9,8 +9,9 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from policyd.admission.jobs import DefaultClass, Requesters, keeps_all
+from policyd.api.configuration.tls import SYSTEM, TlsRules
 from policyd.certificates import CertificatePair, certificate_facts
-from policyd.config import Settings, configured_tls
+from policyd.config import Settings
 from policyd.engine.objects.match import labels_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.kube.client import Client
@@ -84,6 +85,8 @@ class WebhookServer:
     """Whether jobs that name no priority class get one."""
     sent: Callable[[str, str], bool] = keeps_all
     """Tells whether the jobs of a LocalQueue, by namespace and name, go to other clusters."""
+    tls: TlsRules = SYSTEM
+    """Restrictions of the versions and suites of TLS."""
     context: LiveContext | None = None
     """The certificate in use, once there is one."""
     callers_pem: bytes = b""
@@ -125,9 +128,7 @@ class WebhookServer:
     def use(self, pair: CertificatePair) -> None:
         """Serve a certificate from now on."""
         if self.context is None:
-            self.context = LiveContext(
-                pair, callers_pem=self.callers_pem, rules=configured_tls(self.settings.config)
-            )
+            self.context = LiveContext(pair, callers_pem=self.callers_pem, rules=self.tls)
         else:
             self.context.replace(pair)
         expires_at = certificate_facts(pair.certificate_pem).not_after

@@ -78,29 +78,24 @@ def test_less_important_workloads_do_not_pass_inadmissible_ones():
     assert admitted(of, after=SECONDS) == ["waits"]
 
 
-def test_the_head_of_a_strict_queue_takes_nothing_that_others_wait_for():
-    """Else it would borrow what the other queue's workload takes back a moment later."""
+@pytest.mark.parametrize(
+    ("asked", "first"),
+    [
+        # Else the head would borrow what the other one takes back a moment later.
+        pytest.param(4, "waits", id="takes-nothing-that-others-wait-for"),
+        pytest.param(8, "head", id="is-tried-with-the-others"),
+    ],
+)
+def test_the_head_of_a_strict_queue_waits_with_the_others(asked, first):
     of = gathering(
         queue("strict", "x", gpu=0, strict=True),
         workload("head", "strict", gpu=4),
-        workload("waits", "q", gpu=4),
+        workload("waits", "q", gpu=asked),
     )
     of.remove_workload("runs-q")
 
     assert admitted(of) == []
-    assert admitted(of, after=SECONDS) == ["waits"]
-
-
-def test_the_head_of_a_strict_queue_is_tried_with_the_others():
-    of = gathering(
-        queue("strict", "x", gpu=0, strict=True),
-        workload("head", "strict", gpu=4),
-        workload("waits", "q", gpu=8),
-    )
-    of.remove_workload("runs-q")
-
-    assert admitted(of) == []
-    assert admitted(of, after=SECONDS) == ["head"]
+    assert admitted(of, after=SECONDS) == [first]
 
 
 def test_a_new_head_of_a_strict_queue_is_tried_at_once():

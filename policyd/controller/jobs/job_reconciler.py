@@ -4,7 +4,6 @@ For kinds that can be suspended. Step 1 is taken at each event, the others by th
 the job's key: once to create the Workload, and again to start the job when that is admitted.
 """
 
-from collections import OrderedDict
 from contextlib import suppress
 from typing import Any
 
@@ -34,7 +33,7 @@ from policyd.jobs.matching import choose
 from policyd.jobs.slices import as_slice, may_grow
 from policyd.jobs.steps import Adopt, CreateWorkload, JobView, Start, Step, Stop, UpdateWorkload
 from policyd.jobs.workload import admitted_counts, body_of, new_workload
-from policyd.kube.changes import Change, Deleted
+from policyd.kube.changes import Change
 from policyd.kube.errors import NotFoundError
 from policyd.patch.draft import Draft
 
@@ -47,8 +46,6 @@ PREBUILT_SECONDS = 5.0
 """Between looks for a prebuilt workload that a job names, and that does not exist yet."""
 FLAVOR_SECONDS = 1.0
 """Between looks for a flavor that is not there yet."""
-MOST_GONE = 10_000
-"""Jobs whose uid is remembered after they are deleted, or name no queue any more."""
 
 
 class JobReconciler:
@@ -64,7 +61,6 @@ class JobReconciler:
         self._resource = job_resource(kind)
         self._elastic_pods = ElasticPods(cache, writes)
         self._children = Children(kind, cache, writes)
-        self._gone: OrderedDict[str, str] = OrderedDict()
         self._mirror.listen(self.changed)
 
     @property
@@ -77,11 +73,6 @@ class JobReconciler:
 
     def changed(self, change: Change[JobObject]) -> None:
         """Take in a change of a job, be it of a watch event or of a write of our own."""
-        metadata = change.object.metadata
-        if isinstance(change, Deleted):
-            self._gone[metadata.key] = metadata.uid
-            if len(self._gone) > MOST_GONE:
-                self._gone.popitem(last=False)
         # 1. Queue the key of the job, and those of its Workloads if it goes.
         for key in self._cache.job_keys(change, self._kind.kind):
             self._cache.hooks.reconcile(key)
@@ -94,7 +85,7 @@ class JobReconciler:
         """
         job = self._mirror.get(key.path)
         if job is None:
-            await self._release_left(key.path)
+            await self._release_left(key)
             await self._children.look(key.path, gates=self._gates)
             return None
         # 2. Leave out a job that does not queue, and suspend one that follows its owner.
@@ -116,28 +107,23 @@ class JobReconciler:
             return await self._stay(job, view, workload)
         return await self._take(job, view, step)
 
-    async def _release_left(self, path: str) -> None:
+    async def _release_left(self, key: ReconcileKey) -> None:
         """Delete the workloads of a job that names no queue any more, unless it runs.
 
         They would get quota, and keep it, though the job is never started.
         """
-        children = self._cache.mirrors.children.get(self._kind.kind)
-        child = None if children is None else children.get(path)
-        uid = self._gone.get(path) if child is None else child.metadata.uid
-        if uid is not None and not self._unfinished(uid):
+        on = self._cache.mirrors.integrations.has(self._kind.group, self._kind.kind)
+        if not on or not self._cache.controls_some(key):
             return
-        namespace, _, name = path.rpartition("/")
         with suppress(NotFoundError):
             job = await self._writes.client.get(
-                self._resource, name, namespace=namespace, into=self._kind.type
+                self._resource, key.name, namespace=key.namespace, into=self._kind.type
             )
             leaves = QUEUE_NAME not in job.metadata.labels
             if leaves and (self._kind.suspended(job) or self._kind.outcome(job) is not None):
-                for workload in self._unfinished(job.metadata.uid):
-                    await self._steps.delete(self._resource, job.metadata, workload)
-
-    def _unfinished(self, uid: str) -> list[Workload]:
-        return [each for each in self._cache.workloads_of(uid) if not is_finished(each)]
+                for workload in self._cache.workloads_of(job.metadata.uid):
+                    if not is_finished(workload):
+                        await self._steps.delete(self._resource, job.metadata, workload)
 
     async def _take(self, job: JobObject, view: JobView, step: Step) -> float | None:
         match step:

@@ -122,6 +122,11 @@ class Cache:
         found = (self.mirrors.workloads.get(key) for key in self.index.owned(uid))
         return [workload for workload in found if workload is not None]
 
+    def controls_some(self, job: ReconcileKey) -> bool:
+        """Tell whether a job of this name controls a workload that has not ended."""
+        found = (self.mirrors.workloads.get(key) for key in self.index.controlled(job))
+        return any(workload is not None and not is_finished(workload) for workload in found)
+
     def pods_of(self, key: ReconcileKey) -> list[QueuedPod]:
         """Return the pods of a group, or the one pod, that a key names."""
         found = (self.mirrors.pods.get(name) for name in self.index.group(key))
@@ -194,7 +199,7 @@ class Cache:
                 yield job_key(job.metadata, kind)
         for kind, children in self.mirrors.children.items():
             for metadata in (each.metadata for each in children):
-                if metadata.owner_references or self.workloads_of(metadata.uid):
+                if metadata.owner_references:
                     yield job_key(metadata, kind)
         yield from {pod_key(pod) for pod in self.mirrors.pods}
 

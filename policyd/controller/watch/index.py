@@ -7,7 +7,7 @@ from typing import TypeVar
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import SLICE_REPLACEMENT_FOR
 from policyd.api.meta import ObjectMeta
-from policyd.controller.watch.keys import ReconcileKey, job_key, pod_key
+from policyd.controller.watch.keys import ReconcileKey, controlling_job, job_key, pod_key
 from policyd.jobs.base import controller_of
 from policyd.jobs.pods import QueuedPod
 from policyd.jobs.workload import slice_name
@@ -22,6 +22,7 @@ class OwnerIndex:
     def __init__(self) -> None:
         self._by_local_queue: dict[str, set[str]] = defaultdict(set)
         self._by_owner: dict[str, set[str]] = defaultdict(set)
+        self._by_job: dict[ReconcileKey, set[str]] = defaultdict(set)
         self._by_group: dict[ReconcileKey, set[str]] = defaultdict(set)
         self._by_parent: dict[str, set[ReconcileKey]] = defaultdict(set)
         self._by_chain: dict[str, set[str]] = defaultdict(set)
@@ -33,6 +34,9 @@ class OwnerIndex:
         self._by_local_queue[local_queue_key(workload)].add(key)
         for owner in workload.metadata.owner_references:
             self._by_owner[owner.uid].add(key)
+        job = controlling_job(workload)
+        if job is not None:
+            self._by_job[job].add(key)
         for index, name in self._slices(workload):
             index[name].add(key)
 
@@ -42,6 +46,9 @@ class OwnerIndex:
         discard(self._by_local_queue, local_queue_key(workload), key)
         for owner in workload.metadata.owner_references:
             discard(self._by_owner, owner.uid, key)
+        job = controlling_job(workload)
+        if job is not None:
+            discard(self._by_job, job, key)
         for index, name in self._slices(workload):
             discard(index, name, key)
 
@@ -79,6 +86,10 @@ class OwnerIndex:
     def owned(self, uid: str) -> list[str]:
         """Return the keys of the workloads that an object owns, sorted."""
         return sorted(self._by_owner.get(uid, ()))
+
+    def controlled(self, job: ReconcileKey) -> list[str]:
+        """Return the keys of the workloads that a job of this name controls, sorted."""
+        return sorted(self._by_job.get(job, ()))
 
     def chain(self, key: str) -> list[str]:
         """Return the keys of all slices of a chain, by that of the first, sorted; or just `key`."""

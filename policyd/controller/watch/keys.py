@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.api.meta import ObjectMeta
-from policyd.jobs.base import is_pod
+from policyd.jobs.base import controller_of, is_pod
 from policyd.jobs.kinds.registry import kind_of_owner, parent_of_owner, parent_of_pod
 from policyd.jobs.pods import QueuedPod, group_name
 
@@ -69,6 +69,15 @@ def pod_key(pod: QueuedPod) -> ReconcileKey:
     if parent is not None and parent.name_of(pod):
         return ReconcileKey("Job", pod.metadata.namespace, parent.name_of(pod), parent.key)
     return ReconcileKey("Pod", pod.metadata.namespace, pod.metadata.name)
+
+
+def controlling_job(workload: Workload) -> ReconcileKey | None:
+    """Return the key of the job that controls a workload; None if none of a known kind does."""
+    owner = controller_of(workload.metadata)
+    kind = None if owner is None else kind_of_owner(owner)
+    if owner is None or kind is None:
+        return None
+    return ReconcileKey("Job", workload.metadata.namespace, owner.name, kind.key)
 
 
 def owner_keys(workload: Workload) -> set[ReconcileKey]:
