@@ -100,6 +100,7 @@ class WorkloadWrites:
         )
         self._unanswered: set[str] = set()
         self._refused = RefusedAdmissions(cache, writes.pace)
+        self._owners = Owners(cache.mirrors, writes)
 
     @property
     def _mirror(self) -> Mirror[Workload]:
@@ -283,6 +284,7 @@ class WorkloadWrites:
         """Remove a deleted workload, and undo the decision about it."""
         self.reasons.forget(key)
         self._refused.forget(key)
+        self._owners.forget(key)
         if isinstance(action, Admit):
             self._cache.retract(key)
 
@@ -302,9 +304,8 @@ class WorkloadWrites:
 
     async def _let_go_if_over(self, workload: Workload) -> bool:
         """Let a workload go whose owners are gone; tell whether they are."""
-        owners = Owners(self._cache.mirrors, self._writes.client)
         orphans = self._gates.finish_orphaned_workloads
-        over = await owners.are_deleted(workload, orphans=orphans)
+        over = await self._owners.are_deleted(workload, orphans=orphans)
         if over:
             await self._let_go(workload)
         return over
@@ -331,7 +332,11 @@ class WorkloadWrites:
         deleted = workload.metadata.deletion_timestamp is not None
         if deleted or stop_left(workload, now=now) is not None:
             self._cache.hooks.reconcile(_ownerless(workload))
-        left = (time_left(workload, context, now=now), self._protection.left(workload, now))
+        left = (
+            time_left(workload, context, now=now),
+            self._protection.left(workload, now),
+            OWNERS_SECONDS if self._owners.are_unread(workload.metadata.key) else None,
+        )
         return min((seconds for seconds in left if seconds is not None), default=None)
 
     async def release_ownerless(self, key: ReconcileKey) -> float | None:

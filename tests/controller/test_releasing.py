@@ -7,7 +7,7 @@ from policyd.controller.queues.in_use import release
 from policyd.kube import resources as r
 from policyd.testing import FakeClient
 from policyd.testing.objects import refusal
-from tests.controller.world import World, is_deleted, names, running
+from tests.controller.world import Mortal, World, is_deleted, names, running
 
 pytestmark = pytest.mark.anyio
 
@@ -114,4 +114,44 @@ async def test_a_deleted_workload_is_let_go_once_its_owner_without_a_queue_is_go
         world.store.delete(r.JOBS, job, dry_run=False)
         await world.pass_time(6)
 
+        assert not world.all(r.WORKLOADS)
+
+
+class Counted(Mortal):
+    """Counts the jobs that are read one by one."""
+
+    reads = 0
+
+    async def get(self, resource, name, **options):
+        self.reads += resource == r.JOBS
+        return await super().get(resource, name, **options)
+
+
+async def test_few_owners_that_a_tenant_makes_up_are_read_at_once():
+    """The last of them is there: whether the others are is not asked again at each look."""
+    world = World()
+    world.client_type = Counted
+    world.furnish()
+    async with running(world):
+        job = world.create(r.JOBS, {"metadata": {"name": "unqueued"}, "spec": {"template": {}}})
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
+        made_up = [{**owner, "name": f"none-{n}", "uid": f"none-{n}"} for n in range(300)]
+        real = {**owner, "name": "unqueued", "uid": job["metadata"]["uid"]}
+        metadata = {
+            "name": "left",
+            "ownerReferences": [*made_up, real],
+            "finalizers": ["kueue.x-k8s.io/resource-in-use"],
+        }
+        body = {"metadata": metadata, "spec": {"queueName": "lq-cq", "podSets": []}}
+        workload = world.create(r.WORKLOADS, body)
+        world.store.delete(r.WORKLOADS, workload, dry_run=False)
+        await world.pass_time(200)
+        assert names(world, r.WORKLOADS) == ["left"]
+        assert 300 < world.client.reads <= 400
+        world.client.reads = 0
+        await world.pass_time(100)
+        assert 0 < world.client.reads <= 30
+
+        world.store.delete(r.JOBS, job, dry_run=False)
+        await world.pass_time(6)
         assert not world.all(r.WORKLOADS)

@@ -19,17 +19,34 @@ from policyd.kube.resources import PODS, Resource
 OWNER_SECONDS: Final = 300.0
 """How long the owner of an owner is remembered."""
 MOST_OWNERS: Final = 4096
+MOST_READ: Final = 16
+"""Owners of a workload that one look reads from the API server."""
 
 
 class Owners:
-    """Looks for owners in the mirrors first, then on the API server."""
+    """Looks for owners in the mirrors first, then on the API server.
 
-    def __init__(self, mirrors: Mirrors, reader: Reader) -> None:
+    A tenant may name as many owners as an object has room for, so a look reads a few of them, and
+    the next look goes on from there.
+    """
+
+    def __init__(self, mirrors: Mirrors, writes: Writes) -> None:
         self._mirrors = mirrors
-        self._reader = reader
+        self._writes = writes
+        self._places: dict[str, tuple[int, int, bool]] = {}
+        """By the key of a workload: which owners are to be read, how many of them are gone, and
+        whether the next one is there."""
+
+    def are_unread(self, key: str) -> bool:
+        """Tell whether the last look at a workload left owners for the next one."""
+        return key in self._places and not self._places[key][-1]
+
+    def forget(self, key: str) -> None:
+        """Forget the owners of a workload."""
+        self._places.pop(key, None)
 
     async def are_deleted(self, workload: Workload, *, orphans: bool = True) -> bool:
-        """Tell whether all objects that a workload represents were deleted.
+        """Tell whether all objects that a workload represents are known to be deleted.
 
         Objects that are not in mirrors are read: a job that no longer queues still exists.
         Owners of other kinds do not count, and a workload that was created by hand has none.
@@ -50,20 +67,42 @@ class Owners:
         owners = [(owner, resource_of(owner)) for owner in _owners(workload)]
         if not owners:
             return False
+        unseen = []
         for owner, resource in owners:
-            if resource is None or await self._is_there(owner, resource, metadata.namespace):
+            there = resource is None or self._is_seen(owner, resource, metadata.namespace)
+            if there:
+                self.forget(metadata.key)
                 return False
-        return True
+            if there is None and resource is not None:
+                unseen.append((owner, resource))
+        return await self._are_gone(unseen, workload)
 
-    async def _is_there(self, owner: OwnerReference, resource: Resource, namespace: str) -> bool:
-        """Tell whether an owner exists; a job that is being deleted counts only if it lingers."""
-        of_pod = resource == PODS
-        mirror = self._mirrors.pods if of_pod else self._mirrors.jobs[key_of(owner)]
+    def _is_seen(self, owner: OwnerReference, resource: Resource, namespace: str) -> bool | None:
+        """Tell whether an owner in the mirrors stays; None if it is in none of them."""
+        mirror = self._mirrors.pods if resource == PODS else self._mirrors.jobs[key_of(owner)]
         seen = mirror.get(f"{namespace}/{owner.name}")
-        if seen is not None and seen.metadata.uid == owner.uid:
-            return isinstance(seen, QueuedPod) or _stays(owner, seen)
-        found = await read_owner(self._reader, resource, owner, namespace)
-        return found is not None and (of_pod or found.deletion_timestamp is None)
+        if seen is None or seen.metadata.uid != owner.uid:
+            return None
+        return isinstance(seen, QueuedPod) or _stays(owner, seen)
+
+    async def _are_gone(
+        self, unseen: list[tuple[OwnerReference, Resource]], workload: Workload
+    ) -> bool:
+        """Read some owners; tell whether all were read by now, and none of them is there."""
+        key, namespace = workload.metadata.key, workload.metadata.namespace
+        which = hash(tuple(owner.uid for owner, _ in unseen))
+        read, place, _ = self._places.pop(key, (which, 0, False))
+        place = place if read == which else 0
+        for owner, resource in unseen[place : place + MOST_READ]:
+            found = await read_owner(self._writes.client, resource, owner, namespace)
+            if found is not None and (resource == PODS or found.deletion_timestamp is None):
+                if place:
+                    self._places[key] = which, place, True
+                return False
+            place += 1
+        if place < len(unseen):
+            self._places[key] = which, place, False
+        return place >= len(unseen)
 
 
 async def read_owner(
