@@ -1,6 +1,9 @@
 """Conditions on pods that the API server is asked: never false where the policy's own is true."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +35,22 @@ SURE = [
 @pytest.mark.parametrize("text", SURE)
 def test_a_condition_that_cannot_fail_is_asked_of_kinds_with_one_pod_as_it_is(text):
     assert exported([text], Rule(operations=("CREATE", "UPDATE"))) == (of_pod(text),)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "network/host-network-for-rdma",
+        "security/reserved-priority-classes",
+        "security/visible-devices",
+    ],
+)
+def test_an_outage_stops_only_what_could_break_these_policies_of_the_library(name):
+    spec = yaml.safe_load(Path("policies", name, "policy.yaml").read_text())["spec"]
+    assert spec["failurePolicy"] == "Fail"
+    texts = [each["expression"] for each in spec["matchConditions"]]
+    asked = exported(texts, Rule(operations=("CREATE",)))
+    assert any(".exists(pod, " in text for text in asked), asked
 
 
 @pytest.mark.parametrize(
