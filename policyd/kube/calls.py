@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -26,6 +26,10 @@ _PATCH_TYPES: dict[PatchKind, str] = {
     # The server takes YAML here, and JSON is YAML.
     "apply": "application/apply-patch+yaml",
 }
+
+
+_QUESTIONS: Final = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
+"""Groups of kinds whose creation is a question: TokenReview, SubjectAccessReview and others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +93,8 @@ def create_call(resource: Resource, body: object, options: WriteOptions) -> ApiC
         query=_write_query(options),
         body=encoded,
         warned=options.get("warned"),
+        # An answer to a question is stored nowhere, so that it may be asked twice.
+        idempotent=resource.group in _QUESTIONS or bool(options.get("dry_run")),
     )
 
 

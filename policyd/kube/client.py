@@ -173,7 +173,7 @@ class Writer(Protocol):
         """Store a new object, and return it as stored.
 
         `body` is a Struct or plain JSON; `apiVersion` and `kind` are added if they are missing.
-        Never retried: after an UnreachableError the object may exist.
+        Retried only for reviews and dry runs: after an UnreachableError the object may exist.
 
         Raises:
             AlreadyExistsError: If the name is taken.

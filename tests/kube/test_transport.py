@@ -24,7 +24,7 @@ from policyd.kube.errors import (
 )
 from policyd.kube.http_client import HttpClient
 from policyd.kube.pace import Pace
-from policyd.kube.resources import NODES, PODS
+from policyd.kube.resources import NODES, PODS, SUBJECT_ACCESS_REVIEWS
 from policyd.kube.transport import Limits
 from policyd.testing import FakeClock
 from tests.kube.fake_server import Answer, Drop, Hang, serving
@@ -60,6 +60,8 @@ VERBS = {
     "merge-patch": lambda c: c.patch(PODS, "a", {}, namespace="ml", into=Pod),
     "delete": lambda c: c.delete(PODS, "a", namespace="ml"),
     "create": lambda c: c.create(PODS, pod("b"), into=Pod),
+    "review": lambda c: c.create(SUBJECT_ACCESS_REVIEWS, {"metadata": {"name": "a"}}, into=dict),
+    "dry-run": lambda c: c.create(PODS, pod("b"), into=Pod, dry_run=True),
     "json-patch": lambda c: c.patch(PODS, "a", [], namespace="ml", kind="json", into=Pod),
 }
 LATER = [
@@ -69,7 +71,9 @@ LATER = [
 ]
 
 
-@pytest.mark.parametrize("verb", ["get", "page", "replace", "merge-patch", "delete"])
+@pytest.mark.parametrize(
+    "verb", ["get", "page", "replace", "merge-patch", "delete", "review", "dry-run"]
+)
 @pytest.mark.parametrize(("fault", "error"), LATER)
 async def test_idempotent_requests_are_retried(verb, fault, error):
     async with talking() as (server, client, clock):
