@@ -241,6 +241,9 @@ def whole(kind, version, spec, **metadata):
         pytest.param(
             whole("PodTemplate", "v1", {}) | {"template": TEMPLATE}, "template", id="pod-template"
         ),
+        pytest.param(
+            whole("Notebook", "kubeflow.org/v1", {"template": TEMPLATE}), "", id="labels-are-copied"
+        ),
         pytest.param(whole("Service", "v1", {"selector": {}}), "", id="has-no-pods"),
         pytest.param(job(), "", id="is-held"),
     ],

@@ -189,6 +189,27 @@ def test_pods_are_held_placed_stopped_and_resumed(maker, item, count):
     )
 
 
+def test_the_pod_of_a_notebook_queues_by_the_label_in_the_template(maker):
+    """As Kubeflow makes it: the labels of the Notebook are copied to the template alone."""
+    api = maker.api
+    api.create(job("first", gpus=12, pods=2, run_for="600s"))  # all that may be had
+    eventually(lambda: api.get("Job", "first", "team-a")["spec"]["suspend"] is False)
+    notebook = stateful_set()
+    notebook["spec"]["replicas"] = 1
+    notebook["spec"]["template"]["metadata"]["labels"] = {**WHO, **QUEUE}
+    notebook["metadata"] = {"name": "serve", "namespace": "team-a"}
+    parent = api.create(notebook)
+    maker.make(parent)
+    eventually(lambda: gated(api) == [True], what="its pod is held")
+
+    api.delete("Job", "first", "team-a")
+    eventually(lambda: phases(api) == ["Running"], what="its pod runs")
+    api.patch("StatefulSet", "serve", {"spec": {"replicas": 0}}, namespace="team-a")
+    if maker.embedded:
+        maker.clear()
+    eventually(partial(nothing_but, api, "first"), within=120, what="its workload is gone")
+
+
 def stopped(maker, parent, count):
     """Tell whether pods have been stopped, as few as make room, and those in their place wait."""
     maker.make(parent)

@@ -28,6 +28,7 @@ _WITHOUT_TEMPLATES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
         "spec.template.executor.labels",
     ),
     ("batch", "CronJob"): ("spec.jobTemplate.metadata.labels",),
+    ("kubeflow.org", "Notebook"): (),  # its controller copies its labels to the pod
 }
 """Where kinds name the queue of objects that they make, if not in templates of pods."""
 
