@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test browser check house hooks docs release coverage fix e2e conformance properties fuzz mutations histories soak attacks bench bench-dashboard bench-preemption bench-forecast bench-backfill what-ifs replayed-week prove controlplane monitoring generate constraints advisories clean
+.PHONY: help run test browser check house hooks docs release coverage fix e2e conformance properties fuzz mutations mutants histories soak attacks bench bench-dashboard bench-preemption bench-forecast bench-backfill what-ifs replayed-week prove controlplane monitoring generate constraints advisories clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -81,6 +81,9 @@ mutations: $(STAMP) ## run each command on N=10000 files with small errors: none
 
 conformance-live: $(STAMP) controlplane ## run the cases of native policies on a real API server too, or compare what policyd apply says of N edits of their objects: ONLY=vap, JSON=FILE, OFFLINE=N, SEED=1
 	@$(BIN)/python -m tests.live $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON)) $(if $(OFFLINE),--offline $(OFFLINE)) $(if $(SEED),--seed $(SEED))
+
+mutants: $(STAMP) ## put N=300 small errors into the product, one by one, and see which no test notices: SEED=1, ONLY=policyd/alloc, JSON=FILE
+	@$(BIN)/python -m tests.mutants $(or $(N),300) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
 
 histories: $(STAMP) ## live through N=1000 histories of a cluster in simulated time, and judge them: SEED=0, JSON=FILE, REPLAY=FILE; PLANTED=1 plants bugs
 	@$(BIN)/python -m tests.histories$(if $(PLANTED),.planted) $(if $(N),-n $(N)) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON)) $(if $(REPLAY),--replay $(REPLAY))
