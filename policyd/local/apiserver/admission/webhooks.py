@@ -27,7 +27,7 @@ from policyd.local.apiserver.admission.webhook import (
 from policyd.local.apiserver.conversion import to_served, to_stored
 from policyd.local.apiserver.registry import Registry, Served
 from policyd.local.apiserver.status import Object, internal_error, not_found
-from policyd.local.apiserver.store import Store
+from policyd.local.apiserver.store import Store, StoreEvent
 from policyd.local.apiserver.writing.metadata import own_copy
 from policyd.patch.json_patch import apply_json_patch
 from policyd.patch.operations import PatchError
@@ -63,6 +63,9 @@ class Webhooks:
         self._caller = caller
         self._reshape = reshape
         self._read: dict[tuple[str, str], tuple[Object, list[ConfiguredWebhook]]] = {}
+        self._known: dict[str, Sequence[ConfiguredWebhook]] = {}
+        for resource in (MUTATING, VALIDATING):
+            store.listen(self._note_change, resource)
 
     async def mutate(self, attributes: WriteAttributes) -> Round:
         """Ask the mutating webhooks one after another.
@@ -173,10 +176,16 @@ class Webhooks:
             raise denial(webhook.name, response)
         return verdict
 
+    def _note_change(self, event: StoreEvent) -> None:
+        self._known.pop(event.resource, None)
+
     def _registered(self, resource: str) -> Sequence[ConfiguredWebhook]:
-        return [
-            w for _, stored in self._store.items(resource) for w in self._webhooks(resource, stored)
-        ]
+        known = self._known.get(resource)
+        if known is None:
+            stored = (found for _, found in self._store.items(resource))
+            known = [webhook for each in stored for webhook in self._webhooks(resource, each)]
+            self._known[resource] = known
+        return known
 
     def _webhooks(self, resource: str, stored: Object) -> Iterator[ConfiguredWebhook]:
         key = (resource, stored["metadata"]["name"])

@@ -63,10 +63,19 @@ async def patch(state: ServerState, request: ApiRequest) -> ServerResponse:
             check_type(patched, request)
         except StatusError as error:
             raise _refusal(request)(str(error)) from error
-        return shape.read_shape(own_copy(patched), request, refuse=_refusal(request))
+        return _shaped(patched, old, request)
 
     stored = await change_object(state, request, ObjectChange(rewrite=rewrite))
     return ServerResponse(body=to_served(request.served, stored))
+
+
+def _shaped(patched: Object, old: Object, request: ApiRequest) -> Object:
+    """Read what a patch has made; the parts that it left alone have their shape."""
+    kept = {name for name, part in patched.items() if name != "metadata" and part is old.get(name)}
+    changed = {name: part for name, part in patched.items() if name not in kept}
+    read = shape.read_shape(own_copy(changed), request, refuse=_refusal(request))
+    whole = read | own_copy({name: patched[name] for name in kept})
+    return {name: whole[name] for name in (*patched, *whole) if name in whole}
 
 
 def _refusal(request: ApiRequest) -> shape.Refusal:
