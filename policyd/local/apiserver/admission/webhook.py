@@ -1,6 +1,6 @@
 """One webhook of a registered configuration, ready to be asked whether a write concerns it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -29,7 +29,7 @@ from policyd.engine.objects.match import (
 from policyd.engine.objects.match import (
     RequestAttributes as Envelope,
 )
-from policyd.local.apiserver.admission.attributes import Operation, WriteAttributes
+from policyd.local.apiserver.admission.attributes import WriteAttributes
 from policyd.local.apiserver.registry import Registry, Served
 from policyd.local.apiserver.status import Cause, Object, forbidden, required, wrong
 
@@ -123,37 +123,22 @@ def matching_version(
     served = attributes.served
     if served.group == EXEMPT_GROUP:
         return None
-    if _concerns(webhook, attributes, served):
+    if rules_match(webhook.rules, (), envelope(attributes, served)):
         return served
     if webhook.match_policy == "Exact" or served.custom is None:
         return None
     others = (s for s in registry.versions(served.resource) if s is not served)
-    return next((s for s in others if _concerns(webhook, attributes, s)), None)
-
-
-def _concerns(webhook: ConfiguredWebhook, attributes: WriteAttributes, served: Served) -> bool:
-    asked = (
-        served.group, served.version, served.plural, attributes.subresource, attributes.operation,
-    )  # fmt: skip
-    if not _names(webhook, asked):
-        return False
-    return rules_match(webhook.rules, (), envelope(attributes, served))
-
-
-@lru_cache(maxsize=4096)
-def _names(webhook: ConfiguredWebhook, asked: tuple[str, str, str, str, Operation]) -> bool:
-    """Tell whether a rule has such a resource: most writes concern few of the webhooks."""
-    group, version, resource, subresource, operation = asked
-    seen = Envelope(
-        group=group,
-        version=version,
-        resource=resource,
-        subresource=subresource,
-        operation=operation,
-        namespace="",
-        name="",
+    return next(
+        (s for s in others if rules_match(webhook.rules, (), envelope(attributes, s))), None
     )
-    return any(rule_names(rule, seen) for rule in webhook.rules)
+
+
+def may_concern(
+    webhook: ConfiguredWebhook, versions: Iterable[Served], attributes: WriteAttributes
+) -> bool:
+    """Tell whether a rule names a resource, in one of its versions, with this operation."""
+    seen = [envelope(attributes, each) for each in versions]
+    return any(rule_names(rule, each) for rule in webhook.rules for each in seen)
 
 
 def envelope(attributes: WriteAttributes, served: Served) -> Envelope:

@@ -21,6 +21,7 @@ from policyd.local.apiserver.admission.webhook import (
     ConfiguredWebhook,
     conditions_hold,
     matching_version,
+    may_concern,
     read_webhooks,
     selects,
 )
@@ -63,7 +64,8 @@ class Webhooks:
         self._caller = caller
         self._reshape = reshape
         self._read: dict[tuple[str, str], tuple[Object, list[ConfiguredWebhook]]] = {}
-        self._known: dict[str, Sequence[ConfiguredWebhook]] = {}
+        self._concerned: dict[tuple[str, ...], Sequence[ConfiguredWebhook]] = {}
+        self._revision = registry.revision
         for resource in (MUTATING, VALIDATING):
             store.listen(self._note_change, resource)
 
@@ -74,7 +76,7 @@ class Webhooks:
             StatusError: If one refuses, or cannot be asked and fails closed.
         """
         found = Round()
-        for webhook in self._registered(MUTATING):
+        for webhook in self._registered(MUTATING, attributes):
             outcome = await self._ask_mutating(webhook, attributes)
             if outcome:
                 found.changed = True
@@ -91,7 +93,7 @@ class Webhooks:
         Raises:
             StatusError: If one refuses, or cannot be asked and fails closed.
         """
-        for webhook in self._registered(MUTATING):
+        for webhook in self._registered(MUTATING, attributes):
             if webhook in again:
                 await self._ask_mutating(webhook, attributes)
 
@@ -101,7 +103,7 @@ class Webhooks:
         Raises:
             StatusError: If one refuses, or cannot be asked and fails closed.
         """
-        registered = self._registered(VALIDATING)
+        registered = self._registered(VALIDATING, attributes)
         questions = [(w, q) for w in registered if (q := self._question(w, attributes))]
         answers = await asyncio.gather(
             *(self._ask(webhook, question, attributes) for webhook, question in questions),
@@ -176,16 +178,28 @@ class Webhooks:
             raise denial(webhook.name, response)
         return verdict
 
-    def _note_change(self, event: StoreEvent) -> None:
-        self._known.pop(event.resource, None)
+    def _note_change(self, _event: StoreEvent) -> None:
+        self._concerned.clear()
 
-    def _registered(self, resource: str) -> Sequence[ConfiguredWebhook]:
-        known = self._known.get(resource)
-        if known is None:
-            stored = (found for _, found in self._store.items(resource))
-            known = [webhook for each in stored for webhook in self._webhooks(resource, each)]
-            self._known[resource] = known
-        return known
+    def _registered(
+        self, resource: str, attributes: WriteAttributes
+    ) -> Sequence[ConfiguredWebhook]:
+        """Return the webhooks with a rule that names a write's resource: most have none."""
+        if self._revision != self._registry.revision:
+            self._revision = self._registry.revision
+            self._concerned.clear()
+        asked = attributes.served.resource, attributes.subresource, attributes.operation
+        found = self._concerned.get((resource, *asked))
+        if found is None:
+            versions = self._registry.versions(attributes.served.resource)
+            found = [
+                webhook
+                for _, stored in self._store.items(resource)
+                for webhook in self._webhooks(resource, stored)
+                if may_concern(webhook, versions, attributes)
+            ]
+            self._concerned[resource, *asked] = found
+        return found
 
     def _webhooks(self, resource: str, stored: Object) -> Iterator[ConfiguredWebhook]:
         key = (resource, stored["metadata"]["name"])

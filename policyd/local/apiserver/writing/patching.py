@@ -71,7 +71,7 @@ async def patch(state: ServerState, request: ApiRequest) -> ServerResponse:
 
 def _shaped(patched: Object, old: Object, request: ApiRequest) -> Object:
     """Read what a patch has made; the parts that it left alone have their shape."""
-    kept = {name for name, part in patched.items() if name != "metadata" and part is old.get(name)}
+    kept = {name for name, part in patched.items() if part is old.get(name)}
     changed = {name: part for name, part in patched.items() if name not in kept}
     read = shape.read_shape(own_copy(changed), request, refuse=_refusal(request))
     whole = read | own_copy({name: patched[name] for name in kept})

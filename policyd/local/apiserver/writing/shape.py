@@ -133,7 +133,7 @@ def known_part(given: Object, served: Served) -> tuple[Object, list[str]]:
 def fill_in(value: Object, served: Served) -> None:
     """Set the defaults of an object, in place."""
     if served.custom is not None:
-        custom_schema.fill_in(value, served.custom.schema)
+        custom_schema.fill_in(value, _defaults_of(served.custom))
     else:
         if served.has("status"):
             value.setdefault("status", {})
@@ -181,6 +181,11 @@ def check(new: Object, old: Object | None, served: Served) -> None:
     if causes:
         kind = served.kind if served.kept_as else served.qualified_kind
         raise invalid(kind, new["metadata"].get("name", ""), causes)
+
+
+@lru_cache(maxsize=256)
+def _defaults_of(version: CustomVersion) -> Object:
+    return custom_schema.defaults_of(version.schema)
 
 
 @lru_cache(maxsize=256)
