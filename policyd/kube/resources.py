@@ -1,6 +1,8 @@
 """Where the API server keeps each kind of object, and the paths that lead there."""
 
+import re
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import quote
 
 from policyd.api.kueue.names import GROUP, VERSION
@@ -54,7 +56,11 @@ class Resource:
 def _segment(text: str) -> str:
     if text in {".", ".."}:
         raise ValueError(f"`{text}` is not a valid object name")
-    return quote(text, safe=":")
+    return text if _PLAIN.fullmatch(text) else quote(text, safe=":")
+
+
+_PLAIN: Final = re.compile(r"[a-zA-Z0-9.:_~-]+")
+"""Segments of which nothing is to be quoted: nearly all."""
 
 
 PODS = Resource("", "v1", "pods", "Pod")

@@ -4,7 +4,8 @@ Implements the features that users of policyd need: parallelism, completions, in
 suspension, the back-off limit (without its delays), and deletion some time after the end.
 """
 
-from collections.abc import Iterable
+import operator
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -234,6 +235,8 @@ class JobController:
         self._recorder = recorder
         self._unseen: dict[str, dict[str, float]] = {}  # uid of a job to when a pod was made
         self._written: dict[str, str] = {}  # uid of a job to its version before our last write
+        self._settled: dict[str, list[Job | LocalPod]] = {}
+        """Jobs by uid, each with its pods, for which there was nothing to do."""
 
     async def step(self, now: float) -> float | None:
         """Act on every Job that is due; return the seconds until the next is."""
@@ -242,6 +245,7 @@ class JobController:
         uids = {job.metadata.uid for job in self._jobs.store.values()}
         self._unseen = {uid: pods for uid, pods in self._unseen.items() if uid in uids}
         self._written = {uid: version for uid, version in self._written.items() if uid in uids}
+        self._settled = {uid: known for uid, known in self._settled.items() if uid in uids}
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _owned(self) -> dict[str, list[LocalPod]]:
@@ -257,6 +261,8 @@ class JobController:
     ) -> float | None:
         uid = job.metadata.uid
         pods = owned.get(uid, [])
+        if _are_same([job, *pods], self._settled.get(uid, [])):
+            return None
         shown = {pod.metadata.uid for pod in pods}
         made = self._unseen.get(uid, {})
         unseen = {
@@ -269,7 +275,10 @@ class JobController:
         if unseen:
             return max(unseen.values()) + UNSEEN_SECONDS - now
         with suppress(NotFoundError, ConflictError):  # its change brings us back
-            await self._carry_out(job, reconcile(job, pods, now), now)
+            work = reconcile(job, pods, now)
+            await self._carry_out(job, work, now)
+            if work == Work(status=job.status) and job.spec.ttl_seconds_after_finished is None:
+                self._settled[uid] = [job, *pods]
             return await self._expire(job, now)
         return None
 
@@ -321,3 +330,8 @@ class JobController:
         if left <= 0:
             await self._writer.delete(JOBS, job.metadata.name, namespace=job.metadata.namespace)
         return max(left, 0.0) or None
+
+
+def _are_same(seen: Sequence[Job | LocalPod], known: Sequence[Job | LocalPod]) -> bool:
+    """Tell whether these are the very objects that were seen before."""
+    return len(seen) == len(known) and all(map(operator.is_, seen, known))

@@ -103,8 +103,8 @@ def next_step(pod: LocalPod, now: float) -> PodStep:
         return _removal(pod, now)
     if pod.status.phase == "Pending":
         return PodStep("start", now)
-    runs = run_seconds(pod)
-    if pod.over or runs is None:
+    runs = None if pod.over else run_seconds(pod)
+    if runs is None:
         return PodStep("wait", None)
     return PodStep("end", _started(pod, now) + runs)
 

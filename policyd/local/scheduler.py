@@ -75,10 +75,11 @@ class Scheduler:
         """Place every pod that fits now; return None, as only a change brings more to do."""
         pods = list(self._pods.store.values())
         self._drop_seen(pods)
+        unplaced = [pod for pod in waiting(pods) if pod.metadata.uid not in self._bound]
+        if not unplaced:
+            return None
         room = candidates(self._nodes.store.values(), pods, self._bound)
-        for pod in waiting(pods):
-            if pod.metadata.uid in self._bound:
-                continue
+        for pod in unplaced:
             chosen = choose_node(pod, requests(pod), room.values())
             if isinstance(chosen, Unschedulable):
                 await self._report_reason(pod, chosen, now)

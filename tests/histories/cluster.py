@@ -150,6 +150,7 @@ class OwnPolicies(StoredPolicies):
     def know(self, template):
         """Take over what was compiled once."""
         self._stored, self._parts, self._all = template._stored, template._parts, template._all
+        self._changed = False
 
 
 class LightPace(Pace):

@@ -20,7 +20,7 @@ from tests.histories.decisions import decisions_are_the_cores
 from tests.histories.gangs import gangs_are_whole
 from tests.histories.lifecycle import life_is_as_documented
 from tests.histories.objects import RESOURCES
-from tests.histories.order import own_quota_comes_back, priority_is_heeded
+from tests.histories.order import own_quota_comes_back, priority_is_heeded, shares_are_fair
 from tests.histories.reasons import all_have_reasons, reasons_are_true
 from tests.histories.record import (
     WORKLOADS,
@@ -278,6 +278,7 @@ JUDGES = {
     "gangs": gangs_are_whole,
     "priority": priority_is_heeded,
     "own quota": own_quota_comes_back,
+    "fairness": shares_are_fair,
     "reasons": reasons_are_true,
     "no reason": all_have_reasons,
     "decisions": decisions_are_the_cores,

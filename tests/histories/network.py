@@ -7,6 +7,7 @@ the real ones, and bodies are bytes as on a wire. Latencies and faults come from
 import asyncio
 from collections import deque
 from contextlib import suppress
+from functools import lru_cache
 from urllib.parse import urlencode
 
 import aiohttp
@@ -256,7 +257,7 @@ class Network:
             "type": "http",
             "method": call.method,
             "path": call.path,
-            "query_string": urlencode(call.query).encode() if call.query else b"",
+            "query_string": _encoded(tuple(call.query.items())) if call.query else b"",
             "headers": headers.encoded(call.content_type if call.body is not None else ""),
         }
         if headers.account == OWN and (lacking := missing_right(call)):
@@ -264,6 +265,11 @@ class Network:
         WHO.set(headers.account)
         with suppress(asyncio.CancelledError):
             await self._application(scope, receive, exchange.send)
+
+
+@lru_cache(maxsize=1024)
+def _encoded(query):
+    return urlencode(query).encode()
 
 
 async def _time_out(limit):

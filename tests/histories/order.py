@@ -1,4 +1,4 @@
-"""Judges of order: priority within a queue, and the quota that a queue has for itself."""
+"""Judges of order: priority within a queue, a queue's own quota, and fair shares of the rest."""
 
 from dataclasses import dataclass
 
@@ -57,7 +57,7 @@ def priority_is_heeded(world, log):
     for v in record.of(WORKLOADS):
         before, now = waiting.pop(v.key, None), v.new and as_waiting(v.new, v.at)
         if not now and v.at < overtaken.get(v.key, (0.0, ""))[0] + MOMENT_SECONDS:
-            del overtaken[v.key]
+            overtaken.pop(v.key, None)
         if now:
             same = before and (before.queue, before.priority) == (now.queue, now.priority)
             now.since = before.since if same else v.at
@@ -92,17 +92,61 @@ def own_quota_comes_back(world, log):
     for v in world.record.versions:
         for queue in queues:
             if v.resource == f"clusterqueues.{GROUP}" and v.key.lstrip("/") == queue.name:
-                queue.nominal = _nominal(v.new)
+                queue.change(v)
             elif v.resource == WORKLOADS:
                 yield from queue.take(v)
 
 
-def _nominal(queue):
-    """Return the GPUs that a queue has for itself; none while it is stopped."""
+def shares_are_fair(world, log):
+    """With fair sharing, no queue borrows while one waits that would borrow less.
+
+    All queues have the same weight, and there is one resource: less borrowed is a lower share.
+    """
+    setting, record, passed = world.plan.setting, world.record, {}
+    members = [name for name, queue in setting["queues"].items() if queue["cohort"]]
+    queues = {name: Own(name, record) for name in members if setting["fair"]}
+    for v in record.versions:
+        if v.resource == f"clusterqueues.{GROUP}" and v.key.lstrip("/") in queues:
+            queues[v.key.lstrip("/")].change(v)
+        elif v.resource == WORKLOADS:
+            waits = v.new and as_waiting(v.new, v.at)
+            if not waits and v.at < passed.get(v.key, (0.0, ""))[0] + MOMENT_SECONDS:
+                passed.pop(v.key, None)
+            if is_true(v.new, QUOTA_RESERVED) and not is_true(v.old, QUOTA_RESERVED):
+                for key, text in _less_borrowed(v, queues, record):
+                    passed.setdefault(key, (v.at, text))
+            for queue in queues.values():
+                queue.note(v)
+    yield from (text for _, text in passed.values())
+
+
+def _less_borrowed(v, queues, record):
+    """Yield the workloads that come first in their queues, and should have come before this."""
+    gpus = held_gpus(v.new)
+    borrower = queues.get(next(iter(gpus), ""))
+    # What is only in part borrowed may be of no use to others.
+    if borrower is None or borrower.borrowed(0) < 0 or not record.was_calm(v.at, LATE_SECONDS):
+        return
+    if borrower.was_again(v.key) or borrower.changed_at > v.at - LATE_SECONDS:
+        return
+    more = borrower.borrowed(gpus.total())
+    for queue in queues.values():
+        key, head = queue.first()
+        if queue is borrower or not key or not queue.is_settled(head, v.at):
+            continue
+        less = max(0, queue.borrowed(head.gpus))
+        if head.gpus <= gpus.total() and less < more and less <= queue.limit:
+            text = f"{v.key} brings {borrower.name} to {more} GPUs borrowed before {key}"
+            yield key, f"{v.at:.1f} s: {text}, with which {queue.name} would borrow {less}"
+
+
+def _quota(queue):
+    """Return the GPUs that a queue has for itself, and may borrow; none while it is stopped."""
     if queue is None or queue["spec"].get("stopPolicy", "None") != "None":
-        return -1
+        return -1, 0
     (group,) = queue["spec"]["resourceGroups"]
-    return int(group["flavors"][0]["resources"][0]["nominalQuota"])
+    resource = group["flavors"][0]["resources"][0]
+    return int(resource["nominalQuota"]), float(resource.get("borrowingLimit", "inf"))
 
 
 class Own:
@@ -110,9 +154,41 @@ class Own:
 
     def __init__(self, name, record):
         self.name, self._record = name, record
-        self.nominal = -1
+        self.nominal, self.limit = -1, 0
+        self.changed_at = 0.0
         self._waiting, self._held = {}, {}
         self._since = (0.0, "")
+
+    def change(self, v):
+        """Take a write of the queue."""
+        quota = _quota(v.new)
+        if quota != (self.nominal, self.limit):
+            self.nominal, self.limit = quota
+            self.changed_at = v.at
+
+    def note(self, v):
+        """Take a write of a workload."""
+        before = self._waiting.pop(v.key, None)
+        self._held[v.key] = held_gpus(v.new)[self.name]
+        found = v.new and as_waiting(v.new, v.at)
+        if found and found.queue == self.name:
+            same = before is not None and before.priority == found.priority
+            found.since = before.since if same else v.at
+            self._waiting[v.key] = found
+
+    def borrowed(self, more):
+        """Return how much it would borrow with so many GPUs more; less than 0 if some are left."""
+        return sum(self._held.values()) + more - self.nominal
+
+    def was_again(self, key):
+        """Tell whether a workload that waits here held quota before."""
+        return key in self._waiting and self._waiting[key].again
+
+    def is_settled(self, head, at):
+        """Tell whether its first has waited for a while, and nothing else decides about it."""
+        others = any(each.again for each in self._waiting.values())
+        recent = max(self.changed_at, head.since) > at - LATE_SECONDS
+        return self.nominal >= 0 and not (others or recent or head.placed)
 
     def take(self, v):
         """Take a write of a workload; yield what is wrong before it."""
@@ -121,19 +197,16 @@ class Own:
         if key and late > RECLAIM_SECONDS and self._record.was_calm(v.at, late):
             yield f"{v.at:.1f} s: {key} waits since {began:.1f} s for the own quota of {self.name}"
             self._since = (0.0, "")
-        self._waiting.pop(v.key, None)
-        self._held[v.key] = held_gpus(v.new)[self.name]
-        found = v.new and as_waiting(v.new, v.at)
-        if found and found.queue == self.name:
-            self._waiting[v.key] = found
-        first, head = self._first()
+        self.note(v)
+        first, head = self.first()
         fits = first and sum(self._held.values()) + head.gpus <= self.nominal
         if not fits or head.placed:
             self._since = (0.0, "")
         elif self._since[1] != first:
             self._since = (v.at, first)
 
-    def _first(self):
+    def first(self):
+        """Return the key of the workload that comes first, and the workload; empty without one."""
         return min(
             self._waiting.items(),
             key=lambda each: (-each[1].priority, each[1].created),

@@ -5,20 +5,29 @@ import os
 import sys
 from unittest import mock
 
+from policyd.alloc.fair_sharing import BorrowedShare
 from policyd.alloc.pending import Ticket
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.state import CoreState
+from policyd.api.kueue.names import ADMITTED, EVICTED
+from policyd.api.meta import find_condition
+from policyd.controller import workload_writes
 from policyd.controller.cycle_loop import CycleLoop
 from policyd.controller.jobs.job_steps import WorkloadSteps
 from policyd.controller.jobs.membership import Membership
 from policyd.controller.jobs.pod_reconciler import PodReconciler
 from policyd.controller.reasons.workload_reasons import PendingReasons
 from policyd.controller.watch import mirror
+from policyd.controller.watch.cache import Cache
+from policyd.controller.watch.keys import workload_key
 from policyd.controller.workload_writes import WorkloadWrites
 from policyd.controller.writes import Writes
 from policyd.jobs import lifecycle
+from policyd.jobs.lifecycle import has_quota
 from policyd.jobs.pod_groups import PodGroup
+from policyd.kube.changes import Added
 from policyd.kube.informer import Informer
+from policyd.workload.transitions import set_condition, with_status
 from tests.histories.apart import apart
 from tests.histories.history import outcome_of, warm_up
 from tests.histories.plan import HASH_SEED, plan_of
@@ -156,6 +165,57 @@ def _pods_start_without_their_node_labels():
     return mock.patch.object(PodReconciler, "_ungating", bare)
 
 
+def _what_runs_is_forgotten_by_a_crash():
+    """A controller that starts does not count what runs, and starts others in its place."""
+    take = Cache.take
+
+    def forgetful(self, change):
+        if not (isinstance(change, Added) and has_quota(change.object)):
+            return take(self, change)
+        self.index.add(change.object)
+        return [workload_key(change.object)]
+
+    return mock.patch.object(Cache, "take", forgetful)
+
+
+def _fairness_inverted():
+    """Who borrows most comes first."""
+    rank = BorrowedShare.rank.fget
+
+    def inverted(self):
+        weightless, ratio = rank(self)
+        return not weightless, -ratio
+
+    return mock.patch.object(BorrowedShare, "rank", property(inverted))
+
+
+def _a_gang_split_by_a_lost_node():
+    """A pod that replaces a lost one does not start with the others."""
+    admit = Membership.admit_members
+
+    def first_only(self, pods, workload):
+        admitted = find_condition(workload.status.conditions, ADMITTED)
+        since = admitted and admitted.last_transition_time
+        found = admit(self, pods, workload)
+        return [p for p in found if not (since and p.metadata.creation_timestamp > since)]
+
+    return mock.patch.object(Membership, "admit_members", first_only)
+
+
+def _a_reason_never_cleared():
+    """A workload that was evicted is called so for ever."""
+    reserve = workload_writes.reserve
+
+    def marked(workload, *given, **named):
+        kept = find_condition(workload.status.conditions, EVICTED)
+        status = reserve(workload, *given, **named)
+        if kept is None:
+            return status
+        return set_condition(with_status(workload, status), kept, now=named["now"])
+
+    return mock.patch.object(workload_writes, "reserve", marked)
+
+
 PLANTED = {
     each.__name__.strip("_").replace("_", " "): each
     for each in (
@@ -163,7 +223,8 @@ PLANTED = {
         _quota_returned_at_once, _late_leader, _quota_returned_twice, _a_gate_never_removed,
         _a_stale_read, _unanswered_is_refused, _order_inverted, _a_gang_with_one_pod_less,
         _a_reason_never_corrected, _a_finalizer_that_stays, _held_jobs_run_on,
-        _pods_start_without_their_node_labels,
+        _pods_start_without_their_node_labels, _what_runs_is_forgotten_by_a_crash,
+        _fairness_inverted, _a_gang_split_by_a_lost_node, _a_reason_never_cleared,
     )
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from tests.histories import accounts
 from tests.histories.gangs import gangs_are_whole
 from tests.histories.lifecycle import life_is_as_documented, steps
 from tests.histories.objects import GPU
-from tests.histories.order import own_quota_comes_back, priority_is_heeded
+from tests.histories.order import own_quota_comes_back, priority_is_heeded, shares_are_fair
 from tests.histories.plan import Event, Plan
 from tests.histories.reasons import reasons_are_true
 from tests.histories.record import WORKLOADS as STORED
@@ -22,7 +22,7 @@ TEXT = (
 )
 
 
-def workload(name, *true, pods=1, gpus=4, priority=0, counts=None, message=""):
+def workload(name, *true, pods=1, gpus=4, priority=0, counts=None, message="", queue="a"):
     """Return a workload with some conditions; with quota for `counts` pods, or for all."""
     conditions = [{"type": each, "status": "True"} for each in true]
     if message:
@@ -34,17 +34,17 @@ def workload(name, *true, pods=1, gpus=4, priority=0, counts=None, message=""):
         count = counts or pods
         usage = {GPU: str(gpus * count)}
         assigned = {"name": "main", "count": count, "resourceUsage": usage}
-        status["admission"] = {"clusterQueue": "a", "podSetAssignments": [assigned]}
+        status["admission"] = {"clusterQueue": queue, "podSetAssignments": [assigned]}
     return {
         "metadata": {"name": name, "namespace": "team", "creationTimestamp": name},
-        "spec": {"queueName": "a", "priority": priority, "podSets": [pod_set]},
+        "spec": {"queueName": queue, "priority": priority, "podSets": [pod_set]},
         "status": status,
     }
 
 
-def cluster_queue(nominal):
+def cluster_queue(nominal, name="a"):
     quota = {"resources": [{"name": GPU, "nominalQuota": str(nominal)}]}
-    return {"metadata": {"name": "a"}, "spec": {"resourceGroups": [{"flavors": [quota]}]}}
+    return {"metadata": {"name": name}, "spec": {"resourceGroups": [{"flavors": [quota]}]}}
 
 
 def pod(name, *, gated):
@@ -58,7 +58,7 @@ def pod(name, *, gated):
 
 def lived(*writes, faults=(), **queue):
     """Return a world in which these objects were written, each at its time."""
-    setting = {"queues": {"a": {**QUEUE, **queue}}}
+    setting = {"queues": {name: {**QUEUE, **queue} for name in ("a", "b")}, "fair": True}
     plan = Plan(0, 1000.0, setting, tuple(Event(at, "freeze", {"lasts": 60.0}) for at in faults))
     listen = SimpleNamespace(listen=lambda _listener: None, items=lambda _resource: [])
     record = Record(SimpleNamespace(loop=SimpleNamespace(time=lambda: 0.0), store=listen), plan)
@@ -160,6 +160,42 @@ class TestPriority:
         found = judged(own_quota_comes_back, *writes, cohort="all", reclaim="Any")
 
         assert len(found) == wrong
+
+
+class TestFairness:
+    @pytest.mark.parametrize(
+        ("held", "waits", "wrong"),
+        [
+            pytest.param(8, {}, 1, id="it-would-borrow-less"),
+            pytest.param(12, {}, 0, id="it-would-borrow-as-much"),
+            pytest.param(8, {"gpus": 8}, 0, id="there-may-be-no-room-for-it"),
+            pytest.param(0, {"gpus": 8}, 0, id="nor-for-what-is-its-own"),
+        ],
+    )
+    def test_who_borrows_less_comes_first(self, held, waits, wrong):
+        writes = (
+            (0, cluster_queue(8)),
+            (0, cluster_queue(8, "b")),
+            (1, workload("h", *HELD, gpus=12)),
+            (1, workload("i", *HELD, gpus=held, queue="b")),
+            (2, workload("w", queue="b", **waits)),
+            (3, workload("v")),
+            (200, workload("v", *HELD)),
+        )
+
+        assert len(judged(shares_are_fair, *writes, cohort="all")) == wrong
+
+    def test_what_has_just_come_may_not_be_known(self):
+        writes = (
+            (0, cluster_queue(8)),
+            (0, cluster_queue(8, "b")),
+            (1, workload("h", *HELD, gpus=12)),
+            (3, workload("v")),
+            (199, workload("w", queue="b")),
+            (200, workload("v", *HELD)),
+        )
+
+        assert judged(shares_are_fair, *writes, cohort="all") == []
 
 
 class TestReasons:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 from urllib.parse import parse_qsl
 
@@ -117,8 +118,9 @@ class ApiRequest:
             self.warnings.append(text)
 
 
+@lru_cache(maxsize=64)
 def parse_options(query: bytes) -> QueryOptions:
-    """Read a query string."""
+    """Read a query string. Most requests have one of a few."""
     values: dict[str, str] = {}
     for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
         values.setdefault(name, value)

@@ -60,11 +60,9 @@ class Store:
 
     def items(self, resource: str, namespace: str = "") -> list[tuple[Key, Object]]:
         """Return the objects of a resource, of one namespace or of all, in the order of names."""
-        found = self._objects.get(resource, {}).items()
-        return sorted(
-            ((key, value) for key, value in found if not namespace or key[0] == namespace),
-            key=lambda item: item[0],
-        )
+        found = self._objects.get(resource, {})
+        keys = [key for key in found if key[0] == namespace] if namespace else found
+        return [(key, found[key]) for key in sorted(keys)]
 
     def resources(self) -> list[str]:
         """Return the resources that have objects."""

@@ -225,6 +225,27 @@ async def test_a_rule_that_does_not_compile_is_refused_with_the_definition(api):
 
 
 @pytest.mark.parametrize(
+    ("spec", "code"),
+    [
+        pytest.param({"mode": "b"}, 200, id="another-field-changes"),
+        pytest.param({"replicas": 9}, 200, id="it-becomes-valid"),
+        pytest.param({"replicas": 4}, 422, id="it-stays-invalid-and-changes"),
+        pytest.param({"limits": {"x": True}}, 422, id="an-equal-value-of-another-type"),
+    ],
+)
+async def test_a_field_may_stay_that_a_stricter_schema_forbids(api, spec, code):
+    await api.create(DEFINITIONS, definition())
+    await api.create(CRON_TABS, cron_tab(schedule="* *", replicas=5, limits={"x": 1}))
+    stricter = {**SPEC["properties"], "replicas": {"type": "integer", "minimum": 6}}
+    versions = [version(spec={**SPEC, "properties": stricter})]
+    await api.patch(f"{DEFINITIONS}/crontabs.example.com", {"spec": {"versions": versions}})
+
+    reply = await api.patch(f"{CRON_TABS}/one", {"spec": spec})
+
+    assert reply.code == code
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         pytest.param(

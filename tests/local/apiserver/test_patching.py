@@ -200,3 +200,15 @@ async def test_applying_as_a_dry_run_stores_nothing(api):
 
     assert reply.code == 201
     assert (await api.get(f"{DEPLOYMENTS}/web")).code == 404
+
+
+async def test_an_unknown_field_that_a_patch_sets_to_null_is_left_out(api):
+    await api.create(CONFIG_MAPS, config_map(a="1"))
+
+    change = [{"op": "add", "path": "/metadata/foo", "value": None}]
+    change.append({"op": "add", "path": "/foo", "value": None})
+    reply = await api.patch(f"{CONFIG_MAPS}/one", change, JSON_PATCH, fieldValidation="Strict")
+
+    assert reply.code == 422
+    assert 'unknown field "foo"' in reply.message
+    assert 'unknown field "metadata.foo"' in reply.message

@@ -26,7 +26,7 @@ from policyd.local.apiserver.admission.webhooks import Reshape
 from policyd.local.apiserver.conversion import to_served, to_stored
 from policyd.local.apiserver.registry import Registry, Served
 from policyd.local.apiserver.status import Object, StatusError
-from policyd.local.apiserver.store import Store
+from policyd.local.apiserver.store import Store, StoreEvent
 from policyd.local.apiserver.writing.metadata import own_copy
 from policyd.patch.json_patch import apply_json_patch
 
@@ -56,6 +56,11 @@ class StoredPolicies:
             authorize=_allow,
         )
         self._all = self._again = PolicySet(surroundings=self._surroundings)
+        self._unconcerned: set[tuple[str, ...]] = set()
+        """Resources, versions and operations of which no policy has anything to check."""
+        self._changed = True
+        for resource in RESOURCES:
+            store.listen(self._note_change, resource)
 
     def mutate(self, attributes: WriteAttributes, *, again: bool = False) -> bool:
         """Change `attributes.object`, and tell whether anything did.
@@ -67,7 +72,7 @@ class StoredPolicies:
         """
         self._follow()
         policies = self._again if again else self._all
-        if not policies.policies or attributes.object is None:
+        if not policies.mutating or attributes.object is None:
             return False
         shown = to_served(attributes.served, attributes.object)
         request = _request(attributes)
@@ -87,17 +92,29 @@ class StoredPolicies:
             StatusError: If a policy refuses; the message is that of the first denial.
         """
         self._follow()
-        if not self._all.policies:
+        served = attributes.served
+        about = served.resource, served.version, attributes.subresource, attributes.operation
+        if not self._all.validating or about in self._unconcerned:
             return
         request = _request(attributes)
+        if not self._all.concerned(request, "validate"):
+            self._unconcerned.add(about)
+            return
         decision = self._all.validate(request)
         for warning in decision.warnings:
             attributes.warn(warning)
         if not decision.allowed:
             raise _refused(request, decision)
 
+    def _note_change(self, _event: StoreEvent) -> None:
+        self._changed = True
+
     def _follow(self) -> None:
         """Compile the policies that were stored or changed, and drop those that were deleted."""
+        if not self._changed:
+            return
+        self._changed = False
+        self._unconcerned.clear()
         stored = [obj for resource in RESOURCES for _, obj in self._store.items(resource)]
         if len(stored) == len(self._stored) and all(map(_same, stored, self._stored)):
             return

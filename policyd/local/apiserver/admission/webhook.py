@@ -1,6 +1,6 @@
 """One webhook of a registered configuration, ready to be asked whether a write concerns it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -21,6 +21,7 @@ from policyd.cel import (
 )
 from policyd.engine.objects.match import (
     NamespaceLookup,
+    rule_names,
     rules_match,
     selects_namespace,
     selects_object,
@@ -130,6 +131,14 @@ def matching_version(
     return next(
         (s for s in others if rules_match(webhook.rules, (), envelope(attributes, s))), None
     )
+
+
+def may_concern(
+    webhook: ConfiguredWebhook, versions: Iterable[Served], attributes: WriteAttributes
+) -> bool:
+    """Tell whether a rule names a resource, in one of its versions, with this operation."""
+    seen = [envelope(attributes, each) for each in versions]
+    return any(rule_names(rule, each) for rule in webhook.rules for each in seen)
 
 
 def envelope(attributes: WriteAttributes, served: Served) -> Envelope:

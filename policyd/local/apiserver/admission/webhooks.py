@@ -21,13 +21,14 @@ from policyd.local.apiserver.admission.webhook import (
     ConfiguredWebhook,
     conditions_hold,
     matching_version,
+    may_concern,
     read_webhooks,
     selects,
 )
 from policyd.local.apiserver.conversion import to_served, to_stored
 from policyd.local.apiserver.registry import Registry, Served
 from policyd.local.apiserver.status import Object, internal_error, not_found
-from policyd.local.apiserver.store import Store
+from policyd.local.apiserver.store import Store, StoreEvent
 from policyd.local.apiserver.writing.metadata import own_copy
 from policyd.patch.json_patch import apply_json_patch
 from policyd.patch.operations import PatchError
@@ -63,6 +64,10 @@ class Webhooks:
         self._caller = caller
         self._reshape = reshape
         self._read: dict[tuple[str, str], tuple[Object, list[ConfiguredWebhook]]] = {}
+        self._concerned: dict[tuple[str, ...], Sequence[ConfiguredWebhook]] = {}
+        self._revision = registry.revision
+        for resource in (MUTATING, VALIDATING):
+            store.listen(self._note_change, resource)
 
     async def mutate(self, attributes: WriteAttributes) -> Round:
         """Ask the mutating webhooks one after another.
@@ -71,7 +76,7 @@ class Webhooks:
             StatusError: If one refuses, or cannot be asked and fails closed.
         """
         found = Round()
-        for webhook in self._registered(MUTATING):
+        for webhook in self._registered(MUTATING, attributes):
             outcome = await self._ask_mutating(webhook, attributes)
             if outcome:
                 found.changed = True
@@ -88,7 +93,7 @@ class Webhooks:
         Raises:
             StatusError: If one refuses, or cannot be asked and fails closed.
         """
-        for webhook in self._registered(MUTATING):
+        for webhook in self._registered(MUTATING, attributes):
             if webhook in again:
                 await self._ask_mutating(webhook, attributes)
 
@@ -98,7 +103,7 @@ class Webhooks:
         Raises:
             StatusError: If one refuses, or cannot be asked and fails closed.
         """
-        registered = self._registered(VALIDATING)
+        registered = self._registered(VALIDATING, attributes)
         questions = [(w, q) for w in registered if (q := self._question(w, attributes))]
         answers = await asyncio.gather(
             *(self._ask(webhook, question, attributes) for webhook, question in questions),
@@ -173,10 +178,28 @@ class Webhooks:
             raise denial(webhook.name, response)
         return verdict
 
-    def _registered(self, resource: str) -> Sequence[ConfiguredWebhook]:
-        return [
-            w for _, stored in self._store.items(resource) for w in self._webhooks(resource, stored)
-        ]
+    def _note_change(self, _event: StoreEvent) -> None:
+        self._concerned.clear()
+
+    def _registered(
+        self, resource: str, attributes: WriteAttributes
+    ) -> Sequence[ConfiguredWebhook]:
+        """Return the webhooks with a rule that names a write's resource: most have none."""
+        if self._revision != self._registry.revision:
+            self._revision = self._registry.revision
+            self._concerned.clear()
+        asked = attributes.served.resource, attributes.subresource, attributes.operation
+        found = self._concerned.get((resource, *asked))
+        if found is None:
+            versions = self._registry.versions(attributes.served.resource)
+            found = [
+                webhook
+                for _, stored in self._store.items(resource)
+                for webhook in self._webhooks(resource, stored)
+                if may_concern(webhook, versions, attributes)
+            ]
+            self._concerned[resource, *asked] = found
+        return found
 
     def _webhooks(self, resource: str, stored: Object) -> Iterator[ConfiguredWebhook]:
         key = (resource, stored["metadata"]["name"])

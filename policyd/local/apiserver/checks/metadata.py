@@ -81,9 +81,11 @@ ANNOTATIONS_LIMIT = 256 * 1024
 """Bytes of all annotations together."""
 
 
-def check_metadata(new: Object, served: Served) -> Iterator[Cause]:
-    """Check an object's metadata."""
-    about = new["metadata"]
+def check_metadata(new: Object, served: Served, old: Object | None = None) -> Iterator[Cause]:
+    """Check an object's metadata; what is as in `old` was checked before."""
+    before = {} if old is None else old["metadata"]
+    about = {name: part for name, part in new["metadata"].items() if part != before.get(name)}
+    about["name"] = new["metadata"]["name"]
     yield from _check_name(about, served)
     yield from check_labels(about.get("labels"), "metadata.labels")
     yield from check_keys(about.get("annotations"), "metadata.annotations")

@@ -7,7 +7,7 @@ import msgspec
 
 from policyd.api.meta import Json
 from policyd.cel.lib.regex import compiled
-from policyd.local.apiserver.custom.schema import EMBEDDED, INT_OR_STRING
+from policyd.local.apiserver.custom.schema import EMBEDDED, INT_OR_STRING, RESOURCE_FIELDS
 from policyd.local.apiserver.status import (
     Cause,
     Object,
@@ -31,13 +31,13 @@ TYPES: Mapping[str, tuple[type, ...]] = {
 }
 
 
-def check_custom(value: Object, schema: Object) -> Iterator[Cause]:
-    """Check an object against the schema of its kind."""
-    yield from check_value(value, schema, "")
+def check_custom(value: Object, schema: Object, old: Object | None = None) -> Iterator[Cause]:
+    """Check an object against the schema of its kind; fields that are as in `old` may stay so."""
+    yield from check_value(value, schema, "", old)
 
 
-def check_value(value: Json, schema: Object, path: str) -> Iterator[Cause]:
-    """Check a value against a schema."""
+def check_value(value: Json, schema: Object, path: str, old: Json = None) -> Iterator[Cause]:
+    """Check a value against a schema, but for fields that are as in `old`."""
     if value is None:
         if not schema.get("nullable") and schema.get("type"):
             yield _type_error(value, schema, path)
@@ -47,7 +47,7 @@ def check_value(value: Json, schema: Object, path: str) -> Iterator[Cause]:
         return
     yield from _check_scalar(value, schema, path)
     if isinstance(value, dict):
-        yield from _check_object(value, schema, path)
+        yield from _check_object(value, schema, path, old if isinstance(old, dict) else {})
     elif isinstance(value, list):
         yield from _check_list(value, schema, path)
     yield from _check_combinations(value, schema, path)
@@ -120,7 +120,7 @@ def _check_number(value: float, schema: Object, path: str) -> Iterator[Cause]:
         yield wrong(path, value, f"{path} in body should be a multiple of {step}")
 
 
-def _check_object(value: Object, schema: Object, path: str) -> Iterator[Cause]:
+def _check_object(value: Object, schema: Object, path: str, old: Object) -> Iterator[Cause]:
     known, others = schema.get("properties", {}), schema.get("additionalProperties")
     is_resource = not path or schema.get(EMBEDDED)
     for name in schema.get("required", ()):
@@ -128,15 +128,19 @@ def _check_object(value: Object, schema: Object, path: str) -> Iterator[Cause]:
             yield required(_join(path, name))
     missing = [name for name in schema.get("required", ()) if value.get(name) is None]
     for name, item in value.items():
-        if name in missing:
+        if name in missing or (is_resource and name in RESOURCE_FIELDS):
             continue
-        if is_resource and name in {"apiVersion", "kind", "metadata"}:
-            continue
-        if name in known:
-            yield from check_value(item, known[name], _join(path, name))
-        elif isinstance(others, dict):
-            yield from check_value(item, others, _join(path, name))
+        field, before = known.get(name, others), old.get(name)
+        if isinstance(field, dict) and not _is_same(before, item):
+            yield from check_value(item, field, _join(path, name), before)
     yield from _check_size(value, schema, path)
+
+
+def _is_same(before: Json, item: Json) -> bool:
+    """Tell whether two values are the same as JSON: 1 and true are equal, and not the same."""
+    if before is None or before != item:
+        return False
+    return msgspec.json.encode(before) == msgspec.json.encode(item)
 
 
 def _check_size(value: Object, schema: Object, path: str) -> Iterator[Cause]:

@@ -64,6 +64,22 @@ def fill_in(value: Json, schema: Object) -> None:
             fill_in(item, schema["items"])
 
 
+def defaults_of(schema: Object) -> Object:
+    """Return a schema as far as it has defaults; empty if it has none."""
+    found = {name: schema[name] for name in ("default", "nullable") if name in schema}
+    items, others = schema.get("items"), schema.get("additionalProperties")
+    for name, part in (("items", items), ("additionalProperties", others)):
+        inner = defaults_of(part) if isinstance(part, dict) else None
+        if inner:
+            found[name] = inner
+    fields = {name: defaults_of(field) for name, field in schema.get("properties", {}).items()}
+    if "additionalProperties" not in found:  # of fields that are not named
+        fields = {name: field for name, field in fields.items() if field}
+    if fields:
+        found["properties"] = fields
+    return found if found.keys() - {"nullable"} else {}
+
+
 def _fill_in_field(value: Object, name: str, field: Object) -> None:
     if value.get(name) is None:
         if "default" in field:

@@ -63,10 +63,34 @@ async def patch(state: ServerState, request: ApiRequest) -> ServerResponse:
             check_type(patched, request)
         except StatusError as error:
             raise _refusal(request)(str(error)) from error
-        return shape.read_shape(own_copy(patched), request, refuse=_refusal(request))
+        return _shaped(patched, old, request)
 
     stored = await change_object(state, request, ObjectChange(rewrite=rewrite))
     return ServerResponse(body=to_served(request.served, stored))
+
+
+def _shaped(patched: Object, old: Object, request: ApiRequest) -> Object:
+    """Read what a patch has made; the parts that it left alone have their shape."""
+    kept, changed = _split(patched, old)
+    about: Object = changed.get("metadata", {})
+    kept_about, changed_about = _split(about, old["metadata"])
+    if about:
+        changed["metadata"] = changed_about
+    read = shape.read_shape(own_copy(changed), request, refuse=_refusal(request))
+    if about:
+        kept["metadata"] = _joined(read["metadata"], kept_about, about)
+    return _joined(read, kept, patched)
+
+
+def _split(patched: Object, old: Object) -> tuple[Object, Object]:
+    """Return the fields that are the very ones there were, and the others."""
+    kept = {name: part for name, part in patched.items() if name in old and part is old[name]}
+    return kept, {name: part for name, part in patched.items() if name not in kept}
+
+
+def _joined(read: Object, kept: Object, order: Object) -> Object:
+    whole = read | own_copy(kept)
+    return {name: whole[name] for name in (*order, *whole) if name in whole}
 
 
 def _refusal(request: ApiRequest) -> shape.Refusal:

@@ -65,6 +65,9 @@ BLOCKING = frozenset(
 )
 """The errors of a custom object that prevent the evaluation of its rules."""
 
+OF_SPEC = frozenset({"jobs.batch", "pods"})
+"""Resources whose rules look at the spec alone: as long as that stays, it is right."""
+
 UNCHECKED = (
     "some validation rules were not checked because the object was invalid; correct the existing"
     " errors to complete validation"
@@ -130,7 +133,7 @@ def known_part(given: Object, served: Served) -> tuple[Object, list[str]]:
 def fill_in(value: Object, served: Served) -> None:
     """Set the defaults of an object, in place."""
     if served.custom is not None:
-        custom_schema.fill_in(value, served.custom.schema)
+        custom_schema.fill_in(value, _defaults_of(served.custom))
     else:
         if served.has("status"):
             value.setdefault("status", {})
@@ -181,13 +184,18 @@ def check(new: Object, old: Object | None, served: Served) -> None:
 
 
 @lru_cache(maxsize=256)
+def _defaults_of(version: CustomVersion) -> Object:
+    return custom_schema.defaults_of(version.schema)
+
+
+@lru_cache(maxsize=256)
 def _has_rules(version: CustomVersion) -> bool:
     return has_rules(version.schema)
 
 
 def _custom_causes(new: Object, old: Object | None, version: CustomVersion) -> Iterator[Cause]:
     schema = version.schema
-    wrong = list(check_custom(new, schema))
+    wrong = list(check_custom(new, schema, old))
     yield from wrong
     if not _has_rules(version):
         return
@@ -199,14 +207,15 @@ def _custom_causes(new: Object, old: Object | None, version: CustomVersion) -> I
 
 
 def _causes(new: Object, old: Object | None, served: Served) -> Iterator[Cause]:
-    yield from check_metadata(new, served)
+    yield from check_metadata(new, served, old)
     if old is not None:
         yield from check_metadata_update(new, old)
     if served.custom is not None:
         before = None if old is None else to_served(served, old)
         yield from _custom_causes(to_served(served, new), before, served.custom)
         return
-    for checks in (CHECKS, CHECKS_OF_NEW if old is None else {}):
+    same_spec = old is not None and served.storage in OF_SPEC and new["spec"] == old["spec"]
+    for checks in ({} if same_spec else CHECKS, CHECKS_OF_NEW if old is None else {}):
         rule = checks.get(served.storage)
         if rule is not None:
             yield from rule(new)
