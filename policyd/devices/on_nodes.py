@@ -33,6 +33,8 @@ Identity = tuple[str, str, str]
 _Counter = tuple[str, str, str, str]
 """Driver, pool, set of counters, and counter."""
 
+_PRODUCT: Final = "productName"
+"""The attribute by which NVIDIA's driver names the model."""
 _EXCLUDING: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -59,6 +61,26 @@ class HeldDevices(NamedTuple):
     amounts: Amounts
 
 
+class DeviceKind(NamedTuple):
+    """Devices that are alike, on one node or several.
+
+    Attributes:
+        resource: By which pods get them.
+        driver: Whose they are.
+        product: Their model, as the driver names it; "" if it does not.
+        divided: Whether they are parts of something, or give room to parts of themselves.
+        number: How many claims could get if there were no others.
+        nodes: How many nodes.
+    """
+
+    resource: str
+    driver: str
+    product: str
+    divided: bool
+    number: int = 0
+    nodes: int = 0
+
+
 class _Device(NamedTuple):
     """A device of a node.
 
@@ -67,6 +89,7 @@ class _Device(NamedTuple):
         needs: What it takes of counters that devices share; None if that cannot be read.
         part: The largest part that this is of a counter.
         tainted: Whether only claims that tolerate it get it.
+        product: Its model.
     """
 
     identity: Identity
@@ -75,6 +98,7 @@ class _Device(NamedTuple):
     needs: Mapping[_Counter, int] | None
     part: float
     tainted: bool
+    product: str
 
 
 def resource_of(found: DeviceClass, mappings: DeviceMappings) -> str:
@@ -110,6 +134,21 @@ class DeviceOffer:
     def use(self, claims: Iterable[ResourceClaim]) -> "DeviceUse":
         """Return which of the devices claims have."""
         return DeviceUse(self, claims)
+
+    def kinds(self) -> list[DeviceKind]:
+        """Return the devices without those that claims have to tolerate, in order."""
+        found: dict[DeviceKind, DeviceKind] = {}
+        for devices in self.on_node.values():
+            alike: defaultdict[DeviceKind, list[_Device]] = defaultdict(list)
+            for each in (device for device in devices if not device.tainted):
+                for resource in each.resources:
+                    driver, divided = each.identity[0], bool(each.needs)
+                    alike[DeviceKind(resource, driver, each.product, divided)].append(each)
+            for kind, those in alike.items():
+                known = found.get(kind, kind)
+                number = known.number + _count(those, self.counters)
+                found[kind] = kind._replace(number=number, nodes=known.nodes + 1)
+        return sorted(found.values())
 
 
 def device_offer(
@@ -194,24 +233,25 @@ class DeviceUse:
                     total[resource] += 1
                 elif not each.tainted:
                     could[resource].append(each)
-        free = {resource: self._count(could[resource]) for resource in total}
+        free = {resource: _count(could[resource], self._left) for resource in total}
         return DevicesOfNode({name: n + free[name] for name, n in total.items()}, free)
 
-    def _count(self, devices: Iterable[_Device]) -> int:
-        """Return how many devices claims could get, one after the other."""
-        left: dict[_Counter, int] = {}
-        count = 0
-        for each in devices:
-            if each.needs is None:
-                continue
-            after = {
-                counter: left.get(counter, self._left.get(counter, 0)) - amount
-                for counter, amount in each.needs.items()
-            }
-            if min(after.values(), default=0) >= 0:
-                left.update(after)
-                count += 1
-        return count
+
+def _count(devices: Iterable[_Device], counters: Mapping[_Counter, int]) -> int:
+    """Return how many devices claims could get, one after the other, of what is left."""
+    left: dict[_Counter, int] = {}
+    count = 0
+    for each in devices:
+        if each.needs is None:
+            continue
+        after = {
+            counter: left.get(counter, counters.get(counter, 0)) - amount
+            for counter, amount in each.needs.items()
+        }
+        if min(after.values(), default=0) >= 0:
+            left.update(after)
+            count += 1
+    return count
 
 
 def _identity(offered: OfferedDevice) -> Identity:
@@ -263,7 +303,16 @@ def _device(
     parts = [n / max(1, counters.get(name, 0)) for name, n in (needs or {}).items()]
     tainted = any(each.effect in _EXCLUDING for each in device.taints)
     identity = _identity(offered)
-    return _Device(identity, offered.node, resources, needs, max(parts, default=0.0), tainted)
+    part = max(parts, default=0.0)
+    return _Device(identity, offered.node, resources, needs, part, tainted, _product(offered))
+
+
+def _product(offered: OfferedDevice) -> str:
+    for name in (_PRODUCT, f"{offered.driver}/{_PRODUCT}"):
+        given = offered.device.attributes.get(name)
+        if isinstance(given, dict) and isinstance(given.get("string"), str):
+            return str(given["string"])
+    return ""
 
 
 def _needs(offered: OfferedDevice, device: PublishedDevice) -> Iterator[tuple[_Counter, int]]:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -105,7 +104,9 @@ async def find_nodes(
         for pod in page.items:
             if pod.spec.node_name and not has_ended(pod):
                 running = _running(pod, levels_of_all, now)
-                requests = claimed.requests(f"{pod.metadata.namespace}/{pod.metadata.name}", running)
+                requests = claimed.requests(
+                    f"{pod.metadata.namespace}/{pod.metadata.name}", running
+                )
                 _put(pods, replace(running, requests=alike.one(requests)))
     held = [*pods.values(), *claimed.unused()]
     return FoundNodes(claimed.with_devices(nodes), held, levels, flavors, tuple(left_out))

@@ -64,7 +64,7 @@ def test_devices_of_a_node_are_free_until_a_claim_has_them():
         ),
         pytest.param({}, mapped(MEMORY), CLASS, id="charged-by-a-counter"),
         pytest.param(
-            {}, mapped({"name": "cpu", "deviceClassNames": ["gpu"]}), CLASS, id="mapped-to-no-device"
+            {}, mapped({"name": "cpu", "deviceClassNames": ["gpu"]}), CLASS, id="mapped-to-cpu"
         ),
     ],
 )  # fmt: skip
@@ -117,7 +117,9 @@ def test_partitions_of_a_gpu_are_free_as_far_as_the_rest_of_it_goes():
 
 
 def test_a_tainted_device_counts_only_while_it_is_in_use():
-    found = device_offer(two(taints=[{"key": "sick", "effect": "NoSchedule"}]), [device_class("gpu")])
+    found = device_offer(
+        two(taints=[{"key": "sick", "effect": "NoSchedule"}]), [device_class("gpu")]
+    )
 
     assert counted(found) == ({CLASS: 0}, {CLASS: 0})
     assert counted(found, claim("c", "a")) == ({CLASS: 1}, {CLASS: 0})
