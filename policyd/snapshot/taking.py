@@ -5,7 +5,6 @@ milliseconds. What costs time for each workload is done in steps: `SnapshotTaker
 generator, and between two of its steps others have their turn.
 """
 
-from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
@@ -53,7 +52,7 @@ from policyd.snapshot.values import (
 )
 from policyd.status.naming import team_of
 from policyd.status.pending_order import order_of, sort_in_steps
-from policyd.status.pending_reasons import find_ahead
+from policyd.status.pending_reasons import find_ahead, requests_ahead
 from policyd.status.queues import queue_status
 from policyd.status.remedy_search import Ahead
 from policyd.status.shares import weighted_share
@@ -217,13 +216,7 @@ class _Leader(NamedTuple):
         """Return the workloads that would take quota before it; None if they are too many."""
         if self.place > MOST_AHEAD:
             return None
-        tickets: dict[object, Ticket] = {}
-        counts: Counter[object] = Counter()
-        for each in islice(self.order, self.place):
-            if not each.gone and not each.workload.backing_off:
-                tickets.setdefault(each.request_key, each)
-                counts[each.request_key] += 1
-        return [(tickets[key].workload, count) for key, count in counts.items()]
+        return requests_ahead(islice(self.order, self.place))
 
 
 class _Looked(NamedTuple):
