@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-
 from itertools import takewhile
 from typing import Final
 

@@ -52,9 +52,9 @@ from policyd.standard_input import FILE
 from policyd.status.excluded_nodes import not_counted
 from policyd.status.messages import message_of
 from policyd.status.naming import Names, Naming, OtherTeams
+from policyd.status.pending_reasons import ahead_of
 from policyd.status.profiles import gpus_wanted
 from policyd.status.queues import queue_status
-from policyd.status.pending_reasons import ahead_of
 from policyd.status.remedies import nearest, remedy_text
 from policyd.status.remedy_search import cheapest, remedies
 
