@@ -103,7 +103,7 @@ class ClaimedDevices:
         self._mirrors, self._resources, self._gates = mirrors, resources, gates
         self._counter: DeviceCounter | None = None
         self._changes = _Changes()
-        self._offer: tuple[int, DeviceOffer] | None = None
+        self._published: tuple[int, DeviceOffer] | None = None
         self._use: tuple[_Changes, DeviceUse] | None = None
         self._changed_claims: set[str] = set()
         self._changed_devices = self._changed_classes = False
@@ -155,15 +155,15 @@ class ClaimedDevices:
         from policyd.devices.on_nodes import device_offer  # noqa: PLC0415
 
         mirrors, now = self._mirrors, self._changes
-        offer, use = self._offer, self._use
-        if offer is None or offer[0] != now.devices:
+        published, use = self._published, self._use
+        if published is None or published[0] != now.devices:
             mappings = DeviceMappings.of(self._resources.device_class_mappings)
             slices, classes = tuple(mirrors.slices), tuple(mirrors.classes)
             found = await asyncio.to_thread(device_offer, slices, classes, mappings)
-            self._offer = offer = now.devices, found
+            self._published = published = now.devices, found
         if use is None or use[0] != now:
             claims = tuple(mirrors.claims)
-            self._use = use = now, await asyncio.to_thread(offer[1].use, claims)
+            self._use = use = now, await asyncio.to_thread(published[1].use, claims)
         return use[1]
 
     def _shared_claim(self, key: str) -> ResourceClaim | None:
