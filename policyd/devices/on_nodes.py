@@ -131,9 +131,9 @@ class DeviceOffer:
     backed: frozenset[str]
     left_out: tuple[str, ...] = ()
 
-    def use(self, claims: Iterable[ResourceClaim]) -> "DeviceUse":
+    def use(self, claims: Iterable[ResourceClaim]) -> "ClaimedUse":
         """Return which of the devices claims have."""
-        return DeviceUse(self, claims)
+        return ClaimedUse(self, claims)
 
     def kinds(self) -> list[DeviceKind]:
         """Return the devices without those that claims have to tolerate, in order."""
@@ -191,7 +191,7 @@ def device_offer(
     )
 
 
-class DeviceUse:
+class ClaimedUse:
     """Which of the offered devices claims have.
 
     Attributes:

@@ -17,7 +17,7 @@ from policyd.api.nodes import Node
 from policyd.api.quantity import QuantityError
 from policyd.devices.mappings import DeviceMappings
 from policyd.devices.objects import DeviceClass, ResourceClaim, ResourceSlice
-from policyd.devices.on_nodes import DeviceOffer, DeviceUse, HeldDevices, device_offer
+from policyd.devices.on_nodes import DeviceOffer, ClaimedUse, HeldDevices, device_offer
 from policyd.errors import ConfigurationError
 from policyd.jobs.base import controller_of
 from policyd.jobs.kinds.registry import parent_of_pod
@@ -175,7 +175,7 @@ class _ClaimedDevices:
     """The devices of claims, given to the nodes that have them and the pods that use them."""
 
     def __init__(
-        self, nodes: Sequence[TopologyNode], offer: DeviceOffer | None, use: DeviceUse | None
+        self, nodes: Sequence[TopologyNode], offer: DeviceOffer | None, use: ClaimedUse | None
     ) -> None:
         self._backed = frozenset[str]() if offer is None else offer.backed
         self._use = use

@@ -58,7 +58,7 @@ from policyd.status.remedy_search import Ahead
 from policyd.status.shares import weighted_share
 
 if TYPE_CHECKING:
-    from policyd.devices.on_nodes import DeviceUse
+    from policyd.devices.on_nodes import ClaimedUse
 
 STEP = 500
 """Workloads that are looked at in one step."""
@@ -182,7 +182,7 @@ class FullSnapshot:
     new_starts: Mapping[str, tuple[NewWorkloadStart, ...]] = field(default_factory=dict)
     configuration: Mapping[str, Json] | None = None
     budgets: Mapping[str, Sequence[BudgetState]] = field(default_factory=dict)
-    claimed: "DeviceUse | None" = None
+    claimed: "ClaimedUse | None" = None
     usage_order: UsageOrder | None = None
     queues: list[FullQueue] = field(default_factory=list)
     cohorts: list[tuple[str, CohortUse]] = field(default_factory=list)
@@ -593,7 +593,7 @@ def _quota(tree: QuotaTree, node: QuotaNode, cell: int) -> QuotaUse:
     )
 
 
-def _add_claimed(full: FullSnapshot, claimed: "DeviceUse") -> Steps:
+def _add_claimed(full: FullSnapshot, claimed: "ClaimedUse") -> Steps:
     """Add the devices that pods get by claims to those of nodes."""
     nodes = list(full.nodes)
     for number, node in enumerate(nodes):

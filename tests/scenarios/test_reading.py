@@ -38,15 +38,16 @@ def test_the_line_can_be_asked_for_one_person(full, ask):
 
 
 @pytest.mark.parametrize(
-    ("question", "before", "after"),
+    ("question", "states"),
     [
-        pytest.param(["queue"], '"Job/waits"', "[]", id="queue"),
-        pytest.param(["why", "job/waits"], '"Pending"', '"Admitted"', id="why"),
+        pytest.param(["queue"], ('"Job/waits"', "[]"), id="queue"),
+        pytest.param(["why", "job/waits"], ('"Pending"', '"Admitted"'), id="why"),
     ],
 )
 def test_a_watch_prints_changes_and_ends_when_interrupted(
-    cluster, api, full, tmp_path, question, before, after
+    cluster, full, tmp_path, question, states
 ):
+    before, after = states
     command = [COMMANDS / "policyd", *question, "--watch", "-o", "json", "-n", "team-a"]
     printed = tmp_path / "printed"
     with printed.open("w") as out:
@@ -54,7 +55,7 @@ def test_a_watch_prints_changes_and_ends_when_interrupted(
     try:
         eventually(lambda: before in printed.read_text(), what="an answer is printed")
         assert after not in printed.read_text()
-        api.delete("Job", "runs", "team-a")
+        cluster.api.delete("Job", "runs", "team-a")
         eventually(lambda: after in printed.read_text(), what="the change is printed")
     finally:
         watch.send_signal(signal.SIGINT)

@@ -36,7 +36,7 @@ from policyd.kube.resources import (
 if TYPE_CHECKING:
     from policyd.controller.watch.cache import Cache
     from policyd.devices.counting import DeviceCounter
-    from policyd.devices.on_nodes import DeviceOffer, DeviceUse
+    from policyd.devices.on_nodes import DeviceOffer, ClaimedUse
 
 SETTLE_SECONDS: Final = 1.0
 """How long changes are gathered before workloads are looked at again: drivers publish many."""
@@ -104,7 +104,7 @@ class ClaimedDevices:
         self._counter: DeviceCounter | None = None
         self._changes = _Changes()
         self._published: tuple[int, DeviceOffer] | None = None
-        self._use: tuple[_Changes, DeviceUse] | None = None
+        self._use: tuple[_Changes, ClaimedUse] | None = None
         self._changed_claims: set[str] = set()
         self._changed_devices = self._changed_classes = False
         self._wake = asyncio.Event()
@@ -148,7 +148,7 @@ class ClaimedDevices:
             inventory=Inventory(mirrors.slices),
         )
 
-    async def on_nodes(self) -> "DeviceUse":
+    async def on_nodes(self) -> "ClaimedUse":
         """Return the devices of nodes, and which claims have them, as of a moment ago."""
         # The evaluation of selectors takes long to import: see above.
         from policyd.devices.mappings import DeviceMappings  # noqa: PLC0415
