@@ -17,7 +17,7 @@ from policyd.api.nodes import Node
 from policyd.api.quantity import QuantityError
 from policyd.devices.mappings import DeviceMappings
 from policyd.devices.objects import DeviceClass, ResourceClaim, ResourceSlice
-from policyd.devices.on_nodes import DeviceOffer, ClaimedUse, HeldDevices, device_offer
+from policyd.devices.on_nodes import ClaimedUse, DeviceOffer, HeldDevices, device_offer
 from policyd.errors import ConfigurationError
 from policyd.jobs.base import controller_of
 from policyd.jobs.kinds.registry import parent_of_pod

@@ -36,7 +36,7 @@ from policyd.kube.resources import (
 if TYPE_CHECKING:
     from policyd.controller.watch.cache import Cache
     from policyd.devices.counting import DeviceCounter
-    from policyd.devices.on_nodes import DeviceOffer, ClaimedUse
+    from policyd.devices.on_nodes import ClaimedUse, DeviceOffer
 
 SETTLE_SECONDS: Final = 1.0
 """How long changes are gathered before workloads are looked at again: drivers publish many."""
