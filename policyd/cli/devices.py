@@ -76,7 +76,7 @@ def gpu_slices(devices: Iterable[Devices]) -> GpuSlices:
     show_default=True,
     help="A line for each kind of device, the same as JSON, or a Configuration that counts them.",
 )
-@from_cluster("nodes, and the devices that drivers offer")
+@from_cluster("nodes, ResourceSlices and DeviceClasses")
 def command(
     file: str | None, output: Literal["table", "json", "config"], **given: Unpack[ClusterOptions]
 ) -> None:

@@ -112,18 +112,10 @@ async def find_nodes(
     return FoundNodes(claimed.with_devices(nodes), held, levels, flavors, tuple(left_out))
 
 
-async def find_device_offer(
-    reader: Reader, mappings: DeviceMappings | None = None
+async def _device_offer(
+    reader: Reader, configuration: Mapping[str, Json] | None, left_out: list[str]
 ) -> DeviceOffer | None:
-    """Read the devices that pods get by claims; None if no driver offers any.
-
-    Args:
-        reader: The API server.
-        mappings: Those of the Configuration; None if they are not known.
-
-    Raises:
-        ApiError: If the API server refuses that, or does not answer.
-    """
+    """Read the devices that pods get by claims; None if no driver offers any."""
     slices: list[ResourceSlice] = []
     try:
         async for page in pages(reader, RESOURCE_SLICES, into=ResourceSlice):
@@ -133,6 +125,7 @@ async def find_device_offer(
     if not slices:
         return None
     classes = await reader.page(DEVICE_CLASSES, into=DeviceClass, limit=0)
+    mappings = _mappings(configuration, left_out)
     return await asyncio.to_thread(device_offer, slices, classes.items, mappings)
 
 
@@ -144,7 +137,7 @@ async def _claimed(
 ) -> "_ClaimedDevices":
     """Read the devices of claims; without the rights for that, there are none."""
     try:
-        offer = await find_device_offer(reader, _mappings(configuration, left_out))
+        offer = await _device_offer(reader, configuration, left_out)
         if offer is None:
             return _ClaimedDevices(nodes, None, None)
         claims = [
