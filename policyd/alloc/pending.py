@@ -298,6 +298,10 @@ class PendingQueue:
         ticket = self._tickets.get(key)
         return None if ticket is None else ticket.workload
 
+    def ticket(self, key: str) -> Ticket | None:
+        """Return the ticket of the workload of that key; None if it is not here."""
+        return self._tickets.get(key)
+
     def put(self, workload: QueuedWorkload, *, carries: bool = True) -> None:
         """Add or update a workload. An inadmissible one stays so if unchanged.
 

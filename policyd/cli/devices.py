@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from math import lcm
-from typing import Any, Literal, Unpack
+from typing import Any, Final, Literal, Unpack
 
 import click
 import yaml
@@ -12,13 +12,22 @@ import yaml
 from policyd.alloc.value import Value
 from policyd.api.meta import Json
 from policyd.cli.formats.json_values import as_number
-from policyd.cli.formats.scenarios import scenario_nodes, scenario_objects
+from policyd.cli.formats.scenarios import (
+    scenario_device_offer,
+    scenario_nodes,
+    scenario_objects,
+)
 from policyd.cli.formats.tables import show_table
 from policyd.cli.options import ClusterOptions, from_cluster, one_source
+from policyd.devices.on_nodes import DeviceKind
 from policyd.optimize.devices import GPU, SLICES, Devices, inventory
 from policyd.optimize.mig import MIG, profiles_of
 from policyd.standard_input import FILE
 
+_NOT_CONFIGURED: Final = (
+    "devices that pods get by ResourceClaims are not in this Configuration: map their classes to a"
+    " resource with resources.deviceClassMappings"
+)
 _HEAD = ("RESOURCE", "PRODUCT", "SHARING", "NODES", "REPORTED", "ONE IS", "GPUS")
 
 
@@ -67,7 +76,7 @@ def gpu_slices(devices: Iterable[Devices]) -> GpuSlices:
     show_default=True,
     help="A line for each kind of device, the same as JSON, or a Configuration that counts them.",
 )
-@from_cluster("nodes")
+@from_cluster("nodes, ResourceSlices and DeviceClasses")
 def command(
     file: str | None, output: Literal["table", "json", "config"], **given: Unpack[ClusterOptions]
 ) -> None:
@@ -76,6 +85,9 @@ def command(
     FILE (- for standard input) has Nodes; with --cluster, they are those of the cluster. Replicas
     and parts are not whole GPUs: the last column counts the physical GPUs behind what the nodes
     report.
+
+    Devices that pods get by ResourceClaims are listed by DRIVER, if FILE has ResourceSlices and
+    DeviceClasses too. How many GPUs they are is not known if they are divided, or no GPUs.
 
     `-o config` prints a Configuration of Kueue's by which all of them count against one quota, of
     `policyd.io/gpu-slices`: a GPU is as many as all parts divide.
@@ -87,26 +99,34 @@ def command(
       policyd devices nodes.yaml -o config >> configuration.yaml
     """
     one_source(given, file, "FILE")
-    devices = inventory(scenario_nodes(scenario_objects(file) if file else _nodes(given)))
-    slices = gpu_slices(devices)
+    left_out: list[str] = []
+    objects = scenario_objects(file) if file else _of_cluster(given, left_out)
+    devices, offer = inventory(scenario_nodes(objects)), scenario_device_offer(objects)
+    claimed, slices = offer.kinds(), gpu_slices(devices)
+    left_out += (f"not listed: {each}" for each in offer.left_out)
     if output == "json":
-        click.echo(json.dumps([_as_json(each) for each in devices], indent=2))
+        listed = [*map(_as_json, devices), *map(_claimed_as_json, claimed)]
+        click.echo(json.dumps(listed, indent=2))
     elif output == "config":
         click.echo("\n".join(_configuration(slices)))
+        if claimed:
+            left_out.append(_NOT_CONFIGURED)
     else:
-        show_table(_HEAD, map(_row, devices), numbers=_HEAD[3:])
-    for sentence in _warnings(slices):
+        driver = ("DRIVER",) if claimed else ()
+        rows = [(*_row(each), *("-" for _ in driver)) for each in devices]
+        rows += [_claimed_row(each) for each in claimed]
+        show_table((*_HEAD, *driver), rows, numbers=_HEAD[3:])
+    for sentence in (*left_out, *_warnings(slices)):
         click.secho(f"warning: {sentence}", fg="yellow", err=True)
 
 
-def _nodes(given: ClusterOptions) -> list[Json]:
-    """Return the nodes of a cluster."""
+def _of_cluster(given: ClusterOptions, left_out: list[str]) -> list[Json]:
+    """Return the nodes of a cluster, and the objects about devices of claims."""
     # Imported only where a cluster is read: it takes as long as a small command.
     from policyd.cli.clusters import read_cluster  # noqa: PLC0415
-    from policyd.kube.resources import NODES  # noqa: PLC0415
-    from policyd.questions.queue_objects import listed  # noqa: PLC0415
+    from policyd.questions.queue_objects import device_objects  # noqa: PLC0415
 
-    return read_cluster(given, lambda reader, _: listed(reader, NODES))
+    return read_cluster(given, lambda reader, _: device_objects(reader, left_out.append))
 
 
 def _row(each: Devices) -> tuple[str, ...]:
@@ -131,6 +151,38 @@ def _as_json(each: Devices) -> dict[str, Any]:
         "share": as_number(each.share),
         "gpus": as_number(each.gpus),
     }
+
+
+def _claimed_row(each: DeviceKind) -> tuple[str, ...]:
+    one = ("-", "-") if _gpus(each) is None else ("1", str(each.number))
+    return (
+        each.resource,
+        each.product or "-",
+        "-",
+        str(each.nodes),
+        str(each.number),
+        *one,
+        each.driver,
+    )
+
+
+def _claimed_as_json(each: DeviceKind) -> dict[str, Any]:
+    gpus = _gpus(each)
+    return {
+        "resource": each.resource,
+        "product": each.product,
+        "sharing": "",
+        "nodes": each.nodes,
+        "reported": each.number,
+        "share": None if gpus is None else 1,
+        "gpus": gpus,
+        "driver": each.driver,
+    }
+
+
+def _gpus(each: DeviceKind) -> int | None:
+    """Return how many GPUs devices are; None if that is not known."""
+    return None if each.divided or "gpu" not in each.driver else each.number
 
 
 def _configuration(slices: GpuSlices) -> Iterator[str]:

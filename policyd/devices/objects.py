@@ -1,4 +1,4 @@
-"""Objects of resource.k8s.io/v1, as far as they decide about quota."""
+"""Objects of resource.k8s.io/v1, as far as they decide about quota and places."""
 
 from policyd.api.meta import Json, ObjectMeta, Wire
 from policyd.api.schema import QuantityText
@@ -68,11 +68,47 @@ class ClaimSpec(Wire, frozen=True):
     devices: ClaimDevices = ClaimDevices()
 
 
+class AllocatedDevice(Wire, frozen=True):
+    """A device that a claim has; with `admin_access`, others may have it too."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool = False
+
+
+class AllocatedDevices(Wire, frozen=True):
+    """The devices that a claim has."""
+
+    results: tuple[AllocatedDevice, ...] = ()
+
+
+class ClaimAllocation(Wire, frozen=True):
+    """What the scheduler chose for a claim."""
+
+    devices: AllocatedDevices = AllocatedDevices()
+
+
+class ClaimUser(Wire, frozen=True):
+    """An object that may use the devices of a claim, such as a pod."""
+
+    resource: str = ""
+    name: str = ""
+
+
+class ClaimStatus(Wire, frozen=True):
+    """What a claim has, and who may use it."""
+
+    allocation: ClaimAllocation | None = None
+    reserved_for: tuple[ClaimUser, ...] = ()
+
+
 class ResourceClaim(Wire, frozen=True):
     """A resource.k8s.io/v1 ResourceClaim."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
 
 
 class ClaimTemplateSpec(Wire, frozen=True):
@@ -124,6 +160,19 @@ class CounterConsumption(Wire, frozen=True):
     counters: dict[str, Counter] = {}
 
 
+class CounterSet(Wire, frozen=True):
+    """Counters that devices of a pool share."""
+
+    name: str = ""
+    counters: dict[str, Counter] = {}
+
+
+class DeviceTaint(Wire, frozen=True):
+    """Why claims that do not tolerate it get no such device."""
+
+    effect: str = ""
+
+
 class PublishedDevice(Wire, frozen=True):
     """One device that a driver offers."""
 
@@ -133,6 +182,7 @@ class PublishedDevice(Wire, frozen=True):
     consumes_counters: tuple[CounterConsumption, ...] = ()
     node_name: str = ""
     allow_multiple_allocations: bool = False
+    taints: tuple[DeviceTaint, ...] = ()
 
 
 class Pool(Wire, frozen=True):
@@ -150,6 +200,7 @@ class ResourceSliceSpec(Wire, frozen=True):
     pool: Pool = Pool()
     node_name: str = ""
     devices: tuple[PublishedDevice, ...] = ()
+    shared_counters: tuple[CounterSet, ...] = ()
 
 
 class ResourceSlice(Wire, frozen=True):

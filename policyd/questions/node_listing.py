@@ -1,22 +1,39 @@
 """Nodes, their pods and the pods that wait, read for `policyd nodes` with the user's rights."""
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from policyd.alloc.amount import total_of
 from policyd.alloc.topology.values import HOSTNAME, TopologyNode
+from policyd.alloc.topology.values import PODS as POD_SLOTS
+from policyd.api.configuration import decode_configuration
 from policyd.api.kueue import ResourceFlavor, Topology
 from policyd.api.kueue.names import WORKLOAD
+from policyd.api.meta import Json
 from policyd.api.nodes import Node
 from policyd.api.quantity import QuantityError
+from policyd.devices.mappings import DeviceMappings
+from policyd.devices.objects import DeviceClass, ResourceClaim, ResourceSlice
+from policyd.devices.on_nodes import ClaimedUse, DeviceOffer, HeldDevices, device_offer
+from policyd.errors import ConfigurationError
 from policyd.jobs.base import controller_of
 from policyd.jobs.kinds.registry import parent_of_pod
 from policyd.jobs.pods import NOT_ENDED, QueuedPod, group_name, has_ended
 from policyd.kube.client import Reader
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.pages import pages
-from policyd.kube.resources import NODES, PODS, RESOURCE_FLAVORS, TOPOLOGIES
+from policyd.kube.resources import (
+    DEVICE_CLASSES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_FLAVORS,
+    RESOURCE_SLICES,
+    TOPOLOGIES,
+)
 from policyd.node_rules import LabelRequirement, Term
 from policyd.simulate.stranding import PendingGang, PendingPods, RunningPods, devices_of
 from policyd.snapshot.answers import called
@@ -34,8 +51,8 @@ class FoundNodes(NamedTuple):
     """What there is on the API server.
 
     Attributes:
-        nodes: All nodes.
-        pods: All pods on them that have not ended.
+        nodes: All nodes; devices that pods get by claims are among what they have.
+        pods: All pods on them that have not ended, and claims with devices without such a pod.
         levels: The levels of each Topology.
         flavors: The node labels of each ResourceFlavor.
         left_out: What the user may not read.
@@ -48,8 +65,16 @@ class FoundNodes(NamedTuple):
     left_out: tuple[str, ...] = ()
 
 
-async def find_nodes(reader: Reader, *, now: float) -> FoundNodes:
+async def find_nodes(
+    reader: Reader, *, now: float, configuration: Mapping[str, Json] | None = None
+) -> FoundNodes:
     """Read the nodes and the pods on them.
+
+    Args:
+        reader: The API server.
+        now: Seconds since the epoch.
+        configuration: That of the queues, which maps device classes to resources; None if it is
+            not known.
 
     Raises:
         ApiError: If the API server refuses that, or does not answer.
@@ -72,14 +97,122 @@ async def find_nodes(reader: Reader, *, now: float) -> FoundNodes:
         flavors = {each.metadata.name: each.spec.node_labels for each in found.items}
     except (ForbiddenError, NotFoundError) as error:
         left_out.append(f"places in the topology, and which flavor a node is of: {error}")
+    claimed = await _claimed(reader, nodes, configuration, left_out)
     pods: dict[object, RunningPods] = {}
     levels_of_all = {HOSTNAME, *(level for each in levels for level in each)}
     async for page in pages(reader, PODS, into=QueuedPod, field_selector=NOT_ENDED):
         for pod in page.items:
             if pod.spec.node_name and not has_ended(pod):
                 running = _running(pod, levels_of_all, now)
-                _put(pods, replace(running, requests=alike.one(running.requests)))
-    return FoundNodes(nodes, [*pods.values()], levels, flavors, tuple(left_out))
+                requests = claimed.requests(
+                    f"{pod.metadata.namespace}/{pod.metadata.name}", running
+                )
+                _put(pods, replace(running, requests=alike.one(requests)))
+    held = [*pods.values(), *claimed.unused()]
+    return FoundNodes(claimed.with_devices(nodes), held, levels, flavors, tuple(left_out))
+
+
+async def _device_offer(
+    reader: Reader, configuration: Mapping[str, Json] | None, left_out: list[str]
+) -> DeviceOffer | None:
+    """Read the devices that pods get by claims; None if no driver offers any."""
+    slices: list[ResourceSlice] = []
+    try:
+        async for page in pages(reader, RESOURCE_SLICES, into=ResourceSlice):
+            slices += page.items
+    except NotFoundError:  # an older cluster has no such devices
+        return None
+    if not slices:
+        return None
+    classes = await reader.page(DEVICE_CLASSES, into=DeviceClass, limit=0)
+    mappings = _mappings(configuration, left_out)
+    return await asyncio.to_thread(device_offer, slices, classes.items, mappings)
+
+
+async def _claimed(
+    reader: Reader,
+    nodes: Sequence[TopologyNode],
+    configuration: Mapping[str, Json] | None,
+    left_out: list[str],
+) -> "_ClaimedDevices":
+    """Read the devices of claims; without the rights for that, there are none."""
+    try:
+        offer = await _device_offer(reader, configuration, left_out)
+        if offer is None:
+            return _ClaimedDevices(nodes, None, None)
+        claims = [
+            claim
+            async for page in pages(reader, RESOURCE_CLAIMS, into=ResourceClaim)
+            for claim in page.items
+            if claim.status.allocation is not None
+        ]
+    except ForbiddenError as error:
+        left_out.append(f"devices that pods get by claims: {error}")
+        return _ClaimedDevices(nodes, None, None)
+    left_out += offer.left_out
+    return _ClaimedDevices(nodes, offer, offer.use(claims))
+
+
+def _mappings(configuration: Mapping[str, Json] | None, left_out: list[str]) -> DeviceMappings:
+    if configuration is None:
+        return DeviceMappings()
+    try:
+        resources = decode_configuration(dict(configuration)).resources
+    except ConfigurationError as error:  # of a newer controller
+        left_out.append(f"which resources device classes are mapped to: {error}")
+        return DeviceMappings()
+    return DeviceMappings.of(() if resources is None else resources.device_class_mappings)
+
+
+class _ClaimedDevices:
+    """The devices of claims, given to the nodes that have them and the pods that use them."""
+
+    def __init__(
+        self, nodes: Sequence[TopologyNode], offer: DeviceOffer | None, use: ClaimedUse | None
+    ) -> None:
+        self._backed = frozenset[str]() if offer is None else offer.backed
+        self._use = use
+        # A node that has a resource itself gives pods no devices by claims for it.
+        self._own = {node.name: node.allocatable for node in nodes} if self._backed else {}
+        self._held: dict[str, list[HeldDevices]] = {}
+        self._unused: dict[int, HeldDevices] = {}
+        for held in () if use is None else use.held:
+            self._unused[id(held)] = held
+            for pod in held.pods:
+                self._held.setdefault(pod, []).append(held)
+
+    def with_devices(self, nodes: list[TopologyNode]) -> list[TopologyNode]:
+        """Return nodes with the devices that pods get by claims."""
+        if self._use is None:
+            return nodes
+        totals = ((node, self._use.of_node(node.name).total) for node in nodes)
+        return [
+            replace(node, allocatable=total_of(node.allocatable, total)) if total else node
+            for node, total in totals
+        ]
+
+    def requests(self, pod: str, running: RunningPods) -> Mapping[str, int]:
+        """Return what a pod holds; of a claim that several pods use, the first holds the devices.
+
+        Args:
+            pod: `namespace/name`.
+            running: The pod.
+        """
+        own = self._own.get(running.node, {})
+        requests = {
+            name: amount
+            for name, amount in running.requests.items()
+            if name not in self._backed or own.get(name)
+        }
+        held = [self._unused.pop(id(each), None) for each in self._held.get(pod, ())]
+        return total_of(requests, *(each.amounts for each in held if each is not None))
+
+    def unused(self) -> Iterator[RunningPods]:
+        """Yield what claims hold that no pod uses, as if a job held it that cannot be moved."""
+        for claim, _, node, amounts in self._unused.values():
+            namespace, _, name = claim.partition("/")
+            job = f"{namespace}/ResourceClaim/{name}"
+            yield RunningPods(job, node, 1, {**amounts, POD_SLOTS: 0}, movable=False)
 
 
 class _Alike:
@@ -120,7 +253,10 @@ def _running(pod: QueuedPod, levels: set[str], now: float) -> RunningPods:
         node=spec.node_name,
         count=1,
         requests=requests,
-        movable=owner is not None and not group and owner.kind not in _STAYS,
+        movable=owner is not None
+        and not group
+        and owner.kind not in _STAYS
+        and not any(each.resource_claim_name for each in spec.resource_claims),
         ran_seconds=0.0 if created is None else max(0.0, now - created.timestamp()),
         node_selector={k: v for k, v in spec.node_selector.items() if k not in placed},
         affinity=required_affinity(spec),

@@ -95,7 +95,8 @@ async def nodes_answer(
             raise
         left_out.append(f"pending workloads: {error}")
     try:
-        found = await find_nodes(reader, now=now)
+        configuration = None if snapshot is None else snapshot.configuration
+        found = await find_nodes(reader, now=now, configuration=configuration)
     except ForbiddenError as error:
         if snapshot is None:
             raise ForbiddenError(str(error), hint=_RIGHTS) from error

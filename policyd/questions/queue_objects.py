@@ -75,6 +75,27 @@ async def configuration_of(reader: Reader, missing: Callable[[str], None]) -> li
         return []
 
 
+async def device_objects(reader: Reader, missing: Callable[[str], None]) -> list[Json]:
+    """Return the nodes, the devices that drivers offer beside, and the Configuration for these.
+
+    Args:
+        reader: The API server.
+        missing: Called with a sentence if the user may not list what drivers offer.
+
+    Raises:
+        ApiError: If nodes cannot be listed, or the API server does not answer.
+    """
+    nodes = await listed(reader, r.NODES)
+    try:
+        slices = await listed_if_served(reader, r.RESOURCE_SLICES)
+        classes = await listed_if_served(reader, r.DEVICE_CLASSES) if slices else []
+    except ForbiddenError as error:
+        missing(f"{error}: devices that pods get by ResourceClaims are not listed")
+        return nodes
+    rules = await configuration_of(reader, lambda _: None) if slices else []
+    return [*nodes, *slices, *classes, *rules]
+
+
 async def scenario_of(reader: Reader, *, nodes: bool) -> list[Json]:
     """Return the objects of a scenario.
 

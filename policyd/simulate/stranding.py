@@ -354,7 +354,7 @@ def _size(pods: RunningPods, device: str) -> tuple[int, int]:
 
 
 def _charge(free: dict[str, int], pods: RunningPods, sign: int) -> None:
-    for name, amount in {**pods.requests, PODS: 1}.items():
+    for name, amount in {PODS: 1, **pods.requests}.items():
         if name in free:
             free[name] += sign * amount * pods.count
 

@@ -5,14 +5,13 @@ milliseconds. What costs time for each workload is done in steps: `SnapshotTaker
 generator, and between two of its steps others have their turn.
 """
 
-from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import islice
 from math import isinf
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -53,10 +52,13 @@ from policyd.snapshot.values import (
 )
 from policyd.status.naming import team_of
 from policyd.status.pending_order import order_of, sort_in_steps
-from policyd.status.pending_reasons import find_ahead
+from policyd.status.pending_reasons import find_ahead, requests_ahead
 from policyd.status.queues import queue_status
 from policyd.status.remedy_search import Ahead
 from policyd.status.shares import weighted_share
+
+if TYPE_CHECKING:
+    from policyd.devices.on_nodes import ClaimedUse
 
 STEP = 500
 """Workloads that are looked at in one step."""
@@ -167,6 +169,7 @@ class FullSnapshot:
         new_starts: When new workloads would start, by queue; empty if readers need not know.
         configuration: By which queues decide; None if readers need not know.
         budgets: By ClusterQueue: its own, and those of its LocalQueues.
+        claimed: The devices of nodes that pods get by claims; None if they are not counted.
         trees: The trees in which each namespace has a LocalQueue.
         cohorts: Each with the top of its tree.
     """
@@ -179,6 +182,7 @@ class FullSnapshot:
     new_starts: Mapping[str, tuple[NewWorkloadStart, ...]] = field(default_factory=dict)
     configuration: Mapping[str, Json] | None = None
     budgets: Mapping[str, Sequence[BudgetState]] = field(default_factory=dict)
+    claimed: "ClaimedUse | None" = None
     usage_order: UsageOrder | None = None
     queues: list[FullQueue] = field(default_factory=list)
     cohorts: list[tuple[str, CohortUse]] = field(default_factory=list)
@@ -212,13 +216,7 @@ class _Leader(NamedTuple):
         """Return the workloads that would take quota before it; None if they are too many."""
         if self.place > MOST_AHEAD:
             return None
-        tickets: dict[object, Ticket] = {}
-        counts: Counter[object] = Counter()
-        for each in islice(self.order, self.place):
-            if not each.gone and not each.workload.backing_off:
-                tickets.setdefault(each.request_key, each)
-                counts[each.request_key] += 1
-        return [(tickets[key].workload, count) for key, count in counts.items()]
+        return requests_ahead(islice(self.order, self.place))
 
 
 class _Looked(NamedTuple):
@@ -267,6 +265,8 @@ class SnapshotTaker:
             if cluster_queue in tops:
                 full.trees.setdefault(namespace, set()).add(tops[cluster_queue])
         yield
+        if full.claimed is not None:
+            yield from _add_claimed(full, full.claimed)
         leaders: list[_Leader] = []
         for each in copied:
             yield from self._fill_pending(each, leaders)
@@ -591,6 +591,22 @@ def _quota(tree: QuotaTree, node: QuotaNode, cell: int) -> QuotaUse:
         borrowing_limit=None if limits is None else limits.borrowing_limit,
         lending_limit=None if limits is None else limits.lending_limit,
     )
+
+
+def _add_claimed(full: FullSnapshot, claimed: "ClaimedUse") -> Steps:
+    """Add the devices that pods get by claims to those of nodes."""
+    nodes = list(full.nodes)
+    for number, node in enumerate(nodes):
+        total, free = claimed.of_node(node.name)
+        if total:
+            nodes[number] = replace(
+                node,
+                allocatable=total_of(node.allocatable, total),
+                free=total_of(node.free, free),
+            )
+        if not (number + 1) % STEP:
+            yield
+    full.nodes = tuple(nodes)
 
 
 def _nodes(nodes: Nodes) -> Iterable[NodeUse]:

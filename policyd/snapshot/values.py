@@ -377,7 +377,8 @@ class NodeUse(Value, frozen=True, rename="camel"):
     Attributes:
         flavors: The flavors with a topology that the node is in.
         usable: Whether it is ready and takes new pods.
-        allocatable: Its devices.
+        allocatable: Its devices, and those that pods get by claims where the controller counts
+            these.
         free: Those that nothing holds; may be negative.
     """
 

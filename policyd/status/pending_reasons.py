@@ -1,16 +1,26 @@
-"""Why a workload is pending now, and the message for the workloads behind it."""
+"""Why a workload is pending now, those ahead of it, and the message for those behind it."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
+from typing import Final
 
 from policyd.alloc.flavors.options import QueueOptions
 from policyd.alloc.nominate import Nominator
 from policyd.alloc.pending import PendingQueue, Ticket
 from policyd.alloc.reasons import FIT, OverCapacity, Refusal
 from policyd.alloc.state import CoreState
+from policyd.alloc.workload import QueuedWorkload
 from policyd.status.messages import message_of
 from policyd.status.naming import PLAIN, Naming
+from policyd.status.pending_order import order_of
 from policyd.status.quantities import format_amount
 from policyd.status.remedies import Shortfall, nearest_shortfalls
+from policyd.status.remedy_search import Ahead
+
+MOST_AHEAD: Final = 1_000
+"""Workloads before another one that its written reason takes into account: with more, it has no
+remedy that depends on them."""
 
 
 def refused_now(state: CoreState, ticket: Ticket, options: QueueOptions) -> Refusal | None:
@@ -68,6 +78,49 @@ def turns(queue: PendingQueue, *, strict: bool) -> Iterator[tuple[Ticket, Ticket
     for ticket in waiting:
         first = firsts.get(ticket.request_key, ticket)
         yield ticket, find_ahead(queue, ticket, first=first, head=head, strict=strict)
+
+
+def requests_ahead(tickets: Iterable[Ticket]) -> Ahead:
+    """Return one workload of each request of those that are tried before another."""
+    found: dict[object, Ticket] = {}
+    counts: Counter[object] = Counter()
+    for each in tickets:
+        if not each.gone and not each.workload.backing_off:
+            found.setdefault(each.request_key, each)
+            counts[each.request_key] += 1
+    return [(found[key].workload, count) for key, count in counts.items()]
+
+
+class FirstInLine:
+    """The first workloads of a queue as of now, in the order of their turns."""
+
+    def __init__(self, queue: PendingQueue) -> None:
+        self._tickets = [each.ticket for each in order_of(queue).places("", 0, MOST_AHEAD + 1)]
+        self._before: dict[Ticket, int] = {}
+        before = 0
+        for ticket in self._tickets:
+            self._before[ticket] = before
+            before = hash((before, hash(ticket.request_key), ticket.workload.backing_off))
+
+    def before(self, ticket: Ticket) -> int | None:
+        """Return what is another if those before a workload are, or request, something else.
+
+        None if they are too many.
+        """
+        return self._before.get(ticket)
+
+    def ahead(self, ticket: Ticket) -> Ahead | None:
+        """Return what those before a workload request; None if they are too many."""
+        if ticket not in self._before:
+            return None
+        return requests_ahead(takewhile(lambda each: each is not ticket, self._tickets))
+
+
+def ahead_of(state: CoreState, workload: QueuedWorkload) -> Ahead | None:
+    """Return what those before a pending workload request; None if they are too many."""
+    queue = state.queues.get(workload.cluster_queue)
+    ticket = None if queue is None else queue.pending.ticket(workload.key)
+    return () if queue is None or ticket is None else FirstInLine(queue.pending).ahead(ticket)
 
 
 def behind_text(name: str, refusal: Refusal | None, naming: Naming = PLAIN) -> str:

@@ -82,9 +82,11 @@ def remedies(
     return tuple(_remedies(state, workload, refusal, ahead))
 
 
-def cheapest(state: CoreState, workload: QueuedWorkload, refusal: Refusal) -> Remedy | None:
+def cheapest(
+    state: CoreState, workload: QueuedWorkload, refusal: Refusal, ahead: Ahead | None = ()
+) -> Remedy | None:
     """Return the cheapest of `remedies`; those that cost more are not tried."""
-    return next(_remedies(state, workload, refusal), None)
+    return next(_remedies(state, workload, refusal, ahead), None)
 
 
 def _remedies(

@@ -122,3 +122,55 @@ def test_other_things_than_nodes_are_reported(tmp_path):
 
     assert result.exit_code == 2
     assert result.stderr.startswith("error: Node")
+
+
+def offered(*devices, resource="", configuration=()):
+    """Return a node and a driver's devices on it, of which a class selects all."""
+    of_class = {"extendedResourceName": resource} if resource else {}
+    pool = {"name": "e", "generation": 1, "resourceSliceCount": 1}
+    counters = [{"name": "set", "counters": {"memory": {"value": "80Gi"}}}]
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "e", "pool": pool, "devices": list(devices)}
+    made = {"apiVersion": "resource.k8s.io/v1", "metadata": {"name": "gpu"}}
+    return [
+        node("e", product=""),
+        {**made, "kind": "DeviceClass", "spec": of_class},
+        {**made, "kind": "ResourceSlice", "spec": {**spec, "sharedCounters": counters}},
+        *configuration,
+    ]
+
+
+def device(name, memory=""):
+    spent = [{"counterSet": "set", "counters": {"memory": {"value": memory}}}] if memory else []
+    model = {"string": H100}
+    return {"name": name, "attributes": {"productName": model}, "consumesCounters": spent}
+
+
+def test_devices_that_pods_get_by_claims_are_listed_by_driver(shown):
+    head, *lines = shown([*NODES[:1], *offered(device("a"), device("b"))]).stdout.splitlines()
+
+    assert head.split()[-1] == "DRIVER"
+    by_class = "deviceclass.resource.kubernetes.io/gpu"
+    assert [line.split() for line in lines] == [
+        ["nvidia.com/gpu", H100, "-", "1", "8", "1", "8", "-"],
+        [by_class, H100, "-", "1", "2", "1", "2", "gpu.nvidia.com"],
+    ]
+
+
+def test_parts_of_a_device_count_as_far_as_they_exist_together_and_as_no_gpus(shown):
+    parts = offered(*(device(name, "40Gi") for name in "abc"), resource="nvidia.com/part")
+    (found,) = json.loads(shown(parts, "-o", "json").stdout)
+
+    assert found == {
+        "resource": "nvidia.com/part", "product": H100, "sharing": "", "nodes": 1, "reported": 2,
+        "share": None, "gpus": None, "driver": "gpu.nvidia.com",
+    }  # fmt: skip
+
+
+def test_devices_of_claims_are_called_by_the_resource_that_their_class_is_mapped_to(shown):
+    head = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
+    mappings = [{"name": "x.io/gpu", "deviceClassNames": ["gpu"]}]
+    rules = {**head, "resources": {"deviceClassMappings": mappings}}
+    result = shown(offered(device("a"), configuration=[rules]), "-o", "config")
+
+    assert "map their classes to a resource with resources.deviceClassMappings" in result.stderr
+    assert "x.io/gpu" in shown(offered(device("a"), configuration=[rules])).stdout

@@ -8,6 +8,7 @@ from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.kueue.names import POD_SET
 from policyd.kube import resources as r
 from tests.controller.world import GPU, QUEUE, World, gates, running
+from tests.questions.test_unqueued_jobs import owned
 
 pytestmark = pytest.mark.anyio
 
@@ -265,3 +266,27 @@ async def test_without_a_mapping_nothing_about_devices_is_read():
         assert world.suspended("plain") is False
         assert all(len(mirror) == 0 for mirror in world.controller.mirrors.devices.all())
         assert world.controller.cache.devices is None
+
+
+async def test_the_devices_of_nodes_follow_slices_classes_and_claims():
+    world = furnished()
+    async with running(world):
+        devices = world.controller.cache.devices
+        offer_slice(world, {"name": "a"}, {"name": "b"})
+        await world.pass_time(1)
+        assert (await devices.on_nodes()).of_node("n1") == ({GPU: 2}, {GPU: 2})
+
+        allocated(world, "a", owners=owned("Pod", "p", api="v1"))
+        await world.pass_time(1)
+        assert (await devices.on_nodes()).of_node("n1") == ({GPU: 2}, {GPU: 1})
+
+        offer_class(world, selectors=[{"cel": {"expression": "device.driver == 'other'"}}])
+        await world.pass_time(1)
+        assert (await devices.on_nodes()).of_node("n1") == ({}, {})
+
+
+def allocated(world, *devices, owners=()):
+    results = [{"driver": DRIVER, "pool": "n1", "device": each} for each in devices]
+    metadata = {"name": "c", "namespace": "ns", "ownerReferences": list(owners)}
+    status = {"allocation": {"devices": {"results": results}}}
+    world.put(r.RESOURCE_CLAIMS, {"metadata": metadata, "status": status})

@@ -6,6 +6,7 @@ from policyd.controller.queues.pending_workloads import PendingPage, waiting_in_
 from policyd.controller.reasons import refreshing as reasons
 from policyd.controller.settings import ControllerSettings
 from policyd.kube import resources as r
+from policyd.status import pending_reasons
 from policyd.workload.obstacles import BYPASSED, PENDING
 from tests.controller.world import World, condition, running
 
@@ -88,6 +89,40 @@ async def test_a_number_is_corrected_when_others_get_quota_and_nothing_wakes_any
     assert reason(world, "as-large")[2] == (
         "behind ns/large, which needs 8 nvidia.com/gpu of h100; 4 are free"
     )
+
+
+MORE = "; to help it: raise the nominalQuota of ClusterQueue cq for nvidia.com/gpu of flavor h100"
+
+
+async def test_what_would_help_counts_those_ahead_and_is_corrected_when_they_change(world):
+    """Once the first ends, two others take what it gives back first, and too little is left."""
+    world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 9})
+    await fill(world, ["b"], gpus=3)
+    world.job("last", gpus=4)
+    await world.pass_time(8)
+    assert "to help it" not in reason(world, "first-pending")[2], "the end of the first is enough"
+    assert f"{MORE} by 10, with 6 for those ahead of it" in reason(world, "last")[2]
+
+    world.delete(r.JOBS, "b")
+    await world.pass_time(25)
+    assert "held by ns/first (8)" in reason(world, "last")[2]
+    assert "to help it" not in reason(world, "last")[2]
+
+    world.job("urgent", gpus=3, **{"kueue.x-k8s.io/priority-class": "high"})
+    await world.pass_time(25)
+    assert f"{MORE} by 10, with 6 for those ahead of it" in reason(world, "last")[2]
+
+
+async def test_with_too_many_ahead_nothing_is_recommended_that_depends_on_them(world, monkeypatch):
+    monkeypatch.setattr(pending_reasons, "MOST_AHEAD", 1)
+    await fill(world, [], gpus=7)
+    for name, gpus in (("third", 6), ("fourth", 5)):
+        world.job(name, gpus=gpus)
+        await world.pass_time(1)
+    await world.pass_time(8)
+
+    assert f"{MORE} by 6" in reason(world, "third")[2]
+    assert "to help it" not in reason(world, "fourth")[2]
 
 
 async def preempt(world):

@@ -1,8 +1,13 @@
 """Racks, hosts and devices, with the pods on them."""
 
 from policyd.dashboard.views.cluster import ALL_AT_ONCE, MOST_HOSTS, ClusterRead, cluster
+from policyd.kube.errors import ForbiddenError
 from policyd.simulate.stranding import JobOnNode, NodeLine, StrandedDevices
+from tests.alloc.builders import queue
+from tests.cli.questions.test_nodes import claim, driver, pod
+from tests.dashboard.looking import Looking
 from tests.dashboard.made import GPU, NOW
+from tests.status.test_pending_reasons import settled
 
 
 def line(name, *jobs, rack="r1", total=8, stranded=0, state="Ready", pods=True):
@@ -113,3 +118,26 @@ def test_nodes_without_devices_and_without_a_topology():
 
     assert (found.device, found.racks[0].name) == ("", "No place in a topology")
     assert found.hosts[0].sums.total == 0
+
+
+def test_devices_that_pods_get_by_claims_are_shown_to_those_who_may_read_claims():
+    looking = Looking()
+    driver(looking.api, *"abcd", extendedResourceName=GPU)
+    claim(looking.api, "one", *"abc", pods=("p",))
+    pod(looking.api, "p", "dra", 0, owner=("Job", "train"))
+    looking.api.serve(settled(queue("q", gpu=0)))
+    kinds = ("deviceclasses", "resourceclaims", "resourceslices", "nodes", "pods")
+    looking.api.grants |= {("ann", each, "") for each in kinds}
+    looking.api.grants |= {("bob", each, "") for each in kinds[3:]}
+    looking.sign_in("ann", "")
+    bob = looking.another()
+    looking.sign_in("bob", "", browser=bob)
+
+    shown = looking.get("/cluster").text
+    assert f"{GPU} in use" in shown
+    assert "ns/Job/train" in shown
+    assert "Not known" not in shown
+    looking.api.fail(ForbiddenError("bob may not list them"), plural="resourceslices")
+    hidden = bob.get("/cluster").text
+    assert "Not known: devices that pods get by claims: bob may not list them." in hidden
+    assert f"{GPU} in use" not in hidden

@@ -4,6 +4,7 @@ Both get the same nodes, teams, queues and policies; on the real one, webhooks a
 the separate processes that they are in production, by the chart's accounts and all that binds them.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -77,6 +78,16 @@ class Cluster:
     kubeconfig: Path
     api: Api
     controller: Process
+
+
+def answer(cluster, *words, namespace="team-a"):
+    """Return what a command that asks a cluster prints as JSON."""
+    options = ["--kubeconfig", cluster.kubeconfig, "-n", namespace, "-o", "json"]
+    done = subprocess.run(
+        [COMMANDS / "policyd", *words, *options], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @contextmanager

@@ -1,13 +1,11 @@
 """One cluster for all scenarios: embedded in `make test`, embedded and real in `make e2e`."""
 
-import json
-import subprocess
+from functools import partial
 
 import pytest
 
 from tests.scenarios import clusters
 from tests.scenarios.api import eventually
-from tests.scenarios.clusters import COMMANDS
 
 
 @pytest.fixture(scope="session", params=["embedded", pytest.param("real", marks=pytest.mark.e2e)])
@@ -27,16 +25,7 @@ def api(cluster):
 @pytest.fixture
 def ask(cluster):
     """Run a command that asks the cluster; return what it prints as JSON."""
-
-    def ask(*words, namespace="team-a"):
-        options = ["--kubeconfig", cluster.kubeconfig, "-n", namespace, "-o", "json"]
-        done = subprocess.run(
-            [COMMANDS / "policyd", *words, *options], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return ask
+    return partial(clusters.answer, cluster)
 
 
 def clear(api):

@@ -8,7 +8,7 @@ from tests.scenarios.api import eventually
 from tests.scenarios.objects import job
 from tests.scenarios.test_queue import admitted, waiting, workload_of
 
-DRIVER = "gpu.example.com"
+DRIVER, GPU = "gpu.example.com", "nvidia.com/gpu"
 CONFIGURATION = {
     "apiVersion": "config.kueue.x-k8s.io/v1beta2",
     "kind": "Configuration",
@@ -26,7 +26,7 @@ driver.PATHS.update(
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.e2e)])
-def api(request, tmp_path_factory):
+def cluster(request, tmp_path_factory):
     """A cluster whose quota counts devices, with a driver that offers eight on each node."""
     folder = tmp_path_factory.mktemp(request.param)
     file = folder / "configuration.yaml"
@@ -36,9 +36,9 @@ def api(request, tmp_path_factory):
     else:
         values = {"controller__configuration__resources": CONFIGURATION["resources"]}
         start = clusters.real(folder, both=["--config", str(file)], values=values)
-    with start as cluster:
-        publish(cluster.api)
-        yield cluster.api
+    with start as running:
+        publish(running.api)
+        yield running
 
 
 def publish(api):
@@ -75,7 +75,7 @@ def claiming(name, template, **fields):
     return body
 
 
-def test_devices_of_claims_fill_the_quota_and_give_it_back(api):
+def test_devices_of_claims_fill_the_quota_and_give_it_back(api, ask):
     api.create(claiming("first", "two", pods=4, run_for="300s"))
     assert not api.warnings
     eventually(lambda: admitted(api, "first"), what="it is admitted")
@@ -85,6 +85,12 @@ def test_devices_of_claims_fill_the_quota_and_give_it_back(api):
     api.create(claiming("second", "two", pods=3, run_for="300s"))
     condition = eventually(lambda: waiting(api, "second"), what="it is told why it waits")
     assert "insufficient unused quota for nvidia.com/gpu" in condition["message"]
+    answer = eventually(
+        lambda: (found := ask("why", "job/second"))["missing"] and found, what="numbers"
+    )
+    (missing,) = answer["missing"]
+    assert (missing["resource"], missing["requested"], missing["missing"]) == (GPU, 6, 2)
+    assert answer["user"].startswith("wait until team-a/first (8) ends")
 
     api.delete("Job", "first", "team-a")
     eventually(lambda: admitted(api, "second"), within=60, what="the next one is admitted")
@@ -98,6 +104,44 @@ def test_a_request_for_one_device_counts_one(api):
 
     assert used(api, "single") == "1"
     api.delete("Job", "single", "team-a")
+
+
+def test_nodes_show_which_jobs_have_the_devices_of_claims(cluster, api, ask):
+    def devices():
+        (found,) = (each for each in ask("nodes")["devices"] if each["resource"] == GPU)
+        return found["total"], found["free"]
+
+    nodes = len(api.find("Node"))
+    every = nodes * (8 + 8)  # each has eight by itself, and eight of the driver
+    eventually(lambda: devices() == (every, every), within=60, what="no device is in use")
+    api.create(claiming("holds", "two", pods=2, run_for="300s"))
+    eventually(lambda: len(running(api, "holds")) == 2, within=60, what="both pods run")
+    if cluster.name == "embedded":  # which has no scheduler of devices
+        for number, each in enumerate(running(api, "holds")):
+            allocate(api, each, 2 * number)
+
+    eventually(lambda: devices() == (every, every - 4), what="four devices are in use")
+    held = {
+        line["name"]: sum(each["requests"].get(GPU, 0) for each in line["pods"])
+        for line in ask("nodes")["nodes"]
+        if any(each["job"] == "team-a/Job/holds" for each in line["pods"])
+    }
+    assert sum(held.values()) == 4
+    assert set(held) == {each["spec"]["nodeName"] for each in running(api, "holds")}
+
+
+def allocate(api, pod, first):
+    """Give a pod two devices of its node, as the scheduler does."""
+    name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
+    template = api.get("ResourceClaimTemplate", "two", "team-a")
+    api.create(made("ResourceClaim", name, "team-a", spec=template["spec"]["spec"]))
+    results = [
+        {"request": "gpus", "driver": DRIVER, "pool": node, "device": f"gpu-{first + number}"}
+        for number in range(2)
+    ]
+    user = {"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": [user]}
+    api.patch("ResourceClaim", f"{name}/status", {"status": status}, namespace="team-a")
 
 
 def used(api, name):

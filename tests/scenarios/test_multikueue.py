@@ -17,7 +17,7 @@ pytestmark = pytest.mark.e2e
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
 NAMES = ("east", "west")
-QUEUE = "kueue.x-k8s.io/queue-name"
+QUEUE, GPU = "kueue.x-k8s.io/queue-name", "nvidia.com/gpu"
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +141,14 @@ def test_a_worker_that_is_cut_off_midway_finishes_its_job_once_it_is_back(three)
     submitted(manager.api, "long", gpus=1, run_for="600s")
     chosen = eventually(lambda: cluster_of(manager.api, "long"), within=60, what="it is sent")
     eventually(lambda: jobs(workers[chosen]), what="it is there")
+    there = eventually(
+        lambda: (
+            (found := clusters.answer(manager, "why", "job/long"))["state"] == "Admitted" and found
+        ),
+        what="why knows that it runs",
+    )
+    assert (there["clusterQueue"], there["requests"][GPU]) == ("away", 1)
+    assert clusters.answer(manager, "job", "long")["record"]["cluster"] == chosen
 
     secret = f"api/v1/namespaces/{NAMESPACE}/secrets/{chosen}"
     right = manager.api.call("GET", secret)["data"]
@@ -154,6 +162,25 @@ def test_a_worker_that_is_cut_off_midway_finishes_its_job_once_it_is_back(three)
     manager.api.delete("Job", "long", "team-a")
 
     eventually(lambda: not jobs(workers[chosen]), within=60, what="it is deleted there, too")
+
+
+def test_a_job_that_waits_for_quota_before_it_is_sent_gets_the_reason(three):
+    manager, workers = three
+    submitted(manager.api, "first", run_for="600s")
+    chosen = eventually(lambda: cluster_of(manager.api, "first"), within=60, what="it is sent")
+    submitted(manager.api, "second", run_for="600s")
+
+    found = eventually(
+        lambda: (found := clusters.answer(manager, "why", "job/second"))["missing"] and found,
+        what="numbers",
+    )
+    (missing,) = found["missing"]
+    assert (missing["resource"], missing["missing"], missing["available"]) == (GPU, 8, 0)
+    assert [each["name"] for each in missing["holders"]] == ["team-a/first"]
+    assert found["user"].startswith("wait until team-a/first (8) ends")
+    for name in ("first", "second"):
+        manager.api.delete("Job", name, "team-a")
+    eventually(lambda: not jobs(workers[chosen]), within=60, what="the copy is gone")
 
 
 def elsewhere(kubeconfig):

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from policyd.alloc.queue import FlavorSpec, PreemptionPolicy
 from policyd.alloc.topology.values import HOSTNAME, TopologyNode, TopologyPlacement
 from policyd.alloc.workload import PodSetFlavors, ReservedQuota
+from policyd.devices.on_nodes import device_offer
 from policyd.optimize.opt_ins import OptIns
 from policyd.snapshot.reading import read
-from policyd.snapshot.taking import LOOKS, STEP, SnapshotTaker
+from policyd.snapshot.taking import LOOKS, STEP, FullSnapshot, SnapshotTaker
 from policyd.snapshot.values import NONE, PodShape, QuotaHolder
 from policyd.status.pending_reasons import turns
 from policyd.status.queues import places, queue_figures
@@ -19,7 +20,18 @@ from tests.alloc.choices import scenarios
 from tests.alloc.test_preemption import running
 from tests.alloc.test_properties import made, until_settled
 from tests.alloc.worlds import world
-from tests.snapshot.taking import Jobs, body_for, keys, queue_of, snapshot, taken
+from tests.devices.test_counting import device_class
+from tests.devices.test_on_nodes import CLASS, claim, two
+from tests.snapshot.taking import (
+    NOW,
+    Jobs,
+    body_for,
+    finished,
+    keys,
+    queue_of,
+    snapshot,
+    taken,
+)
 from tests.status.test_pending_reasons import settled
 
 RATE = settings(deadline=None)
@@ -340,3 +352,18 @@ def test_nodes_are_shown_to_readers_of_the_cluster_with_their_free_devices():
         ("n2", False, {"x/gpu": 8}, {"x/gpu": 8}),
     ]
     assert snapshot(of, queues=[("ns", "q")], scope="ns").nodes == ()
+
+
+def test_nodes_have_the_devices_that_pods_get_by_claims():
+    of = state(FlavorSpec(name="default", topology="t", levels=(HOSTNAME,)), queue("q", gpu=8))
+    for name in ("n1", "n2"):
+        labels = {HOSTNAME: name}
+        of.ledger.nodes.put(TopologyNode(name=name, labels=labels, allocatable={CLASS: 1}))
+    claimed = device_offer(two(), [device_class("gpu")]).use([claim("c", "a")])
+    full = FullSnapshot(NOW, of.revision, claimed=claimed)
+    finished(SnapshotTaker(of, Jobs()).take(full, ()))
+
+    assert [(n.name, n.allocatable, n.free) for n in read(body_for(full), "test").nodes] == [
+        ("n1", {CLASS: 3}, {CLASS: 2}),
+        ("n2", {CLASS: 1}, {CLASS: 1}),
+    ]

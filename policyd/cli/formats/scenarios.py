@@ -28,6 +28,9 @@ from policyd.cli.formats.files import read_objects
 from policyd.cli.formats.scenario_jobs import SkippedJobs, job_workloads
 from policyd.controller.queues.queue_settings import other_teams, queue_settings
 from policyd.controller.watch.workload_values import WorkloadContext, workload_value
+from policyd.devices.mappings import DeviceMappings
+from policyd.devices.objects import DeviceClass, ResourceSlice
+from policyd.devices.on_nodes import DeviceOffer, device_offer
 from policyd.engine.documents.reading import Document
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.copied import EXPECTED_RUN_TIME
@@ -136,6 +139,17 @@ def scenario_nodes(objects: Iterable[Mapping[str, Json]]) -> Iterator[TopologyNo
     """Yield the nodes."""
     for node in _read(objects, Node, "Node"):
         yield node_spec(node)
+
+
+def scenario_device_offer(objects: Sequence[Mapping[str, Json]]) -> DeviceOffer:
+    """Return the devices that pods get by claims."""
+    configuration = _configuration(objects)
+    resources = None if configuration is None else configuration.resources
+    return device_offer(
+        [*_read(objects, ResourceSlice, "ResourceSlice")],
+        [*_read(objects, DeviceClass, "DeviceClass")],
+        DeviceMappings.of(() if resources is None else resources.device_class_mappings),
+    )
 
 
 def scenario_workloads(objects: Iterable[Mapping[str, Json]]) -> Iterator[kueue.Workload]:

@@ -52,6 +52,7 @@ from policyd.standard_input import FILE
 from policyd.status.excluded_nodes import not_counted
 from policyd.status.messages import message_of
 from policyd.status.naming import Names, Naming, OtherTeams
+from policyd.status.pending_reasons import ahead_of
 from policyd.status.profiles import gpus_wanted
 from policyd.status.queues import queue_status
 from policyd.status.remedies import nearest, remedy_text
@@ -345,7 +346,8 @@ class _Table:
 
     def _help(self, action: Action) -> Iterator[str]:
         if isinstance(action, Requeue) and self.state is not None:
-            remedy = cheapest(self.state, action.workload, action.refusal)
+            ahead = ahead_of(self.state, action.workload)
+            remedy = cheapest(self.state, action.workload, action.refusal, ahead)
             if remedy is not None:
                 text = remedy_text(remedy, self.names.to(action.workload.key))
                 yield f"{self.rows.indent}to help it: {text}"
@@ -446,7 +448,8 @@ def _action_json(action: Action, names: Names, state: CoreState | None) -> dict[
 def _help_json(action: Requeue, naming: Naming, state: CoreState | None) -> dict[str, Any]:
     if state is None:
         return {}
-    found = remedies(state, action.workload, action.refusal)
+    ahead = ahead_of(state, action.workload)
+    found = remedies(state, action.workload, action.refusal, ahead)
     return {
         "nearest": _tagged(nearest(action.refusal), naming),
         "remedies": [_tagged(each, naming) | {"text": remedy_text(each, naming)} for each in found],

@@ -83,6 +83,8 @@ class Snapshots:
 
     async def _take(self) -> FullSnapshot:
         mirrors = self._cache.mirrors
+        devices = self._cache.devices
+        claimed = None if devices is None else await devices.on_nodes()
         version = mirrors.workloads.informer.version
         full = FullSnapshot(
             self._pace.clock.now(),
@@ -90,6 +92,7 @@ class Snapshots:
             str(version) if version else "",
             configuration=self._cache.configuration,
             budgets=budget_states(self._cache),
+            claimed=claimed,
         )
         queues = [
             QueueOfNamespace(each.metadata.namespace, each.spec.cluster_queue)

@@ -30,7 +30,7 @@ from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.keys import ReconcileKey, workload_key
 from policyd.kube.pace import Pace
 from policyd.kube.unforeseen import log_unforeseen
-from policyd.status.pending_reasons import behind_text, refused_now, turns
+from policyd.status.pending_reasons import FirstInLine, behind_text, refused_now, turns
 from policyd.workload.obstacles import BY_SCHEDULER
 from policyd.workload.transitions import queued_since
 
@@ -76,13 +76,18 @@ class KnownReason:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A pending workload in its queue, and the one ahead of it; None if it was tried itself."""
+    """A pending workload in its queue, and the one ahead of it; None if it was tried itself.
+
+    Attributes:
+        line: The first of its queue.
+    """
 
     workload: Workload
     ticket: Ticket
     ahead: Ticket | None
     queue: QueueState
     options: QueueOptions
+    line: FirstInLine
     since: float = 0.0
 
     @property
@@ -198,10 +203,11 @@ class Reasons:
             options = queue.options
             if options is None or not len(queue.pending) or not queue.active:
                 continue
+            line = FirstInLine(queue.pending)
             for ticket, ahead in turns(queue.pending, strict=options.spec.strict):
                 workload = self._cache.mirrors.workloads.get(ticket.workload.key)
                 if workload is not None and ticket.workload.objection is None:
-                    yield Pending(workload, ticket, ahead, queue, options)
+                    yield Pending(workload, ticket, ahead, queue, options, line)
 
     def _grace(self, pending: Pending, now: float) -> float:
         """Return the seconds for which a workload is left without a reason."""
@@ -217,7 +223,8 @@ class Reasons:
         decided = self._written.decided.get(pending.leader.workload.key)
         version = pending.options.node.root.version
         nodes = self._cache.state.revision if pending.options.topologies else 0
-        return version, nodes, decided, pending.leader, pending.options
+        before = pending.line.before(pending.leader)
+        return version, nodes, decided, before, pending.leader, pending.options
 
     def _is_old(self, pending: Pending) -> bool:
         """Tell whether something changed since the reason of a workload was worked out."""
@@ -252,7 +259,8 @@ class Reasons:
                 refusal = refused_now(self._cache.state, ticket, pending.options)
             if refusal is not None:
                 requests = ticket.requests(pending.options).totals
-                own = self._written.own(ticket.workload, refusal, requests, decided)
+                ahead = pending.line.ahead(ticket)
+                own = self._written.own(ticket.workload, refusal, requests, ahead, decided)
         known = self._known[key] = KnownReason(stamp, now, refusal, own)
         await self._pace.sleep(0)  # others have their turn
         return known

@@ -24,8 +24,9 @@ from policyd.kube.resources import WORKLOADS
 from policyd.optimize.opt_ins import NO_OPT_INS
 from policyd.status.excluded_nodes import nodes_missed
 from policyd.status.messages import message_of
+from policyd.status.pending_reasons import ahead_of
 from policyd.status.remedies import Wait, remedy_text
-from policyd.status.remedy_search import cheapest
+from policyd.status.remedy_search import Ahead, cheapest
 from policyd.status.shortages import shortages
 from policyd.workload.obstacles import GATED
 from policyd.workload.transitions import release, with_requests, with_status, written_reason
@@ -116,7 +117,8 @@ class PendingReasons:
             return
         if self._busy or self._pace.clock.monotonic() < self._free_at or not _waits(workload):
             return
-        pending_reason = self.own(action.workload, action.refusal, action.requests, action)
+        ahead = ahead_of(self._cache.state, action.workload)
+        pending_reason = self.own(action.workload, action.refusal, action.requests, ahead, action)
         written = self.written(workload)
         if written is not None and written.reason.core == pending_reason.core:
             return  # the next sweep corrects which workloads hold it now
@@ -142,15 +144,24 @@ class PendingReasons:
         value: Value,
         refusal: Refusal,
         requests: Mapping[str, Mapping[str, int]],
+        ahead: Ahead | None,
         action: Requeue | None = None,
     ) -> PendingReason:
-        """Return the reason for a workload that a cycle refused, or would refuse."""
+        """Return the reason for a workload that a cycle refused, or would refuse.
+
+        Args:
+            value: The workload.
+            refusal: Why.
+            requests: Its requests.
+            ahead: What those before it request, who take first what others give back.
+            action: What the cycle decided; None if none did.
+        """
         if action is not None and action.reason == "PreemptionGated":
             return PendingReason(GATED, GATED_MESSAGE, GATED, requests)
         state, naming = self._cache.state, naming_for(self._cache, value.key)
         core = message_of(refusal, naming) + nodes_missed(state, refusal, value.cluster_queue)
         message = core + held_by(shortages(state, refusal, value), naming)
-        remedy = cheapest(state, value, refusal)
+        remedy = cheapest(state, value, refusal, ahead)
         if remedy is not None and not isinstance(remedy, Wait):  # those to wait for are named
             message += f"; to help it: {remedy_text(remedy, naming)}"
         return PendingReason(refusal.reason, message, refusal.reason + core, requests)

@@ -6,7 +6,7 @@ quota are looked at again once something changes that may decide about them.
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
@@ -36,6 +36,7 @@ from policyd.kube.resources import (
 if TYPE_CHECKING:
     from policyd.controller.watch.cache import Cache
     from policyd.devices.counting import DeviceCounter
+    from policyd.devices.on_nodes import ClaimedUse, DeviceOffer
 
 SETTLE_SECONDS: Final = 1.0
 """How long changes are gathered before workloads are looked at again: drivers publish many."""
@@ -66,7 +67,7 @@ def open_device_mirrors(reader: Reader, pace: Pace) -> DeviceMirrors:
 
 
 def _named(claim: ResourceClaim) -> ResourceClaim:
-    """Return the part to keep of a claim: all of it, unless it was made for a pod."""
+    """Return the part to keep of a claim: without its specification, if it was made for a pod."""
     if controller_of(claim.metadata) is None:
         return claim
     metadata = claim.metadata
@@ -86,6 +87,13 @@ def counts_devices(resources: ResourcesConfiguration | None, gates: Gates) -> bo
     return mapped and gates.kueue_dra_integration
 
 
+class _Changes(NamedTuple):
+    """How often something changed of the devices that there are, and of claims."""
+
+    devices: int = 0
+    claims: int = 0
+
+
 class ClaimedDevices:
     """Counts devices with what the mirrors have, and looks at workloads again when that changes."""
 
@@ -94,6 +102,9 @@ class ClaimedDevices:
     ) -> None:
         self._mirrors, self._resources, self._gates = mirrors, resources, gates
         self._counter: DeviceCounter | None = None
+        self._changes = _Changes()
+        self._published: tuple[int, DeviceOffer] | None = None
+        self._use: tuple[_Changes, ClaimedUse] | None = None
         self._changed_claims: set[str] = set()
         self._changed_devices = self._changed_classes = False
         self._wake = asyncio.Event()
@@ -137,6 +148,24 @@ class ClaimedDevices:
             inventory=Inventory(mirrors.slices),
         )
 
+    async def on_nodes(self) -> "ClaimedUse":
+        """Return the devices of nodes, and which claims have them, as of a moment ago."""
+        # The evaluation of selectors takes long to import: see above.
+        from policyd.devices.mappings import DeviceMappings  # noqa: PLC0415
+        from policyd.devices.on_nodes import device_offer  # noqa: PLC0415
+
+        mirrors, now = self._mirrors, self._changes
+        published, use = self._published, self._use
+        if published is None or published[0] != now.devices:
+            mappings = DeviceMappings.of(self._resources.device_class_mappings)
+            slices, classes = tuple(mirrors.slices), tuple(mirrors.classes)
+            found = await asyncio.to_thread(device_offer, slices, classes, mappings)
+            self._published = published = now.devices, found
+        if use is None or use[0] != now:
+            claims = tuple(mirrors.claims)
+            self._use = use = now, await asyncio.to_thread(published[1].use, claims)
+        return use[1]
+
     def _shared_claim(self, key: str) -> ResourceClaim | None:
         """Return a claim that pods may share: those that say they were made for one are trimmed."""
         found = self._mirrors.claims.get(key)
@@ -144,6 +173,7 @@ class ClaimedDevices:
 
     def _devices_changed(self, _change: Change[Any]) -> None:
         self._counter = None
+        self._changes = self._changes._replace(devices=self._changes.devices + 1)
         self._changed_devices = True
         self._wake.set()
 
@@ -153,6 +183,7 @@ class ClaimedDevices:
         self._devices_changed(change)
 
     def _claim_changed(self, change: Change[Any]) -> None:
+        self._changes = self._changes._replace(claims=self._changes.claims + 1)
         if controller_of(change.object.metadata) is None:
             self._changed_claims.add(change.object.metadata.key)
             self._wake.set()

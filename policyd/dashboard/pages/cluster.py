@@ -25,15 +25,23 @@ _USUAL_LEVELS: Final = (
     ("topology.kubernetes.io/zone",),
 )
 """The labels by which hosts are grouped where no Topology names others."""
-_NODES: Final = ResourceAttributes("list", "", "nodes")
-_PODS: Final = ResourceAttributes("list", "", "pods")
+_NEEDED: Final = {
+    "nodes": ResourceAttributes("list", "", "nodes"),
+    "pods": ResourceAttributes("list", "", "pods"),
+}
+_OF_DEVICES: Final = {
+    each: ResourceAttributes("list", "resource.k8s.io", each)
+    for each in ("deviceclasses", "resourceclaims", "resourceslices")
+}
+"""Without these, devices that pods get by claims are left out."""
 
 
 async def _read(request: PageRequest) -> ClusterRead:
-    if not {"nodes", "pods"} <= request.allowed:
+    if not request.allowed >= _NEEDED.keys():
         return _of_snapshot(await request.snapshot())
     read = partial(_lines, request.client, request.feeds, request.now)
-    found, problem = await request.feeds.shared("nodes", read, fresh_seconds=NODES_SECONDS)
+    key = "nodes", request.allowed
+    found, problem = await request.feeds.shared(key, read, fresh_seconds=NODES_SECONDS)
     if problem is not None:
         request.notices.append(f"The nodes are shown as they were a while ago: {problem}.")
     return found
@@ -52,14 +60,15 @@ async def _lines(reader: Reader, feeds: Feeds, now: float) -> ClusterRead:
 
     Devices are stranded as all pending pods see it, of whatever scope: none of these is named.
     """
-    found = await find_nodes(reader, now=now)
-    missing = found.left_out
-    gangs: list[PendingGang] = []
+    snapshot, missing = None, tuple[str, ...]()
     try:
         snapshot = (await feeds.snapshot("")).snapshot
-        gangs = [*pending_gangs(snapshot, found.flavors)]
     except PolicydError as error:
-        missing = (*missing, f"pods of pending workloads: {error}")
+        missing = (f"pods of pending workloads: {error}",)
+    configuration = None if snapshot is None else snapshot.configuration
+    found = await find_nodes(reader, now=now, configuration=configuration)
+    gangs = [] if snapshot is None else [*pending_gangs(snapshot, found.flavors)]
+    missing = (*found.left_out, *missing)
     lines = await asyncio.to_thread(_tried, found, gangs)
     return ClusterRead(lines, bool(gangs), missing)
 
@@ -71,6 +80,11 @@ def _tried(found: FoundNodes, gangs: Sequence[PendingGang]) -> list[NodeLine]:
     return lines
 
 
+def _whole(to: ResourceAttributes, _scope: str) -> ResourceAttributes:
+    """Return a right for the whole cluster, whatever is shown."""
+    return to
+
+
 VIEW: Final = PageView(
     path="/cluster",
     title="Cluster",
@@ -78,5 +92,5 @@ VIEW: Final = PageView(
     read=_read,
     build=cluster,
     live=("figures", "racks", "hosts"),
-    rights={"nodes": lambda _: _NODES, "pods": lambda _: _PODS},
+    rights={word: partial(_whole, to) for word, to in {**_NEEDED, **_OF_DEVICES}.items()},
 )

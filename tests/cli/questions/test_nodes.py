@@ -57,12 +57,35 @@ def client():
     return client
 
 
-def serve(client, *waiting):
+def driver(client, *names, **of_class):
+    """Let a driver offer devices on a node `dra`, which has none of its own."""
+    labels = {"rack": "r3", "kubernetes.io/hostname": "dra", "gpu": "h100"}
+    status = {"allocatable": {"cpu": "64", "pods": "9"}, "conditions": READY}
+    put(client, r.NODES, "dra", namespace="", labels=labels, status=status)
+    devices = [{"name": each} for each in names]
+    pool = {"name": "dra", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.example.com", "nodeName": "dra", "pool": pool, "devices": devices}
+    put(client, r.RESOURCE_SLICES, "dra", spec, namespace="")
+    put(client, r.DEVICE_CLASSES, "gpus", of_class, namespace="")
+
+
+def claim(client, name, *devices, pods=()):
+    results = [{"driver": "gpu.example.com", "pool": "dra", "device": each} for each in devices]
+    reserved = [{"resource": "pods", "name": each} for each in pods]
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}
+    put(client, r.RESOURCE_CLAIMS, name, status=status)
+
+
+def serve(client, *waiting, mapped=""):
     """Let the client serve a snapshot of a queue without room in which so much waits."""
     body = json.loads(body_for(taken(settled(queue("q", gpu=0), *waiting))))
     body["metadata"] = {"name": "current"}
     body["takenAt"] = SystemClock().now()
     body["clusterQueues"][0]["quotas"][0]["resource"] = GPU
+    if mapped:
+        mappings = [{"name": GPU, "deviceClassNames": [mapped]}]
+        head = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
+        body["configuration"] = {**head, "resources": {"deviceClassMappings": mappings}}
     client.store.put(OF_CLUSTER, body)
 
 
@@ -208,3 +231,81 @@ async def test_people_read_a_table_a_map_and_the_moves(client):
     assert any(line.startswith("rack r1") and "n1 B......." in line for line in lines)
     assert any(line.startswith("  move ns/Job/small: n1 (1) -> n2 (1) (") for line in lines)
     assert "  start ns/new: n1 (1)" in lines
+
+
+@pytest.mark.parametrize(
+    ("mapped", "of_class", "resource"),
+    [
+        pytest.param("gpus", {}, GPU, id="mapped"),
+        pytest.param("", {"extendedResourceName": GPU}, GPU, id="extended-resource"),
+        pytest.param("", {}, "deviceclass.resource.kubernetes.io/gpus", id="by-class"),
+    ],
+)
+async def test_devices_that_pods_get_by_claims_are_counted_with_their_jobs(
+    client, mapped, of_class, resource
+):
+    driver(client, *"abcdefgh", **of_class)
+    serve(client, mapped=mapped)
+    claim(client, "one", *"abc", pods=("p", "q"))
+    claim(client, "kept", "d")
+    pod(client, "p", "dra", 0, owner=("Job", "train"))
+    pod(client, "q", "dra", 0, owner=("Job", "train"))
+
+    *_, line = (await asked(client)).nodes
+    assert (line.name, line.allocatable[resource], line.free[resource]) == ("dra", 8, 4)
+    assert line.fragments == {resource: 4}
+    assert [(each.job, each.requests.get(resource)) for each in line.pods] == [
+        ("ns/Job/train", 3), ("ns/ResourceClaim/kept", 1),
+    ]  # fmt: skip
+    assert line.free["pods"] == 7, "the claim without a pod takes the place of none"
+    (stranded,) = line.stranded
+    assert (stranded.amount, stranded.missing) == (4, (resource,))
+
+
+async def test_an_extended_resource_that_a_claim_provides_counts_once(client):
+    driver(client, *"abcd", extendedResourceName=GPU)
+    claim(client, "extended", *"ab", pods=("p",))
+    pod(client, "p", "dra", 2, owner=("Job", "train"))
+    for each in ("small", "big-a"):
+        claim(client, each, pods=(each,))
+
+    first, second, third = (await asked(client)).nodes
+    assert (third.allocatable[GPU], third.free[GPU]) == (4, 2)
+    assert (first.free[GPU], second.free[GPU]) == (7, 4), "these nodes have GPUs of their own"
+
+
+async def test_pods_that_share_a_claim_are_not_moved(client):
+    spec = {"nodeName": "n1", "resourceClaims": [{"name": "c", "resourceClaimName": "shared"}]}
+    spec["containers"] = [{"resources": {"requests": {GPU: "1"}}}]
+    put(client, r.PODS, "small", spec, ownerReferences=owned("Job", "small"))
+
+    assert not any(
+        move.workload == "ns/Job/small"
+        for plan in (await asked(client)).moves
+        for move in plan.moves
+    )
+
+
+@pytest.mark.parametrize("plural", ["resourceslices", "deviceclasses", "resourceclaims"])
+async def test_without_rights_devices_of_claims_are_left_out_and_reported(client, plural):
+    driver(client, "a")
+    client.fail(ForbiddenError("no"), plural=plural)
+    found = await asked(client)
+
+    assert found.left_out == ("devices that pods get by claims: no",)
+    assert {each.resource for each in found.devices} == {GPU}
+
+
+async def test_a_configuration_of_another_version_is_no_obstacle(client):
+    driver(client, "a")
+    serve(client, mapped="gpus")
+    body = client.store.get(OF_CLUSTER, "", "current")
+    body["configuration"]["resources"]["newField"] = 1
+    client.store.put(OF_CLUSTER, body)
+    found = await asked(client)
+
+    (sentence,) = found.left_out
+    assert sentence.startswith("which resources device classes are mapped to: ")
+    assert {each.resource: each.total for each in found.devices} == {
+        GPU: 16, "deviceclass.resource.kubernetes.io/gpus": 1,
+    }  # fmt: skip
