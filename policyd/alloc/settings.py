@@ -20,6 +20,7 @@ def _gate(field: str) -> str:
 class Gates(Value, frozen=True, rename=_gate):
     """Kueue's feature gates that change a decision of the core, with Kueue's defaults."""
 
+    admission_fair_sharing_anchor_at_quota_reservation: bool = True
     admission_gated_by: bool = True
     assign_queue_labels_for_pods: bool = True
     cleanup_provisioning_requests_on_eviction: bool = True
