@@ -98,7 +98,6 @@ async def test_quota_that_waits_for_checks_counts_as_usage_from_its_reservation(
         world.job("waits")
         await world.pass_time(2)
         history = world.controller.cache.state.history
-        awaits = history.awaits("ns/lq-cq", world.workload_of("waits")["metadata"]["name"])
         await world.pass_time(600)
 
         assert held_gpus(world.workload_of("waits")) == 8
