@@ -29,6 +29,7 @@ class Gates(Value, frozen=True, rename=_gate):
     elastic_jobs_via_workload_slices: bool = True
     fair_sharing_preempt_within_nominal: bool = True
     fair_sharing_prioritize_non_borrowing: bool = True
+    fair_sharing_refill: bool = False
     fast_quota_release_in_pod_integration: bool = False
     finish_orphaned_workloads: bool = True
     flavor_fungibility: bool = True
