@@ -45,6 +45,7 @@ from policyd.kube.http_client import HttpClient
 from policyd.local.apiserver.server import ApiServer, ServerOptions
 from policyd.local.simulation import JOB_CONTROLLER, acting_as, run_simulation
 from policyd.process import run
+from policyd.profiling import profiles
 from policyd.registration import configurations as registration
 from policyd.serving import listen
 from policyd.snapshot import values
@@ -187,7 +188,8 @@ async def _up(options: UpOptions, stop: asyncio.Event) -> None:
         for path in (options.kubeconfig, options.state):
             if path is not None:
                 kept.enter_context(kept_to_itself(path))
-        await _serve(options, settings, stop)
+        async with profiles(settings.pprof_bind_address):
+            await _serve(options, settings, stop)
 
 
 async def _serve(options: UpOptions, settings: ControllerSettings, stop: asyncio.Event) -> None:
