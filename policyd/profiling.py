@@ -208,7 +208,7 @@ def _nanoseconds() -> dict[int, int]:
 
 def _stack(frame: FrameType | None) -> list[str]:
     """Return the functions of a stack, the outermost first; of a deep one, the innermost."""
-    found = []
+    found: list[str] = []
     while frame is not None and len(found) < DEEPEST:
         found.append(_function(frame.f_code))
         frame = frame.f_back
