@@ -101,7 +101,7 @@ def address_of(text: str) -> tuple[str, int] | None:
     ):
         raise ConfigurationError(
             f"`pprofBindAddress` is `{text}`, which is no address",
-            hint="write `HOST:PORT`, or `:8082` for connections from the machine itself only",
+            hint="write `HOST:PORT`, or `:6060` for connections from the machine itself only",
         )
     return bare or LOOPBACK, number
 
