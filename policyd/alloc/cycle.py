@@ -7,6 +7,8 @@
    its room since it was nominated waits for the next cycle. No victim makes room for two: a
    workload whose victims are taken chooses again as if they were gone, but keeps its flavors. One
    that waits for quota of its own queue keeps others from borrowing that quota in the same cycle.
+4. *Refill*, with fair sharing and its gate: the next workload of a queue whose workload was
+   admitted takes part in the rest of the cycle, if it fits. Else it waits for the next cycle.
 
 Usage is changed on the way and taken back at the end: planning leaves the state as it was.
 """
@@ -247,9 +249,10 @@ class _Cycle:
 
     def successor(self, entry: NominatedWorkload) -> NominatedWorkload | None:
         """Return the next workload of the queue of one that was just admitted, if it fits too."""
-        latest = self.actions[-1] if self.actions else None
-        admitted = isinstance(latest, Admit) and latest.workload is entry.ticket.workload
-        if not (self._refills_left and admitted and entry.assignment.held is None):
+        if not (self._refills_left and self.actions) or entry.assignment.held is not None:
+            return None
+        latest = self.actions[-1]
+        if not (isinstance(latest, Admit) and latest.workload is entry.ticket.workload):
             return None
         pending = self._state.queues[entry.queue].pending
         self._passed_over.enter_context(pending.passing_over(entry.ticket))

@@ -265,6 +265,38 @@ def test_workloads_that_were_passed_over_are_in_line_again():
     assert keys(plan_cycle(of).actions) == ["r1", "r2"]
 
 
+@RATE
+@given(scenarios(contest, 200))
+@pytest.mark.gate("FairSharingRefill")
+def test_all_that_a_cycle_with_refills_admits_fits_in_turn(scenario):
+    things, heads, _, _ = scenario
+    waiting = [
+        replace(head, key=f"{head.key}-{n}", queued_at=n) for head in heads for n in range(4)
+    ]
+    plans = {}
+    for refill in (True, False):
+        gates = Gates(fair_sharing_refill=refill)
+        rules = QueueingSettings(gates=gates, fair_sharing=FairSharingRules())
+        of = state(*things, *waiting, rules=rules)
+        plans[refill] = plan_cycle(of)
+        assert plan_cycle(of).actions == plans[refill].actions
+        with of.tree.trial():
+            for admit in admissions(plans[refill]):
+                assert of.tree.fits(admit.charges)
+                of.tree.charge(admit.charges)
+
+    with_refills, without = (admissions(plans[refill]) for refill in (True, False))
+    assert [each.workload.key for each in with_refills[:1]] == keys(without[:1])
+    assert len(with_refills) <= len(heads) + 8
+    for head in heads:
+        mine = [key for key in keys(with_refills) if key.startswith(f"{head.key}-")]
+        assert mine == [f"{head.key}-{n}" for n in range(len(mine))]
+
+
+def admissions(plan):
+    return [each for each in plan.actions if isinstance(each, Admit)]
+
+
 # In the long run.
 
 
