@@ -259,8 +259,10 @@ def load_configuration(path: str) -> Configuration:
         ) from error
 
 
-def configured(path: str) -> tuple[Integrations, TlsRules]:
-    """Return which kinds of jobs queue, and the restrictions of TLS, by a Kueue Configuration.
+def configured(path: str) -> tuple[Integrations, TlsRules, str]:
+    """Return what the webhooks take from a Kueue Configuration.
+
+    That is which kinds of jobs queue, the restrictions of TLS, and the address of profiles.
 
     Args:
         path: The file; empty if there is none: all kinds queue then.
@@ -269,9 +271,10 @@ def configured(path: str) -> tuple[Integrations, TlsRules]:
         ConfigurationError: If it cannot be read, or is not a Configuration.
     """
     if not path:
-        return EVERYTHING, SYSTEM
+        return EVERYTHING, SYSTEM, ""
     configuration = load_configuration(path)
-    return integrations_of(configuration), tls_rules(configuration)
+    address = configuration.pprof_bind_address
+    return integrations_of(configuration), tls_rules(configuration), address
 
 
 def parse_configuration(text: bytes) -> Configuration:

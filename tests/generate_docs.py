@@ -38,6 +38,7 @@ from tests.gates import flipped
 from tests.generate_cel import functions_page
 from tests.generate_errors import errors_page
 from tests.generate_library import library_page
+from tests.generate_versions import versions_page
 from webhooks.__main__ import main as webhooks_main
 from webhooks.metrics import MOST_POLICIES, WebhookMetrics
 
@@ -53,6 +54,7 @@ def documents() -> dict[str, str]:
         "cli.md": cli_page(),
         "settings.md": settings_page(),
         "feature-gates.md": gates_page(),
+        "kueue-versions.md": versions_page(table),
         "metrics.md": metrics_page(),
         "cel-functions.md": functions_page(table),
         "policy-library.md": library_page(table),

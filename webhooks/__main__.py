@@ -19,6 +19,7 @@ with uncollected():
     from policyd.kube.connection import connection_from
     from policyd.kube.http_client import HttpClient
     from policyd.process import keep_for_good, run
+    from policyd.profiling import profiles
     from policyd.serving import listen
     from policyd.standard_input import STORED_FILE
     from policyd.telemetry import configure_logging
@@ -166,7 +167,8 @@ async def _serve(
 ) -> None:
     async with AsyncExitStack() as stack:
         listener, health = (stack.enter_context(opened) for opened in sockets)
-        kinds, tls = configured(settings.config)
+        kinds, tls, profiling = configured(settings.config)
+        await stack.enter_async_context(profiles(profiling))
         kinds = replace(kinds, makers=settings.trusted_makers)
         server = WebhookServer(settings=settings, integrations=kinds, variables=variables, tls=tls)
         server.tracer = stack.enter_context(

@@ -7,12 +7,14 @@
    its room since it was nominated waits for the next cycle. No victim makes room for two: a
    workload whose victims are taken chooses again as if they were gone, but keeps its flavors. One
    that waits for quota of its own queue keeps others from borrowing that quota in the same cycle.
+4. *Refill*, with fair sharing and its gate: the next workload of a queue whose workload was
+   admitted takes part in the rest of the cycle, if it fits. Else it waits for the next cycle.
 
 Usage is changed on the way and taken back at the end: planning leaves the state as it was.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from msgspec.structs import replace
 
@@ -44,6 +46,12 @@ from policyd.alloc.topology.assignments import without
 from policyd.alloc.topology.placing import room_for
 from policyd.alloc.topology.values import Placement
 from policyd.alloc.workload import QueuedWorkload
+
+Successor = Callable[[NominatedWorkload], NominatedWorkload | None]
+"""Returns the workload that takes part in a cycle after one that had its turn."""
+
+_MOST_REFILLS = 8
+"""How many more workloads than one of each queue a cycle considers, as in Kueue."""
 
 
 class CycleRoom:
@@ -163,11 +171,11 @@ def plan_cycle(state: CoreState) -> Plan:
     The state is left as it was; `state.commit(plan)` carries the plan out in it.
     """
     state.settle()
-    with state.extension.cycle() as extension:
-        cycle = _Cycle(state, extension)
+    with state.extension.cycle() as extension, ExitStack() as passed_over:
+        cycle = _Cycle(state, extension, passed_over)
         cycle.nominate()
         with state.ledger.trial():
-            for entry in turns(cycle.entries, state.tree, state.settings):
+            for entry in turns(cycle.entries, state.tree, state.settings, cycle.successor):
                 cycle.process(entry)
     return Plan(
         actions=tuple(cycle.actions),
@@ -182,7 +190,7 @@ def plan_cycle(state: CoreState) -> Plan:
 class _Cycle:
     """A running cycle: nominated workloads, the decisions so far, and the room that is left."""
 
-    def __init__(self, state: CoreState, extension: CycleExtension) -> None:
+    def __init__(self, state: CoreState, extension: CycleExtension, passed_over: ExitStack) -> None:
         self.entries: list[NominatedWorkload] = []
         self.actions: list[Action] = []
         self.skipped: list[str] = []
@@ -192,6 +200,12 @@ class _Cycle:
         self._extension = extension
         self._nominator = Nominator(state)
         self.room = CycleRoom(state, extension)
+        rules = state.settings
+        refills = rules.fair_sharing is not None and rules.gates.fair_sharing_refill
+        can_refill = refills and not (rules.blocks_until_ready or extension.active)
+        self._refills_left = _MOST_REFILLS if can_refill else 0
+        self._refilled: set[str] = set()
+        self._passed_over = passed_over
 
     def nominate(self) -> None:
         """Choose for the next workload of every queue."""
@@ -211,7 +225,7 @@ class _Cycle:
         """Decide about one nominated workload."""
         self._state.deciding = entry.key
         extension, missing = self._extension, entry.assignment.refusals
-        if self._gates.concurrent_admission and self._is_surpassed(entry):
+        if self._steps_back(entry):
             return
         if extension.active and extension.make_room(entry, self.room.victims):
             self._preempt(entry, missing)
@@ -232,6 +246,28 @@ class _Cycle:
             self._admit_if_it_fits(entry)
         else:
             self._preempt_if_it_helps(entry)
+
+    def successor(self, entry: NominatedWorkload) -> NominatedWorkload | None:
+        """Return the next workload of the queue of one that was just admitted, if it fits too."""
+        if not (self._refills_left and self.actions) or entry.assignment.held is not None:
+            return None
+        latest = self.actions[-1]
+        if not (isinstance(latest, Admit) and latest.workload is entry.ticket.workload):
+            return None
+        pending = self._state.queues[entry.queue].pending
+        self._passed_over.enter_context(pending.passing_over(entry.ticket))
+        ticket = pending.head()
+        if ticket is None:
+            return None
+        self._refills_left -= 1
+        if ticket.workload.objection is not None:
+            return None
+        # What a nomination remembers for others with the same requests holds before a cycle only.
+        found = Chooser(self._state, ticket, entry.options, preempts=False).choose()
+        if found.assignment.mode is not FIT:
+            return None
+        self._refilled.add(found.key)
+        return found
 
     def _recompute(self, entry: NominatedWorkload) -> bool:
         """Replace the victims that others took; tell whether it fits once those are removed."""
@@ -278,8 +314,15 @@ class _Cycle:
             )
         )
 
-    def _is_surpassed(self, entry: NominatedWorkload) -> bool:
-        """Let a variant wait for which there is a better one; tell whether it is so."""
+    def _steps_back(self, entry: NominatedWorkload) -> bool:
+        """Leave a workload for another cycle before all else; tell whether it is so.
+
+        That is a variant for which there is a better one, and a successor that fits no more.
+        """
+        if entry.key in self._refilled and not self.room.fits(entry):
+            return True
+        if not self._gates.concurrent_admission:
+            return False
         surpassed = is_surpassed(self._state, entry.options.spec, entry.ticket.workload)
         if surpassed:
             self._skip(entry, Refusal("PendingEvaluation", cause="Surpassed"))
@@ -373,13 +416,16 @@ class _Cycle:
 
 
 def turns(
-    entries: Iterable[NominatedWorkload], tree: QuotaTree, settings: QueueingSettings
+    entries: Iterable[NominatedWorkload],
+    tree: QuotaTree,
+    settings: QueueingSettings,
+    successor: Successor,
 ) -> Iterator[NominatedWorkload]:
     """Yield entries as they have their turn."""
     if settings.fair_sharing is None:
         yield from in_turn(entries, settings.gates)
     else:
-        yield from tournament(entries, tree, settings.gates)
+        yield from tournament(entries, tree, settings.gates, successor)
 
 
 def in_turn(entries: Iterable[NominatedWorkload], gates: Gates) -> list[NominatedWorkload]:
@@ -397,14 +443,18 @@ def in_turn(entries: Iterable[NominatedWorkload], gates: Gates) -> list[Nominate
 
 
 def tournament(
-    entries: Iterable[NominatedWorkload], tree: QuotaTree, gates: Gates
+    entries: Iterable[NominatedWorkload],
+    tree: QuotaTree,
+    gates: Gates,
+    successor: Successor = lambda _entry: None,
 ) -> Iterator[NominatedWorkload]:
     """Yield entries, at each turn the one whose share of the cohorts would be lowest.
 
     In every cohort the best of each child meet, and are compared by the children's shares as they
     would be then; the best goes on to the cohort above. Between trees, and between equals, names
     decide. Usage may change between two turns as the winner's turn makes it: in its queue and
-    above. Of several entries of a ClusterQueue the last takes part.
+    above. Of several entries of a ClusterQueue the last takes part. The `successor` of an entry
+    that had its turn takes its place, if there is one.
     """
     left = {entry.options.node: entry for entry in entries}
 
@@ -422,7 +472,10 @@ def tournament(
     for root in sorted({node.root for node in left}, key=lambda node: (node.queue, node.name)):
         heap = CohortHeap([node for node in left if node.root is root], match)
         while (winner := heap.best(root)) is not None and winner in left:
-            yield left.pop(winner)
+            entry = left.pop(winner)
+            yield entry
+            if (following := successor(entry)) is not None:
+                left[winner] = following
             heap.changed(winner)
 
 

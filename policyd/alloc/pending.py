@@ -11,6 +11,7 @@ victim would be admitted and preempted again. If one does not fit, nor do all wi
 
 from bisect import insort
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 from math import inf
@@ -357,6 +358,16 @@ class PendingQueue:
         if preemptor is not None and self._is_active(preemptor):
             found.append(preemptor)
         return min(found, key=self.turn, default=None)
+
+    @contextmanager
+    def passing_over(self, ticket: Ticket) -> Iterator[None]:
+        """Leave a ticket out for the block, so that the one behind it is the head."""
+        ticket.aside = True
+        try:
+            yield
+        finally:
+            ticket.aside = False
+            self._activate(ticket)
 
     def requeue(self, action: Requeue, *, strict: bool, equivalents: bool) -> None:
         """Let a workload wait after an attempt, with its `equivalents` if they are to wait too.

@@ -20,6 +20,7 @@ def _gate(field: str) -> str:
 class Gates(Value, frozen=True, rename=_gate):
     """Kueue's feature gates that change a decision of the core, with Kueue's defaults."""
 
+    admission_fair_sharing_anchor_at_quota_reservation: bool = True
     admission_gated_by: bool = True
     assign_queue_labels_for_pods: bool = True
     cleanup_provisioning_requests_on_eviction: bool = True
@@ -28,6 +29,7 @@ class Gates(Value, frozen=True, rename=_gate):
     elastic_jobs_via_workload_slices: bool = True
     fair_sharing_preempt_within_nominal: bool = True
     fair_sharing_prioritize_non_borrowing: bool = True
+    fair_sharing_refill: bool = False
     fast_quota_release_in_pod_integration: bool = False
     finish_orphaned_workloads: bool = True
     flavor_fungibility: bool = True

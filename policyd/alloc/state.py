@@ -192,9 +192,19 @@ class CoreState:
         return any(not holding.workload.ready for holding in self._holdings())
 
     def usage_of(self, local_queue: str) -> dict[str, int]:
-        """Return the usage of a LocalQueue's admitted workloads, in 10⁻⁹ units by resource."""
+        """Return what counts as usage of a LocalQueue, in 10⁻⁹ units by resource."""
         theirs = (h for h in self._holdings() if h.workload.local_queue == local_queue)
-        return nanos(total_of(*(h.admission.totals() for h in theirs if h.workload.admitted)))
+        return nanos(total_of(*(h.admission.totals() for h in theirs if self._is_used(h))))
+
+    def _is_used(self, holding: Holding) -> bool:
+        """Tell whether quota counts as usage: once its workload is admitted, or as it is reserved.
+
+        Usage and penalties count from the same moment on. Else the usage of a workload whose checks
+        take long would decay while it holds its quota.
+        """
+        spec = self.queues[holding.admission.cluster_queue].spec
+        early = self.settings.gates.admission_fair_sharing_anchor_at_quota_reservation
+        return holding.workload.admitted or (early and spec is not None and spec.by_usage)
 
     def using(self, flavor: str) -> list[QueueState]:
         """Return the queues that have quota for a flavor."""
@@ -341,7 +351,8 @@ class CoreState:
             self.tree.touch(node)
             node.generation += 1  # Kueue removes it and adds it again
         history, local_queue = self.history, workload.local_queue
-        if history is not None and workload.admitted and history.awaits(local_queue, workload.key):
+        awaits = history is not None and history.awaits(local_queue, workload.key)
+        if history is not None and awaits and self._is_used(holding):
             history.settle(local_queue, workload.key, self.usage_of(local_queue), self.now)
         if other_priority or self.extension.holds_for(workload.key):
             self._note_change(node)

@@ -1,7 +1,7 @@
 """Admission fair sharing: the usage history of LocalQueues; those that used least go first.
 
 Usage of one half-life ago counts half. Between two samples history moves towards the usage; an
-admission counts from its decision on, by a penalty, until the workload is admitted.
+admission counts from its decision on, by a penalty, until the workload's quota counts as usage.
 
 Amounts are whole numbers of 10⁻⁹ units (cores, bytes, devices), cut off as Kueue's decimals are, so
 that many small steps neither round away nor add up to more.
@@ -96,11 +96,11 @@ class UsageHistory:
             self._weigh(queue)
 
     def awaits(self, queue: str, workload: str) -> bool:
-        """Tell whether a workload counts without being admitted yet."""
+        """Tell whether a workload counts by a penalty, and not as usage yet."""
         return queue in self.entries and workload in self.entries[queue].penalties
 
     def settle(self, queue: str, workload: str, usage: Nanos, now: float) -> None:
-        """Make history of a penalty whose workload is admitted; `usage` is of the LocalQueue."""
+        """Make history of a penalty whose quota counts as usage; `usage` is of the LocalQueue."""
         entry = self.entries[queue]
         self._move(entry, usage, now)
         entry.consumed = total_of(entry.consumed, entry.penalties.pop(workload))

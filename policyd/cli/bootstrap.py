@@ -31,7 +31,9 @@ INITIAL_KINDS = {
 }
 
 
-async def bootstrap(client: Client, *, nodes: int, racks: int, library: bool) -> None:
+async def bootstrap(
+    client: Client, *, nodes: int, racks: int, library: bool, old: bool = False
+) -> None:
     """Create policyd's kinds, the nodes, the teams with their queues, and the policy library.
 
     Teams and library belong to the user once they exist: deleted objects are not created again.
@@ -41,8 +43,9 @@ async def bootstrap(client: Client, *, nodes: int, racks: int, library: bool) ->
         nodes: How many nodes there are.
         racks: How many racks they stand in.
         library: Whether the policy library is wanted.
+        old: Whether v1beta1 of Kueue's kinds is served, too.
     """
-    for made in definitions():
+    for made in definitions(old=old):
         await _ensure(client, resources.CUSTOM_RESOURCE_DEFINITIONS, made)
     for item in demo.nodes(nodes, racks):
         await _ensure(client, resources.NODES, item)
@@ -51,13 +54,13 @@ async def bootstrap(client: Client, *, nodes: int, racks: int, library: bool) ->
         await _once(client, "library", default_policies(shipped("policies")))
 
 
-def definitions() -> list[Json]:
-    """Return the definitions of policyd's kinds; those of Kueue's have v1beta1, too."""
+def definitions(*, old: bool = False) -> list[Json]:
+    """Return the definitions of policyd's kinds; with `old`, those of Kueue's have v1beta1, too."""
     made = [definition(kind, notes=field_descriptions) for kind in KINDS]
-    old = old_versions(notes=field_descriptions)
+    versions = old_versions(notes=field_descriptions) if old else {}
     for each in made:
         name = each["metadata"]["name"]
-        each["spec"]["versions"] += [old[name]] if name in old else []
+        each["spec"]["versions"] += [versions[name]] if name in versions else []
     return made
 
 

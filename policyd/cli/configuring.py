@@ -64,6 +64,7 @@ def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> C
         other_teams=other_teams(configuration),
         resources=configuration.resources,
         tls=tls_rules(configuration),
+        pprof_bind_address=configuration.pprof_bind_address,
         integrations=_integrations(configuration, path, gates),
     )
 

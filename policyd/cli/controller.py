@@ -32,6 +32,7 @@ from policyd.kube.connection import ApiConnection, connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.kube.kueue_lease import NAMESPACE
 from policyd.process import keep_for_good, run
+from policyd.profiling import profiles
 from policyd.serving import served
 from policyd.standard_input import STORED_FILE
 from policyd.status.naming import OtherTeams
@@ -220,6 +221,7 @@ async def _run(options: ControllerOptions, stop: asyncio.Event) -> None:
     )
     health = ControllerHealth(metrics_of(replace(queueing.metrics, bounds=bounds)))
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(profiles(queueing.pprof_bind_address))
         client = await stack.enter_async_context(
             HttpClient(connection, count=health.metrics.api_request)
         )

@@ -45,6 +45,7 @@ from policyd.kube.http_client import HttpClient
 from policyd.local.apiserver.server import ApiServer, ServerOptions
 from policyd.local.simulation import JOB_CONTROLLER, acting_as, run_simulation
 from policyd.process import run
+from policyd.profiling import profiles
 from policyd.registration import configurations as registration
 from policyd.serving import listen
 from policyd.snapshot import values
@@ -80,6 +81,7 @@ class UpOptions:
     state: Path | None
     dashboard: bool = True
     dashboard_port: int = 0
+    serve_v1beta1: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +149,7 @@ class Clients:
     show_default="a free one",
     help="Port of the page.",
 )
+@click.option("--serve-v1beta1", is_flag=True, help="Serve Kueue's v1beta1 too.")
 def command(**given: Any) -> None:  # noqa: ANN401 - click gives each option its type
     r"""Start policyd on an embedded cluster. Press Ctrl-C to stop it.
 
@@ -187,7 +190,8 @@ async def _up(options: UpOptions, stop: asyncio.Event) -> None:
         for path in (options.kubeconfig, options.state):
             if path is not None:
                 kept.enter_context(kept_to_itself(path))
-        await _serve(options, settings, stop)
+        async with profiles(settings.pprof_bind_address):
+            await _serve(options, settings, stop)
 
 
 async def _serve(options: UpOptions, settings: ControllerSettings, stop: asyncio.Event) -> None:
@@ -223,7 +227,8 @@ async def _run(
     client = clients.user
     await forget_webhooks(client)
     library = not options.policies
-    await bootstrap(client, nodes=options.nodes, racks=options.racks, library=library)
+    old = options.serve_v1beta1
+    await bootstrap(client, nodes=options.nodes, racks=options.racks, library=library, old=old)
     listener = listen(HOST, 0)
     address = f"https://{HOST}:{listener.getsockname()[1]}"
     webhook_server = WebhookServer(

@@ -98,6 +98,9 @@ class ControllerSettings:
     tls: TlsRules = SYSTEM
     """Restrictions of TLS for callers of the visibility API."""
 
+    pprof_bind_address: str = ""
+    """Where profiles of the process are served; "" for nowhere."""
+
     policies: bool = True
     """Whether to write the statuses of Policy objects, where their kind is served."""
 

@@ -5,6 +5,7 @@ import math
 import msgspec
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from policyd.alloc.cluster_queue import NominatedWorkload
 from policyd.alloc.cycle import plan_cycle, tournament, tournament_key
@@ -15,7 +16,7 @@ from policyd.alloc.pending import Ticket
 from policyd.alloc.plan import Admit, Preempt
 from policyd.alloc.settings import FairSharingRules, Gates, QueueingSettings
 from policyd.status.shares import rounded_share, share_text, weighted_share
-from tests.alloc.builders import cohort, group, put, queue, state, workload
+from tests.alloc.builders import cohort, group, keys, put, queue, state, workload
 from tests.alloc.choices import scenarios
 from tests.alloc.test_preemption import RATE, RECLAIM, running
 from tests.alloc.worlds import quotas
@@ -208,6 +209,92 @@ def test_turns_are_as_in_the_slow_tournament(scenario):
             found.append(entry.queue)
             effect(entry.options.node)
     assert found == expected
+
+
+# More than one of a queue in a cycle.
+
+
+def drained(*, capacity=3, waiting=3, refill=True, **rules):
+    """The workloads that one cycle admits where `poor` is below its share, and `rich` above."""
+    rules = QueueingSettings(
+        gates=Gates(fair_sharing_refill=refill), fair_sharing=FairSharingRules(), **rules
+    )
+    nominal = 8 + waiting
+    of = state(
+        cohort("all"), queue("poor", "all", gpu=nominal), queue("rich", "all", gpu=2),
+        replace(running("held", "rich", gpu=nominal + 2 - capacity), ready=True),
+        workload("r1", "rich", gpu=1, at=0), workload("r2", "rich", gpu=1, at=0),
+        *(workload(f"p{n}", "poor", gpu=1, at=n) for n in range(1, waiting + 1)),
+        rules=rules,
+    )  # fmt: skip
+    plan = plan_cycle(of)
+    return of, plan
+
+
+@pytest.mark.gate("FairSharingRefill")
+@pytest.mark.parametrize(
+    ("given", "admitted"),
+    [
+        pytest.param({}, ["p1", "p2", "p3"], id="the-poor-queue-gets-all"),
+        pytest.param({"refill": False}, ["p1", "r1"], id="one-of-each-without-the-gate"),
+        pytest.param({"capacity": 1}, ["p1"], id="no-more-than-fits"),
+        pytest.param({"capacity": 5}, ["p1", "p2", "p3", "r1", "r2"], id="then-the-rich-one"),
+        pytest.param(
+            {"capacity": 20, "waiting": 12},
+            [*(f"p{n}" for n in range(1, 10)), "r1"],
+            id="eight-more-at-most",
+        ),
+        pytest.param({"blocks_until_ready": True}, ["p1"], id="not-where-one-waits-for-the-other"),
+    ],
+)
+def test_the_next_workload_of_a_queue_takes_part_in_the_same_cycle(given, admitted):
+    _, plan = drained(**given)
+
+    assert keys(plan.actions) == admitted
+
+
+@pytest.mark.gate("FairSharingRefill")
+def test_workloads_that_were_passed_over_are_in_line_again():
+    of, plan = drained()
+
+    assert plan_cycle(of) == plan
+    of.commit(plan)
+    assert keys(plan_cycle(of).actions) == []
+    for number in (1, 2, 3):
+        of.remove_workload(f"p{number}")
+    assert keys(plan_cycle(of).actions) == ["r1", "r2"]
+
+
+@RATE
+@given(scenarios(contest, 200))
+@pytest.mark.gate("FairSharingRefill")
+def test_all_that_a_cycle_with_refills_admits_fits_in_turn(scenario):
+    things, heads, _, _ = scenario
+    waiting = [
+        replace(head, key=f"{head.key}-{n}", queued_at=n) for head in heads for n in range(4)
+    ]
+    plans = {}
+    for refill in (True, False):
+        gates = Gates(fair_sharing_refill=refill)
+        rules = QueueingSettings(gates=gates, fair_sharing=FairSharingRules())
+        of = state(*things, *waiting, rules=rules)
+        plans[refill] = plan_cycle(of)
+        assert plan_cycle(of).actions == plans[refill].actions
+        with of.tree.trial():
+            for admit in admissions(plans[refill]):
+                assert of.tree.fits(admit.charges)
+                of.tree.charge(admit.charges)
+
+    with_refills, without = (admissions(plans[refill]) for refill in (True, False))
+    assert [each.workload.key for each in with_refills[:1]] == keys(without[:1])
+    assert len(with_refills) <= len(heads) + 8
+    for head in heads:
+        mine = [key for key in keys(with_refills) if key.startswith(f"{head.key}-")]
+        assert mine == [f"{head.key}-{n}" for n in range(len(mine))]
+
+
+def admissions(plan):
+    return [each for each in plan.actions if isinstance(each, Admit)]
 
 
 # In the long run.

@@ -21,11 +21,7 @@ NAMESPACE = "policyd-system"
 RELEASE = "policyd"
 WEBHOOKS, CONTROLLER = f"{RELEASE}-webhooks", f"{RELEASE}-controller"
 
-VISIBILITY_APIS = (
-    "v1beta1.visibility.kueue.x-k8s.io",
-    "v1beta2.visibility.kueue.x-k8s.io",
-    "v1alpha1.visibility.policyd.io",
-)
+VISIBILITY_APIS = ("v1beta2.visibility.kueue.x-k8s.io", "v1alpha1.visibility.policyd.io")
 """APIServices that the controller answers."""
 
 RUN_BY_HAND = {"Deployment", "PodDisruptionBudget", "NetworkPolicy", "Policy"}

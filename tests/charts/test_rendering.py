@@ -205,7 +205,6 @@ def test_positions_and_snapshots_are_served_through_the_api_server(tmp_path):
         name: body["spec"] for (kind, name), body in objects.items() if kind == "APIService"
     }
     assert services.keys() == {
-        "v1beta1.visibility.kueue.x-k8s.io",
         "v1beta2.visibility.kueue.x-k8s.io",
         "v1alpha1.visibility.policyd.io",
     }
@@ -213,6 +212,12 @@ def test_positions_and_snapshots_are_served_through_the_api_server(tmp_path):
     assert ("Service", called) in objects
     assert objects["RoleBinding", called]["metadata"]["namespace"] == "kube-system"
     assert {"--visibility-port=8082", "--other-teams=team"} <= {*arguments(objects, "controller")}
+
+
+def test_positions_are_served_in_the_older_version_on_request(tmp_path):
+    objects = rendered(tmp_path, {"webhooks.serveV1beta1": True})
+
+    assert ("APIService", "v1beta1.visibility.kueue.x-k8s.io") in objects
 
 
 def test_neither_is_served_if_that_is_switched_off(tmp_path):

@@ -70,6 +70,18 @@ def test_a_configuration_sets_the_resources_that_count_against_quota(up, tmp_pat
         )
 
 
+def test_the_older_version_of_kueues_kinds_is_served_on_request(up):
+    paths = [f"apis/kueue.x-k8s.io/{version}/clusterqueues" for version in ("v1beta1", "v1beta2")]
+
+    with up("--no-dashboard") as api:
+        with pytest.raises(Refused) as refused:
+            api.call("GET", paths[0])
+        assert refused.value.code == 404
+        assert api.call("GET", paths[1])["items"]
+    with up("--no-dashboard", "--serve-v1beta1") as api:
+        assert [len(api.call("GET", path)["items"]) for path in paths] == [2, 2]
+
+
 OWN_POLICIES = """\
 apiVersion: policyd.io/v1alpha1
 kind: Policy

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from policyd.alloc.settings import QueueingSettings, UsageBasedOrder
+from policyd.alloc.settings import Gates, QueueingSettings, UsageBasedOrder
 from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.quantity import parse_quantity
 from policyd.kube import resources as r
@@ -79,6 +79,31 @@ async def test_a_local_queue_with_less_recent_usage_goes_first():
         past = status["admissionFairSharingStatus"]
         assert parse_quantity(past["consumedResources"][GPU]).sign() > 0
         assert past["lastUpdate"]
+
+
+@pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
+@pytest.mark.parametrize("by_usage", [True, False], ids=["by-usage", "by-age"])
+@pytest.mark.gate("AdmissionFairSharingAnchorAtQuotaReservation")
+async def test_quota_that_waits_for_checks_counts_as_usage_from_its_reservation(on, by_usage):
+    sharing = UsageBasedOrder(half_life_seconds=600, sampling_seconds=60)
+    gates = Gates(admission_fair_sharing_anchor_at_quota_reservation=on)
+    world = World(QueueingSettings(gates=gates, admission_fair_sharing=sharing))
+    mode = "UsageBasedAdmissionFairSharing" if by_usage else "NoAdmissionFairSharing"
+    checks = {"admissionChecks": [{"name": "never"}]}
+    world.furnish(admissionScope={"admissionMode": mode}, admissionChecksStrategy=checks)
+    active = {"type": "Active", "status": "True", "reason": "Active", "message": ""}
+    check = {"metadata": {"name": "never"}, "spec": {"controllerName": "example.com/by-hand"}}
+    world.put(r.ADMISSION_CHECKS, {**check, "status": {"conditions": [active]}})
+    async with running(world):
+        world.job("waits")
+        await world.pass_time(2)
+        history = world.controller.cache.state.history
+        await world.pass_time(600)
+
+        assert held_gpus(world.workload_of("waits")) == 8
+        used = history.entries["ns/lq-cq"].consumed.get(GPU, 0) / 10**9
+        assert (used > 3) is (on and by_usage)
+        assert bool(history.entries["ns/lq-cq"].penalties) is (by_usage and not on)
 
 
 async def test_usage_before_a_restart_counts_after_it():

@@ -38,6 +38,7 @@ WITH_LEADER = (
 """What has a pod set of one pod, and another one beside it."""
 
 driver.PATHS["ReplicaSet"] = "apis/apps/v1/namespaces/{namespace}/replicasets"
+driver.PATHS["CronJob"] = "apis/batch/v1/namespaces/{namespace}/cronjobs"
 driver.PATHS["StatefulSet"] = "apis/apps/v1/namespaces/{namespace}/statefulsets"
 
 

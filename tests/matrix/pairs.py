@@ -483,6 +483,71 @@ def fast(cell: Cell) -> None:
     cell.ends()
 
 
+def scaled(cell: Cell) -> None:
+    """Created without pods, it is scaled up, down to none, and up again: usage follows."""
+    cell.furnish()
+    cell.submit(lambda body: body["spec"].update(replicas=0))
+    for replicas in (2, 0, 2):
+        cell.patch({"spec": {"replicas": replicas}})
+        if not replicas and cell.cluster.name == "embedded":
+            cell.clear_pods()  # there is no controller that does it
+        cell.starts()
+        cell.wait(lambda size=4 * replicas: cell.used() == size, f"{replicas} replicas are charged")
+    cell.ends()
+
+
+def executors(cell: Cell) -> None:
+    """A driver makes executors, and ends them again, within the quota that is held for the most."""
+
+    def dynamic(body: Body) -> None:
+        body["spec"]["dynamicAllocation"] = {"enabled": True, "minExecutors": 1, "maxExecutors": 3}
+
+    cell.furnish(gpus=2 * GPUS, **PREEMPTING)
+    cell.submit(dynamic, labels=RESEARCH, annotations={"policyd.io/elastic-executors": "true"})
+    cell.starts()
+    cell.wait(lambda: cell.used() == 2 * GPUS, "a driver and three executors are charged")
+    made = cell.job()
+    foreign.operate(cell.api, made, first=2, templates_of=[foreign.templates(made)[-1]])
+    cell.wait(lambda: _running(cell) == 3, "another executor runs")
+    cell.api.delete("Pod", f"{NAME}-2", cell.name)
+    cell.wait(lambda: cell.runs() and cell.used() == 2 * GPUS, "its quota stays for the next one")
+    preempted(cell)
+    cell.ends()
+
+
+def _running(cell: Cell) -> int:
+    return [each["status"].get("phase") for each in cell.pods()].count("Running")
+
+
+def scheduled(cell: Cell) -> None:
+    """A Job of a CronJob queues where that says, is preempted like any other, and runs again."""
+    cell.furnish(**PREEMPTING)
+    (made,) = bodies(cell.kind)
+    about = {"name": "nightly", "namespace": cell.name}
+    owner = cell.api.create(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "CronJob",
+            "metadata": {**about, "labels": {f"{P}queue-name": cell.name, **RESEARCH}},
+            "spec": {
+                "schedule": "0 3 * * *",
+                "suspend": True,
+                "jobTemplate": {"spec": made["spec"]},
+            },
+        }
+    )
+    template = owner["spec"]["jobTemplate"]
+    reference = {name: owner[name] for name in ("apiVersion", "kind")}
+    reference |= {"name": "nightly", "uid": owner["metadata"]["uid"], "controller": True}
+    metadata = {**template["metadata"], "name": NAME, "namespace": cell.name}
+    cell.api.acting_as("system:serviceaccount:kube-system:cronjob-controller").create(
+        {**made, "metadata": {**metadata, "ownerReferences": [reference]}, "spec": template["spec"]}
+    )
+    cell.starts()
+    preempted(cell)
+    cell.ends()
+
+
 PAIRS = {
     "topology-priorities": Feature(topology_priorities),
     "partial-priorities": Feature(partial_priorities, ("Job",), "only a Job says how few"),
@@ -514,5 +579,12 @@ PAIRS = {
     "moved": Feature(moved, [k for k in KINDS if k not in ONE_BY_ONE], "gets other pods for that"),
     "edited": Feature(edited, foreign.SPECS, "its templates may not change"),
     "fast": Feature(fast, ("PodGroup",), "is whole"),
+    "scaled": Feature(
+        scaled,
+        ("Deployment", "ReplicaSet", "StatefulSet", "LeaderWorkerSet"),
+        "is not scaled to zero",
+    ),
+    "executors": Feature(executors, ("SparkApplication",), "has no executors"),
+    "scheduled": Feature(scheduled, ("Job",), "is not made by a CronJob"),
 }
 EVERY = {**features.FEATURES, **PAIRS}

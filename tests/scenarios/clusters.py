@@ -95,7 +95,7 @@ def embedded(folder: Path, *options: str) -> Iterator[Cluster]:
     """`policyd up`, as a user starts it, with more options."""
     kubeconfig = folder / "kubeconfig"
     command = [str(COMMANDS / "policyd"), "up", "--kubeconfig", str(kubeconfig), "--port", "0"]
-    command += options
+    command += ["--serve-v1beta1", *options]
     process = Process(command, folder / "up.log")
     process.start()
     try:

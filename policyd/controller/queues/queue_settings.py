@@ -51,6 +51,7 @@ HEEDED = {
     "manage_jobs_without_queue_name",
     "managed_jobs_namespace_selector",
     "multi_kueue",
+    "pprof_bind_address",
     "tls",
     "visibility",
 }

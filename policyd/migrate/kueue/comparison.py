@@ -19,7 +19,7 @@ NOTHING: Final = frozenset({"SchedulerLibraryIntegration"})
 PROCESS: Final = frozenset(
     {
         *("clientConnection", "controller", "health", "internalCertManagement", "leaderElection"),
-        *("metrics", "namespace", "pprofBindAddress", "visibilityServer", "webhook"),
+        *("metrics", "namespace", "visibilityServer", "webhook"),
     }
 )
 """Fields of the Configuration that are about Kueue's process; of `metrics`, a part."""
