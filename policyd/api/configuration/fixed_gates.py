@@ -32,9 +32,6 @@ LEFT_OUT: Final[Mapping[str, FixedGate]] = {
     "ElasticJobsViaWorkloadSlicesWithTAS": FixedGate(
         on=True, reason="jobs that grow and shrink are placed by topologies, if their queue has one"
     ),
-    "FailureRecoveryPolicy": FixedGate(
-        on=False, reason="pods on nodes that are gone are Kubernetes' to end, and never forced"
-    ),
     "ManagedJobsNamespaceSelectorAlwaysRespected": FixedGate(
         on=True,
         reason="jobs queue only where `managedJobsNamespaceSelector` says, as Kueue insists",
