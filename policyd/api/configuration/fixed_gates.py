@@ -23,9 +23,6 @@ _CACHES = FixedGate(
 )
 
 LEFT_OUT: Final[Mapping[str, FixedGate]] = {
-    "ConcurrentAdmission": FixedGate(
-        on=False, reason="variants that exist are decided about as in Kueue, but none are made"
-    ),
     "DeferRayServiceFinalizationForRedisCleanup": FixedGate(
         on=True, reason="a service keeps its quota until the pods are gone that clean up Redis"
     ),

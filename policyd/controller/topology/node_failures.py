@@ -23,6 +23,7 @@ from policyd.jobs.pods import QueuedPod, has_ended
 from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import PODS, WORKLOADS
+from policyd.workload.families import PARENT, parent_of
 from policyd.workload.node_health import (
     NODE_FAILURES,
     NodeHealth,
@@ -134,6 +135,20 @@ class NodeFailures:
         for name in assigned_nodes(workload.status.admission):
             discard(self._sent_to, name, workload.metadata.key)
 
+    def _of_pods(self, workload: Workload) -> Workload:
+        """Return the workload whose name the pods have: of a variant, its parent."""
+        owner = parent_of(workload) if self._gates.concurrent_admission else None
+        if owner is None:
+            return workload
+        return (
+            self._mirrors.workloads.get(f"{workload.metadata.namespace}/{owner.name}") or workload
+        )
+
+    def _has_variant(self, workload: Workload) -> bool:
+        """Tell whether the places of a workload are those of a variant, which gets others."""
+        marked = workload.metadata.labels.get(PARENT) == "true"
+        return self._gates.concurrent_admission and marked
+
     def _concerned(self, node: str) -> list[Workload]:
         """Return the workloads that are assigned to a node, or whose pods may go nowhere else."""
         keys = {key for pod in self._places.on_node(node) for key in workload_keys(pod)}
@@ -149,9 +164,11 @@ class NodeFailures:
         ]
 
     async def _look_at(self, workload: Workload, name: str, node: Node | None, left: float) -> None:
-        pods = self._places.of_workload(workload)
+        pods = self._places.of_workload(self._of_pods(workload))
         if not sends_pods_to(workload, name):
             await self._end(hopeless(pods, name), name)
+            return
+        if self._has_variant(workload):
             return
         taints = acceptance(node, workload, flavors_by_name(self._mirrors.flavors))
         there = [pod for pod in pods if pod.spec.node_name == name]
