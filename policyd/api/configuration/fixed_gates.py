@@ -26,9 +26,6 @@ LEFT_OUT: Final[Mapping[str, FixedGate]] = {
     "DeferRayServiceFinalizationForRedisCleanup": FixedGate(
         on=True, reason="a service keeps its quota until the pods are gone that clean up Redis"
     ),
-    "ElasticJobsViaWorkloadSlicesWithTAS": FixedGate(
-        on=True, reason="jobs that grow and shrink are placed by topologies, if their queue has one"
-    ),
     "ManagedJobsNamespaceSelectorAlwaysRespected": FixedGate(
         on=True,
         reason="jobs queue only where `managedJobsNamespaceSelector` says, as Kueue insists",
