@@ -15,7 +15,7 @@ from policyd.controller.watch.mirror import Mirror
 from policyd.controller.writes import Writes
 from policyd.kube.errors import AlreadyExistsError
 from policyd.kube.resources import WORKLOADS
-from policyd.workload.families import PARENT, WorkloadFamily, flavor_of, variant_body
+from policyd.workload.families import PARENT, WorkloadFamily, variant_body
 from policyd.workload.transitions import with_status
 from policyd.workload.variants import (
     DropVariant,
@@ -89,9 +89,8 @@ class Variants:
         self, parent: Workload, step: DropVariant | SwitchVariant | PutStatus | UngateVariant
     ) -> None:
         match step:
-            case DropVariant(variant):
+            case DropVariant(variant, why):
                 await self._writes.delete(self._mirror, variant)
-                why = f'flavor "{flavor_of(variant)}" no longer in ClusterQueue'
                 message = f'Variant Workload "{variant.metadata.key}" deleted; {why}'
                 self._record(parent, "DeletedVariant", message)
             case SwitchVariant(variant, active, why):

@@ -13,7 +13,13 @@ from typing import Final
 import msgspec
 
 from policyd.api.kueue import ClusterQueue, Workload
-from policyd.api.kueue.names import ALLOWED_FLAVORS, API_VERSION, SLICE_REPLACEMENT_FOR
+from policyd.api.kueue.names import (
+    ADMISSION_GATED_BY,
+    ALLOWED_FLAVORS,
+    API_VERSION,
+    PRIORITY_BOOST,
+    SLICE_REPLACEMENT_FOR,
+)
 from policyd.api.meta import Json, OwnerReference
 from policyd.jobs.base import controller_of
 from policyd.jobs.lifecycle import has_quota
@@ -25,8 +31,8 @@ PARENT: Final = "kueue.x-k8s.io/concurrent-admission-parent"
 GATE: Final = "kueue.x-k8s.io/concurrent-admission"
 """Preemption gate of variants: one of a parent may preempt at a time."""
 NOT_A_VARIANT: Final = (
-    "the Workload that controls this one has no such variant: one has the pod sets and the queue of"
-    " its parent, and a flavor of the ClusterQueue for itself"
+    "the Workload that controls this one has no such variant: one has the pod sets, the queue"
+    " and the priority of its parent, and a flavor of the ClusterQueue for itself"
 )
 
 
@@ -81,6 +87,11 @@ def parent_of(workload: Workload) -> OwnerReference | None:
     return owner if of_workload else None
 
 
+def has_gate(workload: Workload) -> bool:
+    """Tell whether a workload has the preemption gate that the controller gives to variants."""
+    return any(gate.name == GATE for gate in workload.spec.preemption_gates)
+
+
 def flavor_of(workload: Workload) -> str:
     """Return the flavor of a variant; empty if it is none."""
     return workload.metadata.annotations.get(ALLOWED_FLAVORS, "").partition(",")[0].strip()
@@ -103,9 +114,14 @@ def has_variants(workload: Workload, queue: ClusterQueue | None) -> bool:
 
 
 def fits(variant: Workload, parent: Workload) -> bool:
-    """Tell whether a variant asks for what its parent does, in the same queue."""
-    one, other = variant.spec, parent.spec
-    return (one.pod_sets, one.queue_name) == (other.pod_sets, other.queue_name)
+    """Tell whether a variant asks for what its parent does, where and as urgently as that does."""
+    return _asked(variant) == _asked(parent)
+
+
+def _asked(workload: Workload) -> tuple[object, ...]:
+    spec, annotations = workload.spec, workload.metadata.annotations
+    noted = [annotations.get(each, "") for each in (PRIORITY_BOOST, ADMISSION_GATED_BY)]
+    return spec.pod_sets, spec.queue_name, spec.priority, noted
 
 
 def variant_body(parent: Json, flavor: str) -> Json:

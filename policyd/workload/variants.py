@@ -9,7 +9,7 @@ from policyd.api.kueue import PreemptionGateState, Workload, WorkloadStatus
 from policyd.api.kueue.names import EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED
 from policyd.api.meta import Condition, condition_true, find_condition, timestamp
 from policyd.jobs.lifecycle import has_quota, is_finished
-from policyd.workload.families import GATE, WorkloadFamily, flavor_of
+from policyd.workload.families import GATE, WorkloadFamily, flavor_of, has_gate
 from policyd.workload.obstacles import BY_SCHEDULER, GATED
 from policyd.workload.time_limits import backoff_left
 from policyd.workload.transitions import (
@@ -43,6 +43,7 @@ class DropVariant(NamedTuple):
     """Delete a workload that is no variant, or no longer."""
 
     variant: Workload
+    why: str
 
 
 class SwitchVariant(NamedTuple):
@@ -83,7 +84,9 @@ def family_steps(
     parent, variants = family.parent, family.variants
     kept = {each.metadata.uid for each in variants}
     steps: list[FamilyStep] = [
-        DropVariant(each) for each in family.owned if _is_stranger(each, kept, family)
+        DropVariant(each, _why_strange(each, family))
+        for each in family.owned
+        if _is_stranger(each, kept, family)
     ]
     if family.queue is None or parent.metadata.deletion_timestamp is not None:
         return steps, None
@@ -106,8 +109,14 @@ def _is_stranger(workload: Workload, kept: set[str], family: WorkloadFamily) -> 
     metadata = workload.metadata
     if metadata.uid in kept or metadata.deletion_timestamp is not None:
         return False
-    gates = {gate.name for gate in workload.spec.preemption_gates}
-    return family.queue is not None or GATE in gates
+    return family.queue is not None or has_gate(workload)
+
+
+def _why_strange(workload: Workload, family: WorkloadFamily) -> str:
+    flavor = flavor_of(workload)
+    if flavor not in family.flavors:
+        return f'flavor "{flavor}" no longer in ClusterQueue'
+    return "it does not ask for what its parent does, or another Variant has its flavor"
 
 
 def _finished(parent: Workload, variants: Sequence[Workload], now: float) -> Iterator[FamilyStep]:
@@ -269,7 +278,7 @@ def _opened(variants: Sequence[Workload], now: float) -> tuple[list[FamilyStep],
     waiting = [
         each
         for each in variants
-        if each.spec.active and not (has_quota(each) or is_finished(each)) and _has_gate(each)
+        if each.spec.active and not (has_quota(each) or is_finished(each)) and has_gate(each)
     ]
     closed = [each for each in waiting if not _open_since(each)]
     first = next((each for each in closed if _is_considered(each)), None)
@@ -283,10 +292,6 @@ def _opened(variants: Sequence[Workload], now: float) -> tuple[list[FamilyStep],
     gates = (*others, PreemptionGateState(GATE, "Open", timestamp(now)))
     status = msgspec.structs.replace(first.status, preemption_gates=gates)
     return [UngateVariant(first, status)], GATE_SECONDS
-
-
-def _has_gate(variant: Workload) -> bool:
-    return any(gate.name == GATE for gate in variant.spec.preemption_gates)
 
 
 def _is_considered(variant: Workload) -> bool:

@@ -297,7 +297,7 @@ async def test_a_pending_job_says_why_each_variant_waits():
 # What users could try, and what may happen meanwhile.
 
 
-def forged(world, name, flavor="reserved", *, gpus=8, namespace="ns"):
+def forged(world, name, flavor="reserved", *, gpus=8, namespace="ns", priority=0):
     """Create a Workload that says that it is a variant."""
     parent = world.workload_of("train")["metadata"]
     pod_sets = world.workload_of("train")["spec"]["podSets"]
@@ -313,7 +313,7 @@ def forged(world, name, flavor="reserved", *, gpus=8, namespace="ns"):
         "controller": True,
     }
     metadata = {"name": name, "annotations": {ALLOWED: flavor}, "ownerReferences": [reference]}
-    body = {"podSets": own if gpus != 8 else pod_sets, "queueName": "lq-cq", "priority": 0}
+    body = {"podSets": own if gpus != 8 else pod_sets, "queueName": "lq-cq", "priority": priority}
     world.create(r.WORKLOADS, {"metadata": metadata, "spec": body}, namespace)
 
 
@@ -324,6 +324,7 @@ def forged(world, name, flavor="reserved", *, gpus=8, namespace="ns"):
         pytest.param({"flavor": "gold"}, id="for-a-flavor-that-the-queue-does-not-have"),
         pytest.param({"flavor": ""}, id="for-no-flavor"),
         pytest.param({"name": "zz"}, id="second-for-a-flavor"),
+        pytest.param({"name": "a", "priority": 5}, id="more-urgent-than-its-parent"),
     ],
 )
 async def test_a_forged_variant_starts_no_job_and_goes(forgery):
@@ -412,6 +413,21 @@ async def test_a_job_whose_pods_do_not_get_ready_waits_with_all_its_variants():
 
         assert not world.suspended("train")
         assert pool(world) == "reserved"
+
+
+async def test_variants_get_the_new_priority_of_their_parent():
+    world = world_with(sizes=(4, 4))
+    world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 10})
+    async with running(world):
+        world.job("train")
+        await world.pass_time(3)
+        job = world.get(r.JOBS, "train")
+        labels = {**job["metadata"]["labels"], f"{P}priority-class": "high"}
+        world.put(r.JOBS, {**job, "metadata": {**job["metadata"], "labels": labels}})
+        await world.pass_time(5)
+
+        assert {each["spec"]["priority"] for each in variants(world).values()} == {10}
+        assert set(variants(world)) == {"reserved", "on-demand"}
 
 
 async def test_variants_go_where_the_gate_is_turned_off():

@@ -67,6 +67,7 @@ from policyd.workload.families import (
     NOT_A_VARIANT,
     WorkloadFamily,
     flavor_of,
+    has_gate,
     has_variants,
     parent_of,
 )
@@ -301,7 +302,8 @@ class Cache:
         on = self.state.settings.gates.concurrent_admission
         family = self.family_of(workload) if on else None
         if family is None or family.queue is None:
-            return ""
+            orphan = on and parent_of(workload) is not None and has_gate(workload)
+            return "stranger" if orphan else ""
         uid = workload.metadata.uid
         if family.parent.metadata.uid == uid:
             return "parent"
