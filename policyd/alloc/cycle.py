@@ -337,7 +337,11 @@ class _Cycle:
         cause = outcome_of_migration(spec, workload)
         if cause == "Migrates":
             self.room.keep(entry)
-            self.actions += [Evict(workload=each, reason="FlavorMigration") for each in siblings]
+            self.actions += [
+                Evict(workload=each.workload, reason="FlavorMigration")
+                for each in siblings
+                if not each.assumed
+            ]
         self._requeue(entry, "PendingMigration", Refusal("PendingEvaluation", cause=cause))
         return True
 
@@ -521,16 +525,16 @@ def variant_rank(spec: QueueSpec, workload: QueuedWorkload) -> int:
     return min((places.get(name, len(places)) for name in named), default=len(places))
 
 
-def admitted_siblings(state: CoreState, workload: QueuedWorkload) -> list[QueuedWorkload]:
-    """Return the other variants of the same workload that are admitted."""
+def admitted_siblings(state: CoreState, workload: QueuedWorkload) -> list[Holding]:
+    """Return the other variants of the same workload that are admitted, or will be in a moment."""
     queue = state.queues.get(workload.cluster_queue)
     if queue is None or not workload.variant_of:
         return []
     return [
-        holding.workload
+        holding
         for holding in queue.holdings.values()
         if holding.workload.variant_of == workload.variant_of
-        and holding.workload.admitted
+        and (holding.workload.admitted or holding.assumed)
         and holding.workload.key != workload.key
     ]
 
@@ -538,7 +542,8 @@ def admitted_siblings(state: CoreState, workload: QueuedWorkload) -> list[Queued
 def is_surpassed(state: CoreState, spec: QueueSpec, workload: QueuedWorkload) -> bool:
     """Tell whether a variant with a better flavor is admitted."""
     rank = variant_rank(spec, workload)
-    return any(variant_rank(spec, each) < rank for each in admitted_siblings(state, workload))
+    siblings = admitted_siblings(state, workload)
+    return any(variant_rank(spec, each.workload) < rank for each in siblings)
 
 
 def outcome_of_migration(spec: QueueSpec, workload: QueuedWorkload) -> Cause:

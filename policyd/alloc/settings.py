@@ -27,6 +27,8 @@ class Gates(Value, frozen=True, rename=_gate):
     concurrent_admission: bool = False
     custom_metric_labels: bool = False
     elastic_jobs_via_workload_slices: bool = True
+    elastic_jobs_via_workload_slices_with_tas: bool = False
+    failure_recovery_policy: bool = False
     fair_sharing_preempt_within_nominal: bool = True
     fair_sharing_prioritize_non_borrowing: bool = True
     fair_sharing_refill: bool = False

@@ -127,7 +127,7 @@ class QueuedWorkload(Value, frozen=True):
         replaces: The workload it replaces, a smaller slice of the same job; "" for none.
         gated: Whether it must not preempt yet.
         allowed_flavors: The only flavors it may get; None for all.
-        variant_of: The uid of the workload that it is a variant of; "" if of none.
+        variant_of: `namespace/uid` of the workload that it is a variant of; "" if of none.
         ready: Whether its pods are.
         given_back: How many pods need their quota no longer; they are not in its pod sets.
         elastic: Whether it may be replaced by a bigger or smaller slice of the same job.

@@ -1,10 +1,13 @@
 """Nodes as the queue reads them: their places, amounts and taints."""
 
 from datetime import datetime
+from typing import Final
 
 from policyd.api.meta import Condition, ObjectMeta, Wire, find_condition
 from policyd.api.pods import Taint
 from policyd.api.schema import QuantityText
+
+UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 
 
 class NodeSpec(Wire, frozen=True):
@@ -33,6 +36,11 @@ class Node(Wire, frozen=True):
         """Whether its condition Ready is True."""
         found = find_condition(self.status.conditions, "Ready")
         return found is not None and found.status == "True"
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether the node controller has tainted it, as its kubelet no longer answers."""
+        return any(taint.key == UNREACHABLE for taint in self.spec.taints)
 
     @property
     def not_ready_since(self) -> datetime | None:

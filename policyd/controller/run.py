@@ -34,6 +34,7 @@ from policyd.controller.settings import ControllerSettings
 from policyd.controller.topology.second_pass import SECOND_PASS_FAILED
 from policyd.controller.topology.topologies import Topologies
 from policyd.controller.usage import Usage
+from policyd.controller.variants import Variants
 from policyd.controller.watch.cache import Cache, Hooks
 from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.mirror import Mirror
@@ -293,6 +294,7 @@ class Controller:
             **self.topologies.reconcilers(),
             **self.provisioning.reconcilers(),
             **self.usage.reconcilers(),
+            **Variants(self.cache, self.writes, limits=limits).reconcilers(),
             **dict.fromkeys(MULTIKUEUE, self._reconcile_away),
             **steps.gangs.reconcilers(),
             **{kind: reconciler.reconcile for kind, reconciler in (jobs | parents).items()},

@@ -376,6 +376,7 @@ class WorkloadWrites:
             ready_rules=self._limits.ready,
             jitter=self._writes.jitter,
             gates=self._gates,
+            role=self._cache.role_of(workload),
         )
 
     async def _let_go(self, workload: Workload) -> None:

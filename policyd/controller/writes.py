@@ -169,16 +169,19 @@ class Writes:
         while self._under_way:
             await asyncio.wait(self._under_way)
 
-    async def delete(self, mirror: Mirror[T], obj: T) -> None:
+    async def delete(self, mirror: Mirror[T], obj: T, *, grace_seconds: int | None = None) -> None:
         """Delete an object, and then the objects that only it owns; a deleted one is not an error.
 
         Unless the request asks for that, the API server keeps the pods and the workload of a Job.
+        A pod has its own grace period if none is given.
         """
         self._check()
         metadata = obj.metadata
         options = DeleteOptions(
             namespace=metadata.namespace, uid=metadata.uid, propagation="Background"
         )
+        if grace_seconds is not None:
+            options["grace_seconds"] = grace_seconds
         try:
             await self.client.delete(mirror.resource, metadata.name, **options)
         except NotFoundError:

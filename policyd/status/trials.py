@@ -62,6 +62,8 @@ def admissible(workload: QueuedWorkload, flavor: FlavorSpec) -> QueuedWorkload:
         TaintToleration(key=t.key, value=t.value, effect=t.effect) for t in flavor.taints
     )
     allowed = workload.allowed_flavors
+    if allowed is not None and not workload.variant_of:  # there is a variant for the other flavor
+        allowed = (*allowed, flavor.name)
 
     def allows(pod_set: QueuedPodSet) -> QueuedPodSet:
         selector, labels = pod_set.node_selector, flavor.labels
@@ -73,10 +75,7 @@ def admissible(workload: QueuedWorkload, flavor: FlavorSpec) -> QueuedWorkload:
             affinity=pod_set.affinity if suits else (),
         )
 
-    return replace(
-        _with(workload, "", allows),
-        allowed_flavors=None if allowed is None else (*allowed, flavor.name),
-    )
+    return replace(_with(workload, "", allows), allowed_flavors=allowed)
 
 
 def untolerated_taints(workload: QueuedWorkload, flavor: FlavorSpec) -> tuple[str, ...]:

@@ -174,7 +174,7 @@ class FakeClient:
         return _typed(self.store.replace(resource, old, new, part=part, dry_run=dry_run), into)
 
     async def delete(self, resource: Resource, name: str, **options: Unpack[DeleteOptions]) -> None:
-        """Delete an object at once, regardless of the grace, or mark it if finalizers hold it."""
+        """Delete an object at once, or mark it if finalizers hold it."""
         namespace = options.get("namespace", "")
         policy = options.get("propagation")
         body = None if policy is None else {"propagationPolicy": policy}
@@ -184,6 +184,7 @@ class FakeClient:
             self.store.get(resource, namespace, name),
             uid=options.get("uid", ""),
             version=options.get("resource_version", ""),
+            grace=options.get("grace_seconds"),
             dry_run=options.get("dry_run", False),
         )
 

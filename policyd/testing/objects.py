@@ -111,10 +111,20 @@ class ObjectStore:
             return old
         return self._commit(resource, old, merged, dry_run=dry_run)
 
-    def delete(
-        self, resource: Resource, old: Json, *, uid: str = "", version: str = "", dry_run: bool
+    def delete(  # noqa: PLR0913 - the preconditions and options of a deletion
+        self,
+        resource: Resource,
+        old: Json,
+        *,
+        uid: str = "",
+        version: str = "",
+        grace: int | None = None,
+        dry_run: bool,
     ) -> None:
-        """Delete an object or, if it has finalizers, mark it for deletion."""
+        """Delete an object or, if it has finalizers, mark it for deletion.
+
+        A pod that waits for its kubelet, so that it has a grace period, goes if `grace` is 0.
+        """
         metadata = old["metadata"]
         if (uid or metadata["uid"], version or metadata["resourceVersion"]) != (
             metadata["uid"],
@@ -122,7 +132,11 @@ class ObjectStore:
         ):
             name = _named(resource, metadata["name"])
             raise refusal(409, "Conflict", f"a precondition for deleting {name} does not hold")
-        if not metadata.get("finalizers"):
+        if metadata.get("deletionGracePeriodSeconds"):
+            if grace == 0:
+                now = metadata | {"deletionGracePeriodSeconds": 0}
+                self._commit(resource, old, old | {"metadata": now}, dry_run=dry_run)
+        elif not metadata.get("finalizers"):
             self._commit(resource, old, None, dry_run=dry_run)
         elif not metadata.get("deletionTimestamp"):
             marked = metadata | {"deletionTimestamp": rfc3339(self.clock.now())}
@@ -216,7 +230,8 @@ def _named(resource: Resource, name: str) -> str:
 
 def _is_released(obj: Json) -> bool:
     metadata = obj["metadata"]
-    return bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers")
+    held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+    return bool(metadata.get("deletionTimestamp")) and not held
 
 
 def _with_status(old: Json, new: Json) -> Json:

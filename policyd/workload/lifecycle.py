@@ -79,7 +79,8 @@ def deactivate(workload: Workload, *, now: float) -> WorkloadStatus:
 
 def _changes(workload: Workload, context: StatusContext, now: float) -> Iterator[WorkloadStatus]:
     yield _without_leftover(workload)
-    if context.gates.multi_kueue_orchestrated_preemption:
+    gates = context.gates
+    if gates.multi_kueue_orchestrated_preemption or gates.concurrent_admission:
         yield sync_preemption_gates(workload, now=now)
     if not workload.spec.active:  # and evicted before: it has no turn to wait for
         yield msgspec.structs.replace(workload.status, requeue_state=None)
@@ -150,7 +151,7 @@ def _restarted(
 
 
 def _with_checks(workload: Workload, context: StatusContext, now: float) -> WorkloadStatus:
-    if context.cluster_queue is None:
+    if context.cluster_queue is None or context.role == "parent":  # its variants are checked
         return workload.status
     names = required_checks(workload, context.cluster_queue)
     return sync_checks(workload.status, names, now=now)
@@ -213,6 +214,8 @@ def _checks_text(checks: list[AdmissionCheckState], state: str) -> str:
 
 
 def _overdue(workload: Workload, context: StatusContext, now: float) -> WorkloadStatus:
+    if context.role == "variant":  # its parent knows the time of the job
+        return workload.status
     rules = context.ready_rules
     waited = ready_time_left(workload, rules, now=now)
     if rules is not None and waited is not None and waited[1] <= 0:
@@ -223,12 +226,10 @@ def _overdue(workload: Workload, context: StatusContext, now: float) -> Workload
 
 def time_left(workload: Workload, context: StatusContext, *, now: float) -> float | None:
     """Return the seconds until time alone changes a workload's status; None if it does not."""
-    waited = ready_time_left(workload, context.ready_rules, now=now)
-    ends = (
-        None if waited is None else waited[1],
-        execution_left(workload, now=now),
-        backoff_left(workload, now=now),
-    )
+    ends = [backoff_left(workload, now=now)]
+    if context.role != "variant":
+        waited = ready_time_left(workload, context.ready_rules, now=now)
+        ends += [None if waited is None else waited[1], execution_left(workload, now=now)]
     return min((left for left in ends if left is not None and left > 0), default=None)
 
 

@@ -12,13 +12,15 @@ import msgspec
 
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import PodSet, PodSetAssignment, ResourceFlavor, Workload, WorkloadStatus
+from policyd.api.kueue.names import SAFE_TO_DELETE
 from policyd.api.kueue.topology_assignment import HOSTNAME, nodes_of
 from policyd.api.kueue.workload import UnhealthyNode
-from policyd.api.meta import find_condition
+from policyd.api.meta import Condition, find_condition, timestamp
 from policyd.api.nodes import Node
 from policyd.api.pods import Toleration
 from policyd.jobs.pods import QueuedPod, has_ended
 from policyd.node_rules import NodeTaint
+from policyd.status.ages import duration
 from policyd.workload.conversion import tolerations
 from policyd.workload.transitions import evict
 
@@ -26,6 +28,9 @@ DELAY_SECONDS = 30.0
 """How long a node may be not ready, where that is a matter of time."""
 
 NODE_FAILURES = "NodeFailures"
+
+FORCED_SECONDS = 60.0
+"""How long after its grace period a pod on an unreachable node is ended by force."""
 
 
 class NodeHealth(Enum):
@@ -93,6 +98,32 @@ def _not_ready(gates: Gates, *, gone: bool, left: float) -> NodeHealth:
 def goes_on(pod: QueuedPod) -> bool:
     """Tell whether a pod runs or may soon: it has not ended, and is not being deleted."""
     return pod.metadata.deletion_timestamp is None and not has_ended(pod)
+
+
+def may_be_forced(pod: QueuedPod) -> bool:
+    """Tell whether a pod is being deleted, and its owner lets it be ended by force then."""
+    metadata = pod.metadata
+    safe = metadata.annotations.get(SAFE_TO_DELETE) == "true"
+    return safe and metadata.deletion_timestamp is not None
+
+
+def forced_in(pod: QueuedPod, *, now: float) -> float:
+    """Return the seconds until a pod on an unreachable node is ended by force; 0 if it is now."""
+    deleted = pod.metadata.deletion_timestamp
+    assert deleted is not None, "only what is being deleted is ended by force"
+    return max(0.0, deleted.timestamp() + FORCED_SECONDS - now)
+
+
+def forced_end(pod: QueuedPod, *, now: float) -> Condition:
+    """Return the condition of a pod that is ended by force, in Kueue's words."""
+    grace = (pod.metadata.deletion_grace_period_seconds or 0) + FORCED_SECONDS
+    message = (
+        f"Pod forcefully terminated after {duration(grace)} grace period due to unreachable node"
+        f" `{pod.spec.node_name}` (triggered by `{SAFE_TO_DELETE}` annotation)"
+    )
+    return Condition(
+        "KueueFailureRecovery", "True", "KueueForcefullyDeleted", message, timestamp(now)
+    )
 
 
 def acceptance(

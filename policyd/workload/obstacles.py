@@ -1,6 +1,7 @@
 """Why a workload has no quota, where that is not for the scheduling loop to say."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.alloc.workload import Objection
@@ -39,6 +40,10 @@ _OF_QUEUEING = BY_SCHEDULER | _WITHOUT_DETAIL | {"PendingEvaluation"}
 _EMPTY_MESSAGES = frozenset({PENDING, CLEARED})
 
 
+FamilyRole = Literal["", "parent", "variant", "stranger"]
+"""What a workload is to others: one that has variants, one of these, or one that only looks so."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusContext:
     """The queues, limits and gates that a workload's status depends on.
@@ -52,6 +57,7 @@ class StatusContext:
         ready_rules: How long its pods may take to become ready; None for no limit.
         jitter: A random number from 0 to 1, a new one each time.
         gates: Feature gates.
+        role: Whether the workload has variants, or is one.
     """
 
     local_queue: LocalQueue | None
@@ -62,6 +68,7 @@ class StatusContext:
     ready_rules: ReadyRules | None = None
     jitter: float = 0.0
     gates: Gates = DEFAULTS.gates
+    role: FamilyRole = ""
 
 
 def unreserved(workload: Workload, context: StatusContext, now: float) -> WorkloadStatus:

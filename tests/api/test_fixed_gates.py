@@ -37,10 +37,10 @@ def test_locked_gates_of_kueue_cannot_be_set(name):
         pytest.param({"PartialAdmission": False}, [], id="a-gate-that-is-heeded"),
         pytest.param({"WorkloadRequestUseMergePatch": True}, [], id="what-is-so-anyway"),
         pytest.param(
-            {"ConcurrentAdmission": True, "WorkloadRequestUseMergePatch": False},
+            {"ShortWorkloadNames": True, "WorkloadRequestUseMergePatch": False},
             [
-                "feature gate `ConcurrentAdmission` is set to true, but stays off:"
-                " variants that exist are decided about as in Kueue, but none are made",
+                "feature gate `ShortWorkloadNames` is set to true, but stays off:"
+                " names stay as they are in a cluster that runs",
                 "feature gate `WorkloadRequestUseMergePatch` is set to false, but stays on:"
                 " every status is a merge patch",
             ],

@@ -95,6 +95,9 @@ def _illegal_of_pod_statuses() -> Iterator[Write]:
     yield patch("a-pod-is-not-ready", status, {"status": {"conditions": ready}})
     failed = {"status": {"phase": "Failed"}}
     yield patch("a-pod-in-no-queue-fails", path_of("Pod", "plain", "status"), failed)
+    yield patch("a-pod-that-is-not-deleted-fails", path_of("Pod", "safe", "status"), failed)
+    safe = path_of("Pod", "safe")
+    yield Write(id="a-pod-that-is-not-lost", account=CONTROLLER, method="DELETE", path=safe)
     labels = {"metadata": {"labels": {"app": "b"}}}
     yield patch("a-label-by-the-status", status, labels)
     yield patch("a-finalizer-by-the-status", status, NO_FINALIZERS)

@@ -68,6 +68,10 @@ def _of_pods() -> Iterator[Write]:
     ended = added("/status/conditions/-", {"type": "TerminatedByKueue", "status": "True"})
     failed = [*replaced("/status/phase", "Failed"), *ended]
     yield patch("a-pod-fails", path_of("Pod", "of-a-job", "status"), failed)
+    forced = {"conditions": [{"type": "KueueFailureRecovery", "status": "True"}], "phase": "Failed"}
+    lost = path_of("Pod", "lost")
+    yield patch("a-lost-pod-fails", path_of("Pod", "lost", "status"), {"status": forced})
+    yield Write(id="a-lost-pod-goes", account=CONTROLLER, method="DELETE", path=lost)
 
 
 def _of_jobs() -> Iterator[Write]:

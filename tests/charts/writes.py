@@ -75,6 +75,7 @@ def prepare(api: Api) -> None:
     for name in ("running", "plain"):
         path = f"{CORE}/namespaces/{TEAM}/pods/{name}/status"
         api.call("PATCH", path, taken, content_type=MERGE)
+    api.delete("Pod", "lost", TEAM)
 
 
 def api_has(api: Api, item: dict[str, Any]) -> bool:
@@ -100,6 +101,8 @@ def objects() -> Iterator[dict[str, Any]]:
     yield pod("running", labels=MANAGED | QUEUE)
     yield pod("plain", labels={"app": "a"})
     yield pod("waiting-for-others", labels={"app": "a"}, schedulingGates=[OTHER_GATE])
+    yield pod("safe")
+    yield pod("lost")
     yield pod("of-a-job", schedulingGates=[{"name": "kueue.x-k8s.io/topology"}])
     spec = {"suspend": True, "parallelism": 2, "completions": 2, "template": template()}
     metadata = {"name": "job", "namespace": TEAM, "labels": QUEUE}
@@ -144,7 +147,10 @@ MANAGER = "kueue.x-k8s.io/manager"
 def pod(name: str, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
     metadata = {"name": name, "namespace": TEAM, "labels": labels or {}}
     kept = {"held": ["kueue.x-k8s.io/managed", OTHER_FINALIZER], "running": list(MANAGED)}
+    kept["lost"] = [OTHER_FINALIZER]
     metadata["finalizers"] = kept.get(name, [])
+    if name in {"safe", "lost"}:
+        metadata["annotations"] = {"kueue.x-k8s.io/safe-to-forcefully-delete": "true"}
     if name == "of-a-job":
         metadata["annotations"] = {"kueue.x-k8s.io/workload": "w"}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata} | {

@@ -360,9 +360,9 @@ def resize(world, name, pods):
     world.put(r.JOBS, {**body, "metadata": metadata, "spec": spec})
 
 
-async def grown(world, *, before, after, gpus=4):
+async def grown(world, *, before, after, gpus=4, **annotations):
     """Start an elastic job, and have it ask for another number of pods."""
-    body = job(world, pods=before, gpus=gpus)
+    body = job(world, pods=before, gpus=gpus, **annotations)
     metadata = {**body["metadata"], "annotations": {f"{P}elastic-job": "true"}}
     gated = {**body["spec"]["template"]["spec"], "schedulingGates": [{"name": f"{P}elastic-job"}]}
     template = {**body["spec"]["template"], "spec": gated}
@@ -385,6 +385,30 @@ async def test_pods_that_come_after_an_elastic_job_has_grown_get_their_places(wo
 
     assert all(gates(pod) == [] for pod in world.all(r.PODS))
     assert sorted(places(world).values()) == ["a1", "b1", "b2"]
+
+
+@pytest.mark.gate("ElasticJobsViaWorkloadSlicesWithTAS")
+@pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
+async def test_an_elastic_job_may_require_a_rack_where_the_gate_is_off(on):
+    gates = Gates(elastic_jobs_via_workload_slices_with_tas=on)
+    made = World(QueueingSettings(gates=gates))
+    made.furnish(gpus=16)
+    made.put(r.RESOURCE_FLAVORS, flavor())
+    made.put(r.TOPOLOGIES, racks())
+    for name, rack in (("a1", "a"), ("b1", "b"), ("b2", "b")):
+        made.put(r.NODES, node(name, rack))
+    async with running(made):
+        await grown(made, before=1, after=2, **{f"{P}podset-required-topology": RACK})
+
+        slices = [w for w in made.all(r.WORKLOADS) if condition(w, "Finished") == {}]
+        assigned = [w.get("status", {}).get("admission") for w in slices]
+        if on:
+            assert assigned == [None]
+            message = condition(slices[0], "QuotaReserved")["message"]
+            assert "required topology" in message
+        else:
+            counts = [each["podSetAssignments"][0]["count"] for each in assigned]
+            assert counts == [2]
 
 
 async def test_a_pod_that_runs_keeps_its_place_when_an_elastic_job_grows(world):

@@ -133,10 +133,13 @@ class Placer:
             wanted = asked.get(got.name)
             if wanted is None or not got.count:
                 continue
-            wanted = with_fields(wanted, count=got.count, held=held.get(got.name))
+            free = wanted.mode == "Unconstrained"  # pods of others cannot stay: all are placed anew
+            kept = held.get(got.name) if free or not workload.replaces else None
+            wanted = with_fields(wanted, count=got.count, held=kept)
             request = self._state.extension.request(spec, workload, wanted)
             flavors = sorted(set(got.flavors.values()) & options.topologies.keys())
-            wrong = _unusable(options, workload, request, flavors)
+            free = free or not self._gates.elastic_jobs_via_workload_slices_with_tas
+            wrong = _unusable(options, request, flavors, free=free or not workload.elastic)
             if spec.elsewhere:
                 self._delayed.add(got.name)
             elif wrong is not None:
@@ -175,17 +178,21 @@ def room_for(nodes: Nodes, placements: Iterable[Placement]) -> bool:
 
 def _unusable(
     options: QueueOptions,
-    workload: QueuedWorkload,
     request: PlacementRequest,
     flavors: Sequence[str],
+    *,
+    free: bool,
 ) -> Unusable | None:
-    """Return why a pod set cannot be placed with its flavors, regardless of nodes."""
+    """Return why a pod set cannot be placed with its flavors, regardless of nodes.
+
+    `free` is whether its job may ask for that: one that grows and shrinks may not, with its gate.
+    """
     if not options.topologies:
         return Unusable(kind="NoTopology", names=())
     if not flavors:
         return Unusable(kind="FlavorMissing", names=())
     if len(flavors) > 1:
         return Unusable(kind="FlavorsSeveral", names=(", ".join(flavors),))
-    if workload.elastic and request.mode != "Unconstrained":
+    if not free:
         return Unusable(kind="ElasticNotFree", names=(request.mode.lower(),))
     return None

@@ -23,17 +23,8 @@ _CACHES = FixedGate(
 )
 
 LEFT_OUT: Final[Mapping[str, FixedGate]] = {
-    "ConcurrentAdmission": FixedGate(
-        on=False, reason="variants that exist are decided about as in Kueue, but none are made"
-    ),
     "DeferRayServiceFinalizationForRedisCleanup": FixedGate(
         on=True, reason="a service keeps its quota until the pods are gone that clean up Redis"
-    ),
-    "ElasticJobsViaWorkloadSlicesWithTAS": FixedGate(
-        on=True, reason="jobs that grow and shrink are placed by topologies, if their queue has one"
-    ),
-    "FailureRecoveryPolicy": FixedGate(
-        on=False, reason="pods on nodes that are gone are Kubernetes' to end, and never forced"
     ),
     "ManagedJobsNamespaceSelectorAlwaysRespected": FixedGate(
         on=True,

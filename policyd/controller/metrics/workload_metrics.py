@@ -25,6 +25,11 @@ from policyd.workload.transitions import (
 )
 
 SLICE_REPLACED = "WorkloadSliceReplaced"
+_LEFT_OUT = {
+    "parent": frozenset({QUOTA_RESERVED, ADMITTED, EVICTED}),
+    "variant": frozenset({PODS_READY, FINISHED}),
+}
+"""What is not counted of a workload, as it is counted of its variants, or of its parent."""
 
 
 class WorkloadMetrics:
@@ -88,10 +93,11 @@ class WorkloadMetrics:
         before, after = old.status.conditions, new.status.conditions
         if before is after or before == after:
             return
+        left_out = _LEFT_OUT.get(self._cache.role_of(new), frozenset())
         for kind in became_true(before, after):
-            if kind in self._counters_of:
+            if kind in self._counters_of and kind not in left_out:
                 self._counters_of[kind](old, new)
-        if condition_true(after, EVICTED):
+        if condition_true(after, EVICTED) and EVICTED not in left_out:
             end = eviction_end(old, new, now=self._cache.now)
             if end is not None:
                 labels = end.cluster_queue, end.reason

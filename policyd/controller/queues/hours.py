@@ -184,6 +184,8 @@ class Hours:
         record, workload = self.record, change.object
         if record is None:
             return
+        if self._cache.role_of(workload) == "variant":  # its parent has the name of the job
+            return
         uid, held = short(workload.metadata.uid), held_quota(workload)
         times = quota_times(workload)
         if held is None or times.end is not None:

@@ -1,4 +1,4 @@
-"""Follows the nodes that workloads were placed on: a failed one is noted on the workloads."""
+"""Follows nodes: one that fails is noted on the workloads there, and ends pods that may be."""
 
 from collections import defaultdict
 
@@ -19,19 +19,23 @@ from policyd.controller.watch.mirrors import Mirrors
 from policyd.controller.watch.pod_places import PodPlaces, node_of, workload_keys
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import is_finished
-from policyd.jobs.pods import QueuedPod
+from policyd.jobs.pods import QueuedPod, has_ended
 from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import PODS, WORKLOADS
+from policyd.workload.families import PARENT, parent_of
 from policyd.workload.node_health import (
     NODE_FAILURES,
     NodeHealth,
     acceptance,
     after_failure,
     after_recovery,
+    forced_end,
+    forced_in,
     goes_on,
     health,
     hopeless,
+    may_be_forced,
     seconds_left,
     sends_pods_to,
 )
@@ -66,17 +70,19 @@ class NodeFailures:
         Raises:
             ApiError: If a write did not succeed.
         """
-        if not self._gates.tas_failed_node_replacement:
-            return None
-        node = self._mirrors.nodes.get(key.name)
-        left = seconds_left(node, self._gates, now=self._writes.now)
-        for workload in self._concerned(key.name):
-            await self._look_at(workload, key.name, node, left)
-        return left or None
+        node, lefts = self._mirrors.nodes.get(key.name), []
+        if self._gates.tas_failed_node_replacement:
+            lefts.append(seconds_left(node, self._gates, now=self._writes.now))
+            for workload in self._concerned(key.name):
+                await self._look_at(workload, key.name, node, lefts[0])
+        if self._gates.failure_recovery_policy and node is not None and node.unreachable:
+            lefts += await self._end_by_force(node.metadata.name)
+        return min((left for left in lefts if left > 0), default=None)
 
     def all_keys(self) -> list[ReconcileKey]:
-        """Return all nodes that workloads were sent to."""
-        return [_key(name) for name in sorted(self._sent_to)]
+        """Return all nodes that workloads were sent to, or on which force may end a pod."""
+        names = {pod.spec.node_name for pod in self._mirrors.placed if self._may_be_forced(pod)}
+        return [_key(name) for name in sorted(names | self._sent_to.keys())]
 
     def of_workload(self, workload: Workload) -> list[ReconcileKey]:
         """Return the nodes that a workload is sent to and that are not simply fine."""
@@ -94,6 +100,8 @@ class NodeFailures:
     def of_pod(self, change: Change[QueuedPod]) -> list[ReconcileKey]:
         """Return the keys to reconcile for a changed pod: its node, if that may have failed."""
         name = node_of(change.object)
+        if self._may_be_forced(change.object):
+            return [_key(name)]
         if not name or not workload_keys(change.object):
             return []
         match change:
@@ -127,6 +135,20 @@ class NodeFailures:
         for name in assigned_nodes(workload.status.admission):
             discard(self._sent_to, name, workload.metadata.key)
 
+    def _of_pods(self, workload: Workload) -> Workload:
+        """Return the workload whose name the pods have: of a variant, its parent."""
+        owner = parent_of(workload) if self._gates.concurrent_admission else None
+        if owner is None:
+            return workload
+        return (
+            self._mirrors.workloads.get(f"{workload.metadata.namespace}/{owner.name}") or workload
+        )
+
+    def _has_variant(self, workload: Workload) -> bool:
+        """Tell whether the places of a workload are those of a variant, which gets others."""
+        marked = workload.metadata.labels.get(PARENT) == "true"
+        return self._gates.concurrent_admission and marked
+
     def _concerned(self, node: str) -> list[Workload]:
         """Return the workloads that are assigned to a node, or whose pods may go nowhere else."""
         keys = {key for pod in self._places.on_node(node) for key in workload_keys(pod)}
@@ -142,9 +164,11 @@ class NodeFailures:
         ]
 
     async def _look_at(self, workload: Workload, name: str, node: Node | None, left: float) -> None:
-        pods = self._places.of_workload(workload)
+        pods = self._places.of_workload(self._of_pods(workload))
         if not sends_pods_to(workload, name):
             await self._end(hopeless(pods, name), name)
+            return
+        if self._has_variant(workload):
             return
         taints = acceptance(node, workload, flavors_by_name(self._mirrors.flavors))
         there = [pod for pod in pods if pod.spec.node_name == name]
@@ -176,15 +200,56 @@ class NodeFailures:
             condition = Condition(
                 TERMINATED_BY, "True", UNSCHEDULABLE, message, timestamp(self._writes.now)
             )
-            conditions = msgspec.to_builtins(with_condition(pod.status.conditions, condition))
-            status = {"phase": "Failed", "conditions": conditions}
-            patch = merge_patch(pod.metadata, status=status)
             try:
-                await self._writes.patch(self._mirrors.placed, pod, patch, subresource="status")
+                await self._fail(pod, condition)
             except ApiError as error:  # the workload is not to wait for it
                 log.warning("pod_status_not_written", pod=pod.metadata.key, error=str(error))
                 continue
             self._writes.record(PODS, pod.metadata, TERMINATED_EVENT, message)
+
+    async def _fail(self, pod: QueuedPod, condition: Condition) -> None:
+        conditions = msgspec.to_builtins(with_condition(pod.status.conditions, condition))
+        phase = pod.status.phase if has_ended(pod) else "Failed"
+        patch = merge_patch(pod.metadata, status={"phase": phase, "conditions": conditions})
+        await self._writes.patch(self._mirrors.placed, pod, patch, subresource="status")
+
+    def _may_be_forced(self, pod: QueuedPod) -> bool:
+        return (
+            self._gates.failure_recovery_policy and bool(pod.spec.node_name) and may_be_forced(pod)
+        )
+
+    async def _end_by_force(self, node: str) -> list[float]:
+        """End pods on an unreachable node whose owners allow it, and whose time is over.
+
+        Returns:
+            The seconds until more may be ended.
+
+        Raises:
+            ApiError: If that of one did not succeed; all others are ended before.
+        """
+        lefts, errors = [], []
+        for pod in self._places.on_node(node):
+            if pod.spec.node_name != node or not self._may_be_forced(pod):
+                continue
+            lefts.append(forced_in(pod, now=self._writes.now))
+            if lefts[-1] > 0:
+                continue
+            try:
+                await self._force(pod)
+            except ApiError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return lefts
+
+    async def _force(self, pod: QueuedPod) -> None:
+        condition = forced_end(pod, now=self._writes.now)
+        if not condition_true(pod.status.conditions, condition.type):
+            await self._fail(pod, condition)
+            log.info("pod_ended_by_force", pod=pod.metadata.key, node=pod.spec.node_name)
+            metadata, reason = pod.metadata, condition.reason
+            self._writes.record(PODS, metadata, reason, condition.message, warning=True)
+        await self._writes.delete(self._mirrors.placed, pod, grace_seconds=0)
 
 
 def _key(node: str) -> ReconcileKey:

@@ -42,7 +42,9 @@ class Topologies:
         )
         self._failures = NodeFailures(mirrors, places, writes, gates=gates)
         self.wanted = asyncio.Event()
-        """Set once a flavor has a topology."""
+        """Set once a flavor has a topology, or if pods on unreachable nodes may be ended."""
+        if gates.failure_recovery_policy:
+            self.wanted.set()
         mirrors.flavors.listen(self._flavor_changed)
         mirrors.nodes.listen(self._node_changed)
         mirrors.workloads.listen(self._workload_changed)

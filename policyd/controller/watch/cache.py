@@ -25,18 +25,27 @@ from policyd.api.kueue.names import (
     WAITING_FOR_REPLACEMENT,
 )
 from policyd.api.limit_ranges import summarize
-from policyd.api.meta import Json, ObjectMeta, condition_true
+from policyd.api.meta import Json, ObjectMeta, OwnerReference, condition_true
 from policyd.api.pods import PodSpec
 from policyd.api.quantity import QuantityError
 from policyd.controller.watch.claimed_devices import ClaimedDevices, counts_devices
 from policyd.controller.watch.index import OwnerIndex, local_queue_key, replaced_key
-from policyd.controller.watch.keys import ReconcileKey, job_key, owner_keys, pod_key, workload_key
+from policyd.controller.watch.keys import (
+    ReconcileKey,
+    family_key,
+    job_key,
+    owner_keys,
+    pod_key,
+    workload_key,
+)
 from policyd.controller.watch.mirrors import Mirrors
 from policyd.controller.watch.workload_values import (
+    JUST_AFTER,
     NAMESPACE_MISMATCH,
     SecondPass,
     WorkloadContext,
     needs_second_pass,
+    queued_at,
     workload_value,
 )
 from policyd.jobs.ancestors import LONGEST_CHAIN
@@ -54,7 +63,17 @@ from policyd.snapshot.new_workloads import NewWorkloadStarts
 from policyd.snapshot.values import StartRow
 from policyd.status.naming import OtherTeams
 from policyd.usage.budgets import BudgetUse
+from policyd.workload.families import (
+    NOT_A_VARIANT,
+    WorkloadFamily,
+    flavor_of,
+    has_gate,
+    has_variants,
+    parent_of,
+)
 from policyd.workload.held_quota import asks_for_gpus
+from policyd.workload.obstacles import FamilyRole
+from policyd.workload.time_limits import backoff_left
 
 log = structlog.get_logger()
 
@@ -192,6 +211,7 @@ class Cache:
         """Yield the keys of all objects, as after a start."""
         for workload in self.mirrors.workloads:
             yield workload_key(workload)
+            yield from self._family_keys(workload)
             if not is_finished(workload):
                 yield from self._owner_keys(workload)  # a job may have left its queue meanwhile
         for kind, jobs in self.mirrors.jobs.items():
@@ -239,6 +259,62 @@ class Cache:
         """
         self._put(workload)
         self._put_replaced(workload)
+        self._put_relatives(workload)
+
+    def _put_relatives(self, workload: Workload) -> None:
+        """Put the variants of a workload again, or the one that it is a variant of."""
+        if self.state.settings.gates.concurrent_admission:
+            owner = parent_of(workload)
+            parent = None if owner is None else self._controlling(workload, owner)
+            for each in (
+                [parent] if parent is not None else self.workloads_of(workload.metadata.uid)
+            ):
+                self._put(each)
+
+    def _controlling(self, workload: Workload, owner: OwnerReference) -> Workload | None:
+        found = self.mirrors.workloads.get(f"{workload.metadata.namespace}/{owner.name}")
+        return found if found is not None and found.metadata.uid == owner.uid else None
+
+    def family_of(self, workload: Workload) -> WorkloadFamily | None:
+        """Return the family of a workload that has variants, or is one; None if of neither.
+
+        Its ClusterQueue is None if there are to be none any more.
+        """
+        owner = parent_of(workload)
+        parent = workload if owner is None else self._controlling(workload, owner)
+        if parent is None:
+            return None
+        namespace, queue = parent.metadata.namespace, self.cluster_queue_of(parent)
+        owned = [
+            each
+            for each in self.workloads_of(parent.metadata.uid)
+            if each.metadata.namespace == namespace  # another team may name any uid
+        ]
+        on = self.state.settings.gates.concurrent_admission and has_variants(parent, queue)
+        return WorkloadFamily(parent, owned, queue if on else None) if on or owned else None
+
+    def _family_keys(self, workload: Workload) -> list[ReconcileKey]:
+        family = self.family_of(workload)
+        return [] if family is None else [family_key(family.parent)]
+
+    def role_of(self, workload: Workload) -> FamilyRole:
+        """Tell whether a workload has variants, is one, or only looks like one."""
+        on = self.state.settings.gates.concurrent_admission
+        family = self.family_of(workload) if on else None
+        if family is None or family.queue is None:
+            orphan = on and parent_of(workload) is not None and has_gate(workload)
+            return "stranger" if orphan else ""
+        uid = workload.metadata.uid
+        if family.parent.metadata.uid == uid:
+            return "parent"
+        known = any(each.metadata.uid == uid for each in family.variants)
+        return "variant" if known else "stranger"
+
+    def _holds_for(self, parent: Workload) -> bool:
+        """Tell whether a variant holds the quota of its parent."""
+        family = self.family_of(parent)
+        variants = () if family is None else family.variants
+        return any(has_quota(each) and self._counts(each) for each in variants)
 
     def _put_replaced(self, workload: Workload) -> None:
         replaced = self.mirrors.workloads.get(replaced_key(workload))
@@ -255,6 +331,8 @@ class Cache:
         else:
             self.second_pass.remove(workload.metadata.key)
         counts = self._counts(workload) and not self._is_replaced(workload)
+        if self.role_of(workload) == "parent":  # its variants queue, and hold its quota
+            counts = counts and reserved and not self._holds_for(workload)
         if not counts or not (reserved or self._queues(workload, local_queue)):
             self.state.remove_workload(workload.metadata.key)
         else:
@@ -284,7 +362,21 @@ class Cache:
         )
         if value.key in self._held_back and not reserved:
             return msgspec.structs.replace(value, backing_off=True)
-        return value
+        return value if not value.variant_of else self._as_variant(workload, value)
+
+    def _as_variant(self, workload: Workload, value: Value) -> Value:
+        """Let the variants of one workload queue in the order of their flavors, while it may."""
+        family = self.family_of(workload)
+        if family is None or family.queue is None:
+            return value
+        left = backoff_left(family.parent, now=self.now) or 0.0
+        flavors, flavor = family.flavors, flavor_of(workload)
+        rank = flavors.index(flavor) if flavor in flavors else len(flavors)
+        return msgspec.structs.replace(
+            value,
+            backing_off=value.backing_off or (value.admission is None and left > 0),
+            queued_at=queued_at(family.parent, self.state.settings) + rank * JUST_AFTER,
+        )
 
     def _counts(self, workload: Workload) -> bool:
         return workload.spec.active and not is_finished(workload)
@@ -311,6 +403,8 @@ class Cache:
         queue = self.mirrors.cluster_queues.get(cluster_queue)
         if queue is None:
             return None
+        if self.role_of(workload) == "stranger":
+            return Objection(reason="Misconfigured", message=NOT_A_VARIANT, misplaced=True)
         namespace = self.mirrors.namespaces.get(workload.metadata.namespace)
         labels = {} if namespace is None else namespace.metadata.labels
         selector = queue.spec.namespace_selector
@@ -349,7 +443,8 @@ class Cache:
                 self._leave(workload)
                 self._remove(workload)
         # A deleted one is reconciled as well: its state is removed.
-        return [workload_key(workload), *self._children(change), *self._owner_keys(workload)]
+        own = workload_key(workload), *self._family_keys(workload)
+        return [*own, *self._children(change), *self._owner_keys(workload)]
 
     def _enter(self, workload: Workload) -> None:
         self.index.add(workload)
@@ -363,6 +458,7 @@ class Cache:
         self.second_pass.remove(workload.metadata.key)
         self.state.remove_workload(workload.metadata.key)
         self._put_replaced(workload)
+        self._put_relatives(workload)
         self.hooks.schedule()
 
     def job_keys(self, change: Change[JobObject], kind: str) -> list[ReconcileKey]:
@@ -388,6 +484,8 @@ class Cache:
             if workload is not None:
                 self.put(workload)
                 self.hooks.reconcile(workload_key(workload))
+                for family in self._family_keys(workload):
+                    self.hooks.reconcile(family)
 
     def _pod_changed(self, change: Change[QueuedPod]) -> None:
         match change:

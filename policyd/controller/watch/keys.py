@@ -11,6 +11,7 @@ from policyd.jobs.pods import QueuedPod, group_name
 
 Subject = Literal[
     "Workload",
+    "Family",
     "Job",
     "Pod",
     "PodGroup",
@@ -50,6 +51,11 @@ class ReconcileKey(NamedTuple):
 def workload_key(workload: Workload) -> ReconcileKey:
     """Return the key of a workload."""
     return ReconcileKey("Workload", workload.metadata.namespace, workload.metadata.name)
+
+
+def family_key(parent: Workload) -> ReconcileKey:
+    """Return the key of a workload and its variants."""
+    return ReconcileKey("Family", parent.metadata.namespace, parent.metadata.name)
 
 
 def job_key(job: ObjectMeta, kind: str) -> ReconcileKey:

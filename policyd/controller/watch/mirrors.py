@@ -18,7 +18,7 @@ from policyd.api.kueue import (
     Workload,
     WorkloadPriorityClass,
 )
-from policyd.api.kueue.names import MANAGED, QUEUE_NAME
+from policyd.api.kueue.names import MANAGED, QUEUE_NAME, SAFE_TO_DELETE
 from policyd.api.limit_ranges import LimitRange
 from policyd.api.meta import ObjectMeta, Wire
 from policyd.api.nodes import Node
@@ -288,9 +288,10 @@ class Trimmer:
         self._specs: dict[bytes, PodSpec] = {}
 
     def trimmed(self, pod: QueuedPod) -> QueuedPod:
-        """Return the part to keep of a pod: all of it, if a topology places it or may yet."""
+        """Return the part to keep of a pod: all, if a topology places it or force may end it."""
         annotations = pod.metadata.annotations
-        if workload_keys(pod) or waits_for_place(pod) or asks_for_topology(annotations):
+        placed = workload_keys(pod) or waits_for_place(pod) or asks_for_topology(annotations)
+        if placed or annotations.get(SAFE_TO_DELETE) == "true":
             return pod
         metadata = pod.metadata
         kept = ObjectMeta(

@@ -12,7 +12,6 @@ from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.kueue.names import (
     ADMITTED,
     ALLOWED_FLAVORS,
-    API_VERSION,
     ELASTIC_JOB,
     EVICTED,
     FINISHED,
@@ -24,9 +23,9 @@ from policyd.api.kueue.names import (
 from policyd.api.meta import Condition, condition_true, find_condition
 from policyd.controller.watch.index import replaced_key
 from policyd.controller.watch.priorities import effective_priority
-from policyd.jobs.base import controller_of
 from policyd.jobs.copied import EXPECTED_RUN_TIME
 from policyd.jobs.requests import NO_RULES, RequestRules, uncounted_claims
+from policyd.workload.families import parent_of
 from policyd.workload.node_health import sends_pods_to
 from policyd.workload.pod_set_values import assignment_value, pod_set_values
 from policyd.workload.records import preemptor_of
@@ -37,8 +36,9 @@ CHECKPOINT_EVERY: Final = "policyd.io/checkpoint-every"
 NAMESPACE_MISMATCH: Final = "workload namespace doesn't match ClusterQueue selector"
 FAILED_CHECKS: Final = "The workload has failed admission checks"
 
-_JUST_AFTER: Final = 0.001
-"""Seconds by which a workload preempted for a borrower queues behind one evicted then."""
+JUST_AFTER: Final = 0.001
+"""Seconds by which a workload preempted for a borrower queues behind one evicted then, and a
+variant behind the one for the flavor before its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,11 +168,14 @@ def _gated(workload: kueue.Workload) -> bool:
 
 
 def _variant_of(workload: kueue.Workload, settings: QueueingSettings) -> str:
-    """Return the uid of the workload that one is a variant of; empty if it is none."""
-    owner = controller_of(workload.metadata)
-    if not settings.gates.concurrent_admission or owner is None:
+    """Return the uid of the workload that one is a variant of; empty if it is none.
+
+    With the namespace: a user could name the uid of another team's workload.
+    """
+    owner = parent_of(workload)
+    if owner is None or not settings.gates.concurrent_admission:
         return ""
-    return owner.uid if (owner.kind, owner.api_version) == ("Workload", API_VERSION) else ""
+    return f"{workload.metadata.namespace}/{owner.uid}"
 
 
 def _allowed_flavors(
@@ -201,7 +204,7 @@ def queued_at(workload: kueue.Workload, settings: QueueingSettings = DEFAULTS) -
     if not settings.gates.priority_sorting_within_cohort and _for_borrower(preempted):
         since = _since(workload, PREEMPTED)
         if since is not None:
-            return since + _JUST_AFTER
+            return since + JUST_AFTER
     created = workload.metadata.creation_timestamp
     return created.timestamp() if created else 0.0
 

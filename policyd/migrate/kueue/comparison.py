@@ -169,12 +169,6 @@ def _objects(survey: Survey, settings: KueueSettings) -> Iterator[KueueDifferenc
             f"no `resources.deviceClassMappings`, so they are held: {survey.claiming}",
             "see docs/concepts/devices.md",
         )
-    if survey.concurrent.count:
-        yield KueueDifference(
-            "different",
-            "ClusterQueues with concurrentAdmissionPolicy",
-            f"{LEFT_OUT['ConcurrentAdmission'].reason}: {survey.concurrent}",
-        )
 
 
 def _election(settings: KueueSettings) -> Iterator[KueueDifference]:

@@ -102,8 +102,6 @@ class Survey:
     webhooks: list[str] = field(default_factory=list)
     checks: dict[str, str] = field(default_factory=dict)
     """The controller of each AdmissionCheck."""
-    concurrent: Several = field(default_factory=Several)
-    """ClusterQueues that try several flavors at a time."""
     claiming: Several = field(default_factory=Several)
     """Workloads with ResourceClaims that are not finished."""
     elsewhere: Several = field(default_factory=Several)
@@ -235,11 +233,6 @@ def _check(survey: Survey, obj: Object) -> None:
     survey.checks[_name(obj)] = str(value_at(obj, ("spec", "controllerName")))
 
 
-def _cluster_queue(survey: Survey, obj: Object) -> None:
-    if value_at(obj, ("spec", "concurrentAdmissionPolicy")):
-        survey.concurrent.add(_name(obj))
-
-
 def _workload(survey: Survey, obj: Object) -> None:
     conditions = value_at(obj, ("status", "conditions"))
     for each in conditions if isinstance(conditions, list) else ():
@@ -266,6 +259,5 @@ _TAKES: Final = {
     ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): _webhooks,
     ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): _webhooks,
     (GROUP, "AdmissionCheck"): _check,
-    (GROUP, "ClusterQueue"): _cluster_queue,
     (GROUP, "Workload"): _workload,
 }

@@ -75,8 +75,8 @@ CLAIMS = {"podSets": [{"template": {"spec": {"resourceClaims": [{"name": "gpu"}]
     [
         pytest.param(setting("featureGates: {NewGate: true}"), "feature gate NewGate", id="gate"),
         pytest.param(
-            setting("featureGates: {FailureRecoveryPolicy: true}"),
-            "feature gate FailureRecoveryPolicy",
+            setting("featureGates: {ShortWorkloadNames: true}"),
+            "feature gate ShortWorkloadNames",
             id="gate-that-is-off-here",
         ),
         pytest.param(setting("newField: {a: 1}"), "Configuration newField", id="field"),
