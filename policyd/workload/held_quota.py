@@ -1,8 +1,11 @@
 """How many GPUs a Workload holds quota for, and from when to when, as its status says."""
 
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from math import ceil
 from typing import NamedTuple
 
+from policyd.api.gpus import THOUSANDTHS, WHOLE, asks_for_part
 from policyd.api.kueue import PodSet, PodSetAssignment, Workload
 from policyd.api.kueue.names import FINISHED, QUOTA_RESERVED
 from policyd.api.meta import find_condition
@@ -60,14 +63,19 @@ def asks_for_gpus(workload: Workload) -> bool:
 def pods_ask_for_gpus(pod_sets: Iterable[PodSet]) -> bool:
     """Tell whether pods request GPUs, or parts of them."""
     try:
-        return any(gpus_asked(pod_requests(each.template.spec)) for each in pod_sets)
+        return any(
+            asks_for_part(each.template.metadata.annotations)
+            or gpus_asked(pod_requests(each.template.spec))
+            for each in pod_sets
+        )
     except QuantityError:
         return False
 
 
 def parts_of(requests: Mapping[str, int]) -> int:
     """Return how many parts of GPUs amounts of resources are."""
-    return int(gpus_asked(requests) * PARTS)
+    shared = Fraction(requests.get(THOUSANDTHS, 0), WHOLE)
+    return ceil((gpus_asked(requests) + shared) * PARTS)
 
 
 def _parts(assigned: PodSetAssignment, freed: int) -> dict[str, int]:

@@ -12,6 +12,7 @@ For an object that makes no pods, `pod` is empty: it asks for nothing.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from operator import is_
 from typing import TypeVar
 
 from policyd.api.makers import controllers_of, group_kind_of
@@ -25,6 +26,7 @@ from policyd.cel.types import DYN, INT, STRING, Type, map_of
 from policyd.engine.model.queue_facts import QUEUE_STRUCTS, QUEUE_VARIABLES
 from policyd.engine.objects.pods import (
     ASKED_FOR,
+    PART_OF_GPU,
     PodError,
     Side,
     claims,
@@ -33,7 +35,7 @@ from policyd.engine.objects.pods import (
     gpus,
     total,
 )
-from policyd.engine.objects.workloads import EACH, find_kind
+from policyd.engine.objects.workloads import EACH, find_kind, value_at
 
 T = TypeVar("T")
 
@@ -108,22 +110,27 @@ class _Remembering:
     """
 
     def __init__(self) -> None:
-        self._last: tuple[Json, Json, Json, int, int] | None = None
+        self._last: tuple[Json, Json, Json, Json, int, int] | None = None
 
     def __call__(self, pod: Json, budget: Budget | None = None) -> int:
         spec = pod.get("spec")
         if pod.get("kind", "Pod") != "Pod" or not isinstance(spec, dict):
-            parts = pod, None, None
+            parts = pod, None, None, None
         else:
-            parts = spec.get("containers"), spec.get("initContainers"), spec.get("overhead")
+            parts = (
+                spec.get("containers"),
+                spec.get("initContainers"),
+                spec.get("overhead"),
+                value_at(pod, ("metadata", "annotations")),
+            )
         last = self._last
-        known = last and last[0] is parts[0] and last[1] is parts[1] and last[2] is parts[2]
-        work = last[4] if last and known else _work_of(pod)
+        known = last is not None and all(map(is_, last, parts))
+        work = last[5] if last and known else _work_of(pod)
         if work and budget is not None:  # the same whether it was remembered or not
             budget.charge_work(work)
         if last is None or not known:
             last = self._last = (*parts, gpus(pod), work)
-        return last[3]
+        return last[4]
 
 
 def controller_kind(obj: Json) -> str:
@@ -179,9 +186,9 @@ def _own(
 _OWN = (
     _own(
         method("gpus", POD, returns=INT, run=_failing(_Remembering()), size=_REMEMBERED),
-        "GPUs that a pod asks for, or all pods of a workload.",
-        looks_at=ASKED_FOR,
-        reads=("resources",),
+        "GPUs that a pod asks for, or all pods of a workload; a part of one counts as one.",
+        looks_at=(*ASKED_FOR, *PART_OF_GPU),
+        reads=("resources", "annotations"),
         counts_devices=True,
     ),
     _own(
@@ -194,8 +201,8 @@ _OWN = (
         method("devices", POD, returns=INT, run=_failing(devices), size=_LOOK),
         "GPUs and ResourceClaims of a pod, or of one pod of each template of a workload, even of"
         " one that has no pods now.",
-        looks_at=(*ASKED_FOR, *_CLAIMS),
-        reads=("resources", "resourceClaims"),
+        looks_at=(*ASKED_FOR, *PART_OF_GPU, *_CLAIMS),
+        reads=("resources", "annotations", "resourceClaims"),
         counts_devices=True,
     ),
     _own(
