@@ -5,7 +5,9 @@ import pytest
 
 from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.gpus import DEVICE_MEMORY, REPLICAS, SHARED_GPU, SHARING, THOUSANDTHS
+from policyd.api.kueue import Workload
 from policyd.kube import resources as r
+from policyd.workload.held_quota import held_quota
 from tests.controller.test_claimed_devices import usage
 from tests.controller.test_topologies import HOST, RACK, racks
 from tests.controller.world import QUEUE, World, gates, running
@@ -64,6 +66,10 @@ async def test_parts_count_in_thousandths_in_place_of_their_replicas():
 
         assert usage(world, "halves") == {THOUSANDTHS: "1500"}
         assert usage(world, "tiny") == {THOUSANDTHS: "250"}
+        held = held_quota(msgspec.convert(world.workload_of("halves"), Workload))
+        assert held.amounts == {"t4": 42}  # 1.5 GPUs in parts of which a GPU has 28
+        held = held_quota(msgspec.convert(world.workload_of("tiny"), Workload))
+        assert held.amounts == {"t4": 7}
         message = world.condition("memory", "QuotaReserved")["message"]
         assert f"insufficient unused quota for {THOUSANDTHS} in flavor t4, 63 more" in message
 

@@ -137,15 +137,16 @@ def runs(api, name, pods=1):
     ],
 )
 def test_parts_of_devices_are_charged_and_their_pods_get_them(api, what, resource, amounts):
-    api.create(asking("first", what, pods=2))
-    runs(api, "first", pods=2)
-    assert used(api, "first", resource) == amounts[0]
+    first, second = f"first-{what}", f"second-{what}"
+    api.create(asking(first, what, pods=2))
+    runs(api, first, pods=2)
+    assert used(api, first, resource) == amounts[0]
     if amounts[1]:
-        api.create(asking("second", what))
-        condition = eventually(lambda: waiting(api, "second"), what="it has a reason")
+        api.create(asking(second, what))
+        condition = eventually(lambda: waiting(api, second), what="it has a reason")
         assert amounts[1] in condition["message"]
-        api.delete("Job", "second", "team-a")
-    api.delete("Job", "first", "team-a")
+        api.delete("Job", second, "team-a")
+    api.delete("Job", first, "team-a")
 
 
 def test_an_extended_resource_that_a_class_backs_is_charged_to_the_class(api):
