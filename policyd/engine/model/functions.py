@@ -12,7 +12,6 @@ For an object that makes no pods, `pod` is empty: it asks for nothing.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from operator import is_
 from typing import TypeVar
 
 from policyd.api.makers import controllers_of, group_kind_of
@@ -35,7 +34,7 @@ from policyd.engine.objects.pods import (
     gpus,
     total,
 )
-from policyd.engine.objects.workloads import EACH, find_kind, value_at
+from policyd.engine.objects.workloads import EACH, find_kind
 
 T = TypeVar("T")
 
@@ -117,14 +116,18 @@ class _Remembering:
         if pod.get("kind", "Pod") != "Pod" or not isinstance(spec, dict):
             parts = pod, None, None, None
         else:
-            parts = (
-                spec.get("containers"),
-                spec.get("initContainers"),
-                spec.get("overhead"),
-                value_at(pod, ("metadata", "annotations")),
-            )
+            of = pod.get("metadata")
+            annotations = of.get("annotations") if isinstance(of, dict) else None
+            containers, starting = spec.get("containers"), spec.get("initContainers")
+            parts = containers, starting, spec.get("overhead"), annotations
         last = self._last
-        known = last is not None and all(map(is_, last, parts))
+        known = (
+            last
+            and last[0] is parts[0]
+            and last[1] is parts[1]
+            and last[2] is parts[2]
+            and last[3] is parts[3]
+        )
         work = last[5] if last and known else _work_of(pod)
         if work and budget is not None:  # the same whether it was remembered or not
             budget.charge_work(work)

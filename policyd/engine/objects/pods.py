@@ -86,12 +86,13 @@ def claims(obj: Json) -> int:
 
 
 def _gpus_of_pod(pod: Json) -> int:
-    return max(_effective(pod, _gpus_of), _parts_of(pod))
+    return _effective(pod, _gpus_of) or _parts_of(pod)
 
 
 def _parts_of(pod: Json) -> int:
-    annotations = _object(_object(pod, "metadata"), "annotations")
-    return int(any(name in annotations for name in PARTS))
+    metadata = pod.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return int(isinstance(annotations, dict) and any(map(annotations.__contains__, PARTS)))
 
 
 def _claims_of(pod: Json) -> int:
