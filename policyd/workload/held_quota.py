@@ -1,11 +1,10 @@
 """How many GPUs a Workload holds quota for, and from when to when, as its status says."""
 
 from collections.abc import Iterable, Mapping
-from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
 
-from policyd.api.gpus import THOUSANDTHS, WHOLE, asks_for_part
+from policyd.api.gpus import asks_for_part
 from policyd.api.kueue import PodSet, PodSetAssignment, Workload
 from policyd.api.kueue.names import FINISHED, QUOTA_RESERVED
 from policyd.api.meta import find_condition
@@ -74,8 +73,7 @@ def pods_ask_for_gpus(pod_sets: Iterable[PodSet]) -> bool:
 
 def parts_of(requests: Mapping[str, int]) -> int:
     """Return how many parts of GPUs amounts of resources are."""
-    shared = Fraction(requests.get(THOUSANDTHS, 0), WHOLE)
-    return ceil((gpus_asked(requests) + shared) * PARTS)
+    return ceil(gpus_asked(requests) * PARTS)
 
 
 def _parts(assigned: PodSetAssignment, freed: int) -> dict[str, int]:

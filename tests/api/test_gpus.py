@@ -1,5 +1,7 @@
 """Parts of GPUs as pods request them by annotation, and flavors that share GPUs."""
 
+from fractions import Fraction
+
 import msgspec
 import pytest
 
@@ -11,6 +13,7 @@ from policyd.api.gpus import (
     REPLICAS,
     SHARED_GPU,
     SHARING,
+    THOUSANDTHS,
     GpuPart,
     SharedGpus,
     flavor_errors,
@@ -21,6 +24,7 @@ from policyd.api.gpus import (
     shared_gpus,
 )
 from policyd.api.pods import PodSpec
+from policyd.optimize.devices import gpus_asked
 
 T4 = {SHARING: "time-slicing", REPLICAS: "4", DEVICE_MEMORY: "16000"}
 SLICED = SharedGpus(limited=False, replicas=4, memory=16_000)
@@ -182,3 +186,7 @@ def test_what_a_flavor_declares(annotations, wrong_ones):
     ]
     declared = SHARING in annotations and not wrong_ones
     assert shared_gpus(annotations) == (SLICED if declared else None)
+
+
+def test_parts_are_known_to_what_adds_up_gpus():
+    assert gpus_asked({THOUSANDTHS: 250, "nvidia.com/gpu": 1}) == Fraction(5, 4)
