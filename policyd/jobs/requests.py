@@ -109,7 +109,8 @@ def with_part(pod: PodTemplate, rules: RequestRules, name: str = "") -> PodSpec:
     spec, annotations = pod.spec, pod.metadata.annotations
     if rules.shared_gpus is None:
         return spec
-    overhead = {name: amount for name, amount in spec.overhead.items() if name != THOUSANDTHS}
+    # Nothing that a template states as overhead is believed to be its part.
+    overhead = {each: amount for each, amount in spec.overhead.items() if each != THOUSANDTHS}
     if asks_for_part(annotations):
         errors = list(part_errors(annotations, spec))
         if errors:

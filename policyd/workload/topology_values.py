@@ -38,8 +38,8 @@ def node_spec(node: Node, *, fractions: bool = False) -> TopologyNode:
     spec = _node_spec(node)
     if not fractions or SHARED_GPU not in spec.allocatable:
         return spec
-    gpus = next(each.gpus for each in devices_of(spec) if each.resource == SHARED_GPU)
-    amounts = {**spec.allocatable, THOUSANDTHS: int(gpus * WHOLE)}
+    gpus = sum(each.gpus for each in devices_of(spec) if each.resource == SHARED_GPU)
+    amounts = {**spec.allocatable, THOUSANDTHS: request_amount(int(gpus * WHOLE))}
     return msgspec.structs.replace(spec, allocatable=amounts)
 
 

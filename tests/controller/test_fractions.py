@@ -6,8 +6,10 @@ import pytest
 from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.gpus import DEVICE_MEMORY, REPLICAS, SHARED_GPU, SHARING, THOUSANDTHS
 from policyd.api.kueue import Workload
+from policyd.api.nodes import Node
 from policyd.kube import resources as r
 from policyd.workload.held_quota import held_quota
+from policyd.workload.topology_values import node_spec
 from tests.controller.test_claimed_devices import usage
 from tests.controller.test_topologies import HOST, RACK, racks
 from tests.controller.world import QUEUE, World, gates, running
@@ -211,3 +213,23 @@ async def test_parts_are_placed_by_thousandths_on_nodes_of_shared_gpus():
         assert usage(world, "large") == {THOUSANDTHS: "1600"}
         message = world.condition("larger", "QuotaReserved")["message"]
         assert f'excluded: resource "{THOUSANDTHS}": 2' in message
+
+
+@pytest.mark.parametrize(
+    ("replicas", "labels", "thousandths"),
+    [
+        pytest.param("8", {"nvidia.com/gpu.replicas": "4"}, 2_000, id="two-gpus"),
+        pytest.param("0", {"nvidia.com/gpu.replicas": "4"}, 0, id="none-now"),
+        pytest.param("9", {"nvidia.com/gpu.replicas": "-4"}, 4_500, id="replicas-unknown"),
+        pytest.param("9" * 18, {}, 2**63 - 1, id="enormous"),
+        pytest.param("many", {}, None, id="no-number"),
+    ],
+)
+def test_a_node_has_the_thousandths_of_its_shared_gpus(replicas, labels, thousandths):
+    metadata = {"name": "n", "labels": labels}
+    node = msgspec.convert(
+        {"metadata": metadata, "status": {"allocatable": {SHARED_GPU: replicas}}}, Node
+    )
+
+    assert node_spec(node, fractions=True).allocatable.get(THOUSANDTHS) == thousandths
+    assert THOUSANDTHS not in node_spec(node).allocatable

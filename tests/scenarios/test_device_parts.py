@@ -3,7 +3,7 @@
 import pytest
 
 from tests.scenarios import clusters
-from tests.scenarios.api import PATHS, eventually
+from tests.scenarios.api import PATHS, Refused, eventually
 from tests.scenarios.test_devices_by_claim import RESOURCE, claiming, made, running
 from tests.scenarios.test_queue import admitted, waiting, workload_of
 
@@ -31,6 +31,7 @@ CONFIGURATION = {
         ]
     },
 }
+POLICY = clusters.PROJECT / "policies/gpu/cap-devices-per-claim/policy.yaml"
 QUOTAS = {"cpu": "96", "memory": "1Ti", CARDS: "4", MEMORY: "40Gi", BANDWIDTH: "100"}
 
 
@@ -61,6 +62,7 @@ def furnish(api):
             spec["extendedResourceName"] = EXTENDED
         api.create(made("DeviceClass", name, spec=spec))
     publish(api)
+    api.create(clusters.yaml.safe_load(POLICY.read_text()))
     resources = [{"name": name, "nominalQuota": quota} for name, quota in QUOTAS.items()]
     flavor = {"name": "h100", "resources": resources}
     group = {"coveredResources": list(QUOTAS), "flavors": [flavor]}
@@ -192,3 +194,12 @@ def test_a_class_that_no_mapping_has_is_refused(api):
     assert condition["reason"] == "Misconfigured"
     assert "DeviceClass unmapped is not mapped in DRA configuration" in condition["message"]
     api.delete("Job", "unmapped", "team-a")
+
+
+def test_claims_and_templates_of_too_many_devices_are_refused(api):
+    with pytest.raises(Refused, match="a claim requests 9 devices, and the limit here is 8"):
+        template(api, "many", "cards", count=9)
+    with pytest.raises(Refused, match="requests all devices that match"):
+        api.create(
+            made("ResourceClaim", "all", "team-a", spec=asked("cards", allocationMode="All"))
+        )
