@@ -8,6 +8,7 @@ import msgspec
 
 from policyd.admission.decisions import SPEAKER, changed
 from policyd.api.admission import AdmissionRequest
+from policyd.api.gpus import flavor_errors
 from policyd.api.kueue import (
     AdmissionCheck,
     ClusterQueue,
@@ -115,8 +116,8 @@ class QueueAdmission:
             return _refused(Denial(policy=SPEAKER, message=f"the object cannot be read: {error}"))
         if new.metadata.deletion_timestamp is not None:
             return ALLOWED  # mistakes must not prevent its deletion
-        if budget := _budget_denials(new, old):
-            return _refused(*budget)
+        if own := _annotation_denials(new, old):
+            return _refused(*own)
         if old is not None and known.type is not Workload and _is_same(new, old):
             return ALLOWED  # old mistakes must not prevent a status
         unfit = list(limit_errors(new, old))
@@ -135,6 +136,15 @@ def _is_same(new: Any, old: Any) -> bool:  # noqa: ANN401 - of any kind
     """Tell whether an object is unchanged, except for metadata and status."""
     besides = {name: getattr(new, name) for name in ("metadata", "status") if hasattr(new, name)}
     return bool(new == msgspec.structs.replace(old, **besides))
+
+
+def _annotation_denials(new: Any, old: Any) -> tuple[Denial, ...]:  # noqa: ANN401 - of any kind
+    """Return why the annotations beyond Kueue's cannot be meant; those from before may stay."""
+    if not isinstance(new, ResourceFlavor):
+        return _budget_denials(new, old)
+    if old is not None and new.metadata.annotations == old.metadata.annotations:
+        return ()
+    return tuple(map(_denial, flavor_errors(new.metadata.annotations)))
 
 
 def _budget_denials(new: Any, old: Any) -> tuple[Denial, ...]:  # noqa: ANN401 - of any kind

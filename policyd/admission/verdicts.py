@@ -158,6 +158,7 @@ def _planned(
         limits=rules.limits.get(local.namespace, {}),
         overheads=rules.overheads,
         resources=rules.resources,
+        shared_gpus=rules.shared_gpus,
     )
     pod_sets, objection = pod_set_values(workload, {}, given)
     if objection is not None:

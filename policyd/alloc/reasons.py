@@ -43,7 +43,7 @@ Another variant of the workload is better, stops for this one, or goes on."""
 UnsuitableKind = Literal[
     "NotFound", "NotCovered", "NotProvided", "Untolerated", "AffinityMismatch",
     "TopologyMissing", "TopologyOnly", "LevelMissing", "NotAllowed", "NotNominated",
-    "OtherFlavor"
+    "OtherFlavor", "NotGiven"
 ]  # fmt: skip
 
 NoFitReason = Literal[

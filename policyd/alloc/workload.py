@@ -28,6 +28,7 @@ class QueuedPodSet(Value, frozen=True):
         affinity: Terms of which a node must meet one; without terms, any node will do.
         minimum: With how few pods it can run, None for no fewer.
         group: Pod sets of the same group get the same flavors; "" for none.
+        limited: The only flavors that may give a resource; all, if it is not here.
         placed: Whether it requests a topology.
         place: Its topology request, also if it is only implied; None if not known.
     """
@@ -40,6 +41,7 @@ class QueuedPodSet(Value, frozen=True):
     affinity: tuple[Term, ...] = ()
     minimum: int | None = None
     group: str = ""
+    limited: Mapping[str, tuple[str, ...]] = {}
     placed: bool = False
     place: PlacementRequest | None = None
 

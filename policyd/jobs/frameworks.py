@@ -44,6 +44,7 @@ def integrations_of(configuration: Configuration, *, gates: str = "") -> Integra
         counts_devices=configuration.resources is not None
         and bool(configuration.resources.device_class_mappings)
         and chosen.get(DEVICES_GATE, True),
+        gpu_fractions=configuration.resources is not None and configuration.resources.gpu_fractions,
     )
 
 

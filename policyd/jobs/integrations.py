@@ -34,6 +34,7 @@ class Integrations:
         plain_pods: Whether pods without an owner queue; if not, only those of Deployments do, and
             of other kinds whose pods are gated.
         counts_devices: Whether devices of ResourceClaims are counted in quota.
+        gpu_fractions: Whether parts of GPUs that pods request by annotation are counted in quota.
         makers: The makers of objects that belong to jobs, so that these need no queue themselves.
     """
 
@@ -45,6 +46,7 @@ class Integrations:
     on: frozenset[str] = frozenset()
     plain_pods: bool = True
     counts_devices: bool = False
+    gpu_fractions: bool = False
     makers: Makers = field(default_factory=Makers)
 
     def has(self, group: str, kind: str) -> bool:

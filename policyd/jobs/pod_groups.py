@@ -1,10 +1,11 @@
 """Pods that start together as a job: they share a name and say how many they are."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
+from policyd.api.gpus import part_of
 from policyd.api.kueue import PodSet, ReclaimablePod, Workload
 from policyd.api.kueue.names import (
     DEFAULT_POD_SET,
@@ -299,11 +300,21 @@ def _names(pods: Iterable[QueuedPod]) -> set[str]:
     return {pod.metadata.name for pod in pods}
 
 
+def pod_template(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the template that a Workload has of a pod, as it is sent.
+
+    Kueue leaves its metadata out; the part of a GPU that it requests decides about quota.
+    """
+    part = part_of(pod["metadata"].get("annotations") or {})
+    metadata = {"metadata": {"annotations": part}} if part else {}
+    return {**metadata, "spec": pod["spec"]}
+
+
 def _pod_set(name: str, pod: QueuedPod, count: int) -> PodSet:
     return PodSet(
         name=name,
         count=count,
-        template=PodTemplate(spec=pod.spec),
+        template=PodTemplate(ObjectMeta(annotations=part_of(pod.metadata.annotations)), pod.spec),
         topology_request=topology_request(
             pod.metadata.annotations, pod_index_label=POD_INDEX_LABEL
         ),

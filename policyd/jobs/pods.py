@@ -22,6 +22,7 @@ from hashlib import (
 
 import msgspec
 
+from policyd.api.gpus import part_of
 from policyd.api.integers import (
     whole_number,
 )
@@ -248,11 +249,12 @@ _ESCAPED = tuple(
 _ENCODER = msgspec.json.Encoder()
 
 
-def role_hash(spec: Mapping[str, Json]) -> str:
-    """Return the hash that Kueue gives a pod with this specification.
+def role_hash(spec: Mapping[str, Json], annotations: Mapping[str, str]) -> str:
+    """Return the hash that Kueue gives a pod; another for each part of a GPU.
 
     Args:
         spec: The pod's `spec` as decoded JSON, fields in the API server's order.
+        annotations: Of the pod.
     """
     shape: dict[str, Json] = {name: spec.get(name) or None for name in SHAPE}
     shape["priority"] = spec.get("priority")
@@ -260,7 +262,7 @@ def role_hash(spec: Mapping[str, Json]) -> str:
     shape["containers"] = _containers(spec.get("containers"))
     if spec.get("resources"):
         shape["resources"] = spec["resources"].get("requests")
-    text = _ENCODER.encode({"spec": dict(sorted(shape.items()))})
+    text = _ENCODER.encode({"spec": dict(sorted(shape.items())), **part_of(annotations)})
     return sha256(_as_go(text)).hexdigest()[:DIGITS]
 
 

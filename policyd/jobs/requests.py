@@ -11,12 +11,23 @@ import msgspec
 
 from policyd.api.configuration.kinds import ResourcesConfiguration as ResourceConfiguration
 from policyd.api.configuration.kinds import ResourceTransformation
+from policyd.api.gpus import (
+    PARTS,
+    SHARED_GPU,
+    SHARING,
+    THOUSANDTHS,
+    SharedGpus,
+    asks_for_part,
+    largest_charge,
+    part_errors,
+    requested_part,
+)
 from policyd.api.kueue import Workload
 from policyd.api.kueue.validation import FieldError
 from policyd.api.limit_ranges import Summary, limit_errors, with_limits
 from policyd.api.meta import cut
 from policyd.api.pod_requests import pod_requests
-from policyd.api.pods import Container, PodSpec, Resources
+from policyd.api.pods import Container, PodSpec, PodTemplate, Resources
 from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.api.schema import QuantityText
 
@@ -34,7 +45,7 @@ class InvalidRequestsError(ValueError):
 
 
 class UncountedDevicesError(InvalidRequestsError):
-    """Devices that a pod gets by claims cannot be counted."""
+    """Devices that a pod gets by claims, or a part of a GPU, cannot be counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +63,8 @@ class RequestRules:
     device class is mapped to a resource."""
     namespace: str = ""
     """The namespace, in which templates of claims are looked up."""
+    shared_gpus: Mapping[str, SharedGpus] | None = None
+    """The flavors that share GPUs, by name; None where parts of GPUs are not counted."""
 
 
 NO_RULES = RequestRules()
@@ -82,6 +95,60 @@ def _limits_requested(resources: Resources) -> Resources:
     return msgspec.structs.replace(resources, requests=requests)
 
 
+def with_part(pod: PodTemplate, rules: RequestRules, name: str = "") -> PodSpec:
+    """Return the specification of a pod, with the part of a GPU that it requests as overhead.
+
+    Args:
+        pod: The pod, or its template.
+        rules: The flavors that share GPUs.
+        name: Of its pod set, for errors.
+
+    Raises:
+        UncountedDevicesError: If no flavor has such a part, or it is not valid.
+    """
+    spec, annotations = pod.spec, pod.metadata.annotations
+    if rules.shared_gpus is None:
+        return spec
+    # Nothing that a template states as overhead is believed to be its part.
+    overhead = {each: amount for each, amount in spec.overhead.items() if each != THOUSANDTHS}
+    if asks_for_part(annotations):
+        errors = list(part_errors(annotations, spec))
+        if errors:
+            raise UncountedDevicesError(f"pod set {name}: {_sentence(errors)}")
+        charge = largest_charge(requested_part(annotations), rules.shared_gpus.values())
+        if charge is None:
+            raise UncountedDevicesError(_no_flavor(annotations, rules.shared_gpus, name))
+        overhead[THOUSANDTHS] = str(charge)
+    if overhead == spec.overhead:
+        return spec
+    return msgspec.structs.replace(spec, overhead=overhead)
+
+
+def part_flavors(pod: PodTemplate, rules: RequestRules) -> dict[str, tuple[str, ...]]:
+    """Return the flavors that may give a pod its part of a GPU, by the resource that it is."""
+    annotations, flavors = pod.metadata.annotations, rules.shared_gpus
+    if flavors is None or not asks_for_part(annotations) or any(part_errors(annotations, pod.spec)):
+        return {}
+    part = requested_part(annotations)
+    found = sorted(name for name, each in flavors.items() if each.charge(part) is not None)
+    return {THOUSANDTHS: tuple(found)}
+
+
+def _no_flavor(annotations: Mapping[str, str], flavors: Mapping[str, SharedGpus], name: str) -> str:
+    asked = ", ".join(f"`{n}: {annotations[n]}`" for n in PARTS if n in annotations)
+    if not flavors:
+        return (
+            f"pod set {name} requests a part of a GPU ({asked}), and no ResourceFlavor declares"
+            f" shared GPUs by the annotation `{SHARING}`; request whole GPUs, such as"
+            " `nvidia.com/gpu: 1`"
+        )
+    most = max(flavors, key=lambda each: (flavors[each].most_memory, each))
+    return (
+        f"pod set {name} requests a part of a GPU ({asked}), and no ResourceFlavor gives a pod as"
+        f" much; `{most}` gives at most {flavors[most].most_memory} MiB"
+    )
+
+
 def requests_of(
     spec: PodSpec,
     rules: RequestRules = NO_RULES,
@@ -103,6 +170,8 @@ def requests_of(
     """
     try:
         total = pod_requests(spec)
+        if rules.shared_gpus is not None and THOUSANDTHS in spec.overhead:
+            total.pop(SHARED_GPU, None)  # the replica by which it gets its part
         counted = rules.resources
         total = {
             name: amount

@@ -6,6 +6,7 @@ from hashlib import sha1
 
 import msgspec
 
+from policyd.api.gpus import part_of
 from policyd.api.kueue import (
     PodSet,
     PriorityClassReference,
@@ -159,7 +160,7 @@ def equivalent(demanded: Sequence[PodSet], workload: Workload, *, running: bool 
 
     A job that was let go with fewer pods than it asked for demands these from then on, until it
     is put back. The tolerations of a job that is admitted are those of its flavors too, so then
-    they do not count.
+    they do not count. Nor does a part of a GPU then: quota is held for the one that it had.
     """
     held = workload.spec.pod_sets
     admitted = condition_true(workload.status.conditions, ADMITTED)
@@ -195,9 +196,13 @@ def admitted_counts(workload: Workload) -> dict[str, int]:
 def _same_pods(left: PodSet, right: PodSet, *, admitted: bool) -> bool:
     if (left.count, left.min_count) != (right.count, right.min_count):
         return False
-    if not admitted and left.template.spec.tolerations != right.template.spec.tolerations:
+    if not admitted and _before_start(left.template) != _before_start(right.template):
         return False
     return _demand(left.template) == _demand(right.template)
+
+
+def _before_start(template: PodTemplate) -> tuple[object, ...]:
+    return template.spec.tolerations, part_of(template.metadata.annotations)
 
 
 def _demand(template: PodTemplate) -> tuple[tuple[Wire, ...], ...]:

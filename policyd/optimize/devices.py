@@ -18,6 +18,8 @@ GPU = "nvidia.com/gpu"
 SLICES = "policyd.io/gpu-slices"
 """A resource by which quota of whole GPUs, parts and replicas can be counted together."""
 
+THOUSANDTHS = "policyd.io/gpu-thousandths"
+"""Parts of shared GPUs, as quota counts them."""
 _SHARED = ".shared"
 _WHOLE = Fraction(1)
 
@@ -93,7 +95,8 @@ def gpus_asked(requests: Mapping[str, int]) -> Fraction:
 
     A replica counts as one: how many share a GPU is not known before the pod has its node.
     """
-    return sum((_part(name) * n for name, n in requests.items() if is_nvidia(name)), Fraction(0))
+    shared = Fraction(requests.get(THOUSANDTHS, 0), 1_000)
+    return sum((_part(name) * n for name, n in requests.items() if is_nvidia(name)), shared)
 
 
 def _part(resource: str, product: str = "") -> Fraction:

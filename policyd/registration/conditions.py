@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from policyd.api.admission import Rule
+from policyd.api.gpus import GPU_PREFIXES, GPU_RESOURCES, PARTS
 from policyd.api.selectors import Requirement
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
 from policyd.cel.syntax.unparse import unparse
-from policyd.engine.objects.pods import GPU_PREFIXES, GPU_RESOURCES
 from policyd.registration.atoms import RuleAtom
 from policyd.registration.pod_conditions import PLAIN_KINDS, WHOLE, is_sure_of_pods, of_pod
 
@@ -185,7 +185,9 @@ def _may_ask_for_devices() -> str:
     of_list = f"l.exists(c, [{sides.format('c')}].exists(m, {of_map}))"
     of_whole = f"[{sides.format(spec)}, {spec}.?overhead.orValue({{}})].exists(m, {of_map})"
     claims = f"{spec}.?resourceClaims.orValue([]).size() > 0"
-    return of_pod(f"[{lists}].exists(l, {of_list}) || {of_whole} || {claims}")
+    annotated = "pod.?metadata.?annotations.orValue({})"
+    part = " || ".join(f"{_quoted(name)} in {annotated}" for name in PARTS)
+    return of_pod(f"[{lists}].exists(l, {of_list}) || {of_whole} || {claims} || {part}")
 
 
 def label_condition(requirements: Iterable[Requirement]) -> str:

@@ -10,6 +10,7 @@ from policyd.alloc.queue import CohortQuotas, FlavorSpec, QueueSpec
 from policyd.alloc.settings import QueueingSettings
 from policyd.alloc.value import Value
 from policyd.api.configuration.kinds import ResourcesConfiguration
+from policyd.api.gpus import SharedGpus
 from policyd.api.limit_ranges import Summary
 from policyd.api.meta import Json
 from policyd.api.schema import QuantityText
@@ -70,6 +71,7 @@ class QueueRules(Value, frozen=True, rename="camel"):
         limits: LimitRanges by namespace, of each type the tightest.
         overheads: Overheads of pods, by RuntimeClass.
         resources: Which requests count.
+        shared_gpus: Flavors that share GPUs; None where parts of GPUs are not counted.
         bases: The part of objects that jobs are made from which decides what these request, by
             kind, namespace and name.
         budgets: Those that are used up, or nearly.
@@ -86,5 +88,6 @@ class QueueRules(Value, frozen=True, rename="camel"):
     limits: Mapping[str, Summary] = {}
     overheads: Mapping[str, Mapping[str, QuantityText]] = {}
     resources: ResourcesConfiguration = ResourcesConfiguration()
+    shared_gpus: Mapping[str, SharedGpus] | None = None
     bases: Mapping[str, Json] = {}
     budgets: tuple[BudgetRule, ...] = ()

@@ -45,6 +45,7 @@ _UNSUITABLE: Mapping[UnsuitableKind, str] = {
     "NotAllowed": "skipping flavor {0} due to WorkloadAllowedResourceFlavorAnnotation annotation",
     "NotNominated": "skipping flavor {0} as it is not found in the nomination mapping for resource"
     " {1}",
+    "NotGiven": "flavor {0} declares no shared GPUs with the requested part",
     "OtherFlavor": "could not assign {0} flavor since the original workload is assigned: {1}",
 }
 """Obstacles that no quota removes: of a flavor, and its part concerned."""

@@ -23,6 +23,7 @@ from policyd.alloc.queue import (
 from policyd.alloc.topology.values import TopologyPlacement
 from policyd.alloc.workload import ReservedQuota
 from policyd.api import kueue
+from policyd.api.gpus import SharedGpus, shared_gpus
 from policyd.api.kueue.names import ACTIVE, MULTI_KUEUE, PROVISIONING
 from policyd.api.kueue.topology_assignment import DomainPods, encode_topology
 from policyd.api.meta import condition_true
@@ -53,6 +54,12 @@ def flavor_spec(flavor: kueue.ResourceFlavor, topology: kueue.Topology | None = 
         topology=spec.topology_name,
         levels=() if topology is None else tuple(each.node_label for each in topology.spec.levels),
     )
+
+
+def sharing_flavors(flavors: Iterable[kueue.ResourceFlavor]) -> dict[str, SharedGpus]:
+    """Return the ResourceFlavors that share GPUs, and how they do, by name."""
+    found = ((each.metadata.name, shared_gpus(each.metadata.annotations)) for each in flavors)
+    return {name: shared for name, shared in found if shared is not None}
 
 
 def cohort_spec(cohort: kueue.Cohort) -> CohortQuotas:

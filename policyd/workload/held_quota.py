@@ -1,8 +1,10 @@
 """How many GPUs a Workload holds quota for, and from when to when, as its status says."""
 
 from collections.abc import Iterable, Mapping
+from math import ceil
 from typing import NamedTuple
 
+from policyd.api.gpus import asks_for_part
 from policyd.api.kueue import PodSet, PodSetAssignment, Workload
 from policyd.api.kueue.names import FINISHED, QUOTA_RESERVED
 from policyd.api.meta import find_condition
@@ -60,14 +62,18 @@ def asks_for_gpus(workload: Workload) -> bool:
 def pods_ask_for_gpus(pod_sets: Iterable[PodSet]) -> bool:
     """Tell whether pods request GPUs, or parts of them."""
     try:
-        return any(gpus_asked(pod_requests(each.template.spec)) for each in pod_sets)
+        return any(
+            asks_for_part(each.template.metadata.annotations)
+            or gpus_asked(pod_requests(each.template.spec))
+            for each in pod_sets
+        )
     except QuantityError:
         return False
 
 
 def parts_of(requests: Mapping[str, int]) -> int:
     """Return how many parts of GPUs amounts of resources are."""
-    return int(gpus_asked(requests) * PARTS)
+    return ceil(gpus_asked(requests) * PARTS)
 
 
 def _parts(assigned: PodSetAssignment, freed: int) -> dict[str, int]:

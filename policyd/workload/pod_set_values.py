@@ -1,6 +1,7 @@
 """Pod sets of workloads as the allocator sees them: their requests, and their assignments."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -8,7 +9,7 @@ from policyd.alloc.workload import Objection, PodSetFlavors, QueuedPodSet
 from policyd.api import kueue
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.api.pod_requests import amount
-from policyd.api.pods import PodSpec
+from policyd.api.pods import PodSpec, PodTemplate
 from policyd.api.quantity import QuantityError
 from policyd.jobs.requests import (
     InvalidRequestsError,
@@ -16,9 +17,11 @@ from policyd.jobs.requests import (
     UncountedDevicesError,
     backed_resources,
     check_requests,
+    part_flavors,
     prepared,
     requests_of,
     shared_devices,
+    with_part,
 )
 from policyd.node_rules import LabelRequirement, Term
 from policyd.workload.conversion import tolerations
@@ -55,6 +58,8 @@ def pod_set_values(
         requests: dict[str, int] = {}
         each = _adjusted(workload, pod_set, rules)
         try:
+            counted = with_part(each.template, rules, pod_set.name)
+            each = replace(each, template=replace(each.template, spec=counted))
             path = f"spec.podSets[{index}].template.spec"
             requests = requests_of(each.template.spec, rules, path=path, pod_set=pod_set.name)
             for resource, total in shared.get(pod_set.name, {}).items():
@@ -66,7 +71,8 @@ def pod_set_values(
         place = topology_request(
             each, count=count, requests=_taken(each.template.spec, rules), pinned=pinned
         )
-        pod_sets.append(replace(value, place=place))
+        limited = part_flavors(pod_set.template, rules)
+        pod_sets.append(replace(value, place=place, limited=limited))
     return tuple(pod_sets), objection
 
 
@@ -137,7 +143,7 @@ def assignment_value(
     assignment: kueue.PodSetAssignment,
     *,
     left: int,
-    spec: PodSpec | None,
+    template: PodTemplate | None,
     rules: RequestRules,
 ) -> PodSetFlavors:
     """Convert a pod set's assignment; quota is held only for its remaining pods.
@@ -145,7 +151,7 @@ def assignment_value(
     Args:
         assignment: Of a workload's status.
         left: How many pods of the pod set still need their quota.
-        spec: Of its pods; None if the pod set does not exist.
+        template: Of its pods; None if the pod set does not exist.
         rules: Other objects that change or limit the pods' requests.
     """
     count = left if assignment.count is None else assignment.count
@@ -164,8 +170,11 @@ def assignment_value(
         delay=assignment.delayed_topology_request or "",
     )
     placed = assignment.topology_assignment
-    if placed is None or spec is None:
+    if placed is None or template is None:
         return value
+    spec = template.spec
+    with suppress(InvalidRequestsError):  # its flavor no longer shares GPUs
+        spec = with_part(template, rules)
     return replace(
         value,
         placement=topology_assignment(placed),

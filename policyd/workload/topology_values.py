@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 
+import msgspec
+
 from policyd.alloc.amount import request_amount
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import (
@@ -16,6 +18,7 @@ from policyd.alloc.topology.values import (
     TopologyPlacement,
 )
 from policyd.api import kueue
+from policyd.api.gpus import SHARED_GPU, THOUSANDTHS, WHOLE
 from policyd.api.kueue.topology_assignment import decode_topology
 from policyd.api.meta import OwnerReference
 from policyd.api.nodes import Node
@@ -26,11 +29,21 @@ from policyd.api.schema import QuantityText
 from policyd.jobs.places import takes_room
 from policyd.jobs.pods import QueuedPod
 from policyd.node_rules import LabelRequirement, NodeTaint, Term
+from policyd.optimize.devices import devices_of
 from policyd.workload.conversion import tolerations
 
 
-def node_spec(node: Node) -> TopologyNode:
-    """Convert a Node."""
+def node_spec(node: Node, *, fractions: bool = False) -> TopologyNode:
+    """Convert a Node; where parts of GPUs are counted, with the thousandths of its shared GPUs."""
+    spec = _node_spec(node)
+    if not fractions or SHARED_GPU not in spec.allocatable:
+        return spec
+    gpus = sum(each.gpus for each in devices_of(spec) if each.resource == SHARED_GPU)
+    amounts = {**spec.allocatable, THOUSANDTHS: request_amount(int(gpus * WHOLE))}
+    return msgspec.structs.replace(spec, allocatable=amounts)
+
+
+def _node_spec(node: Node) -> TopologyNode:
     return TopologyNode(
         name=node.metadata.name,
         labels=node.metadata.labels,

@@ -204,3 +204,17 @@ def test_a_budget_that_cannot_be_meant_is_refused_when_it_is_given(kind):
 
     # One from before these annotations were checked must not prevent other changes.
     assert decide(annotated(kind, WRONG), annotated(kind, WRONG)) is ALLOWED
+
+
+def test_shared_gpus_that_a_flavor_cannot_mean_are_refused_when_they_are_given():
+    def flavor(replicas):
+        shared = {"policyd.io/shared-gpus": "mps", "policyd.io/shared-gpu-memory": "16000"}
+        annotations = {**shared, "policyd.io/shared-gpu-replicas": replicas}
+        return item("ResourceFlavor", {}, metadata={"annotations": annotations})
+
+    assert decide(flavor("4")) is ALLOWED
+    for old in (None, flavor("4")):
+        (denial,) = decide(flavor("0"), old).denials
+        assert denial.path == "metadata.annotations[policyd.io/shared-gpu-replicas]"
+        assert "a whole number from 2 to 1000" in denial.message
+    assert decide(flavor("0"), flavor("0")) is ALLOWED

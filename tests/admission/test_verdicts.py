@@ -1,7 +1,9 @@
 """Verdicts on new jobs of each kind, when they are created."""
 
+import copy
 from math import inf
 
+import msgspec
 import pytest
 
 from policyd.admission.jobs import JobAdmission
@@ -16,6 +18,7 @@ from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.reasons import MissingQuota
 from policyd.api.admission import parse_review
 from policyd.api.configuration.kinds import DeviceClassMapping, ResourcesConfiguration
+from policyd.api.gpus import SharedGpus
 from policyd.api.kueue.names import PREBUILT_WORKLOAD
 from policyd.api.selectors import LabelSelector
 from policyd.engine.model.decision import ALLOWED, Decision, Denial
@@ -29,6 +32,7 @@ from policyd.snapshot.dry_run import AdmissionDryRun, TakenQuota, WouldStart, Wo
 from policyd.snapshot.rules import ClusterQueueRule, LocalQueueRule, QueueRules
 from policyd.snapshot.values import FORMAT, ClusterQueueUse, QueueSnapshot
 from tests.alloc.builders import group, queue
+from tests.matrix.kinds import templates_in
 from tests.scenarios import foreign
 from tests.scenarios.objects import job, pod
 from tests.scenarios.test_parents import leader_worker_set, stateful_set
@@ -103,6 +107,18 @@ def test_jobs_of_each_kind_are_submitted_with_their_pods(kind):
         assert [each.count for each in found.pod_sets] == counts
     if about is not None:
         assert found.about == about
+
+
+@pytest.mark.parametrize("kind", sorted(OBJECTS.keys() - {"TrainJob"}))
+def test_pods_of_each_kind_have_the_parts_of_gpus_of_their_templates(kind):
+    obj = copy.deepcopy(OBJECTS[kind][0])
+    for template in templates_in(obj):
+        template["metadata"]["annotations"]["gpu-fraction"] = "0.5"
+
+    found = submitted(queued(obj))
+
+    parts = [each.template.metadata.annotations.get("gpu-fraction") for each in found.pod_sets]
+    assert set(parts) == {"0.5"}
 
 
 def test_every_kind_is_looked_at():
@@ -381,3 +397,37 @@ def test_a_queue_that_is_not_there_is_named_with_those_that_are():
 
 def test_a_warning_is_short_whatever_is_in_it():
     assert len(verdict_text(name="q" * 1_000)) == LONGEST
+
+
+@pytest.mark.parametrize(
+    ("fraction", "expected_text"),
+    [
+        pytest.param(
+            "0.5", "would start now: 1500 policyd.io/gpu-thousandths of t4 from", id="fits"
+        ),
+        pytest.param(
+            "0.9", "can never start in cq: 2700 policyd.io/gpu-thousandths", id="too-many"
+        ),
+        pytest.param("7", "would wait: pod set r0: metadata.annotations[gpu-fraction]", id="wrong"),
+    ],
+)
+def test_parts_of_gpus_are_judged_by_the_flavors_that_share_them(fraction, expected_text):
+    amounts = group(t4={"policyd.io/gpu-thousandths": 2_000, "cpu": 9_000})
+    rules = QueueRules(
+        flavors=(FlavorSpec(name="t4"),),
+        queues=(ClusterQueueRule(spec=queue("cq", groups=[amounts]), namespaces=LabelSelector()),),
+        local_queues=(LocalQueueRule("team-a", "lq", "cq"),),
+        shared_gpus={"t4": SharedGpus(limited=False, replicas=4, memory=16_000)},
+    )
+    queues = (ClusterQueueUse(name="cq"),)
+    dry_run = AdmissionDryRun(
+        QueueSnapshot(format=FORMAT, taken_at=0.0, cluster_queues=queues),
+        msgspec.json.decode(msgspec.json.encode(rules), type=QueueRules),
+    )
+    asked = job_set(3)
+    for template in templates_in(asked):
+        template["metadata"]["annotations"]["gpu-fraction"] = fraction
+
+    found = verdict(dry_run, submitted(asked), namespace_labels={}, now=0.0)
+
+    assert expected_text in found

@@ -490,13 +490,13 @@ def run_hashes(path):
 
     def failure(case):
         wanted = case.data["observed"]["gotHash"]
-        return difference(role_hash(case.input["podSpec"]), wanted, "hash")
+        return difference(role_hash(case.input["podSpec"], {}), wanted, "hash")
 
     yield from run_table(path, failure)
 
 
 def same_hash(case):
-    first, *others = [role_hash(each["pod"]["spec"]) for each in case.input["pods"]]
+    first, *others = [role_hash(each["pod"]["spec"], {}) for each in case.input["pods"]]
     return all(each == first for each in others)
 
 
@@ -506,7 +506,9 @@ def run_shapes(path):
     def failure(case):
         spec = case.input["podSpec"]
         bare = {name: value for name, value in spec.items() if name != "resources"}
-        return difference(role_hash(spec) != role_hash(bare), case.want["wantPresent"], "counts")
+        return difference(
+            role_hash(spec, {}) != role_hash(bare, {}), case.want["wantPresent"], "counts"
+        )
 
     yield from run_table(path, failure)
 

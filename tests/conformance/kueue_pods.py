@@ -90,7 +90,7 @@ def with_role(body):
     if body["kind"] == "Pod":
         metadata.setdefault("creationTimestamp", LONG_AGO)
     if body["kind"] == "Pod" and group_name(decode(body, QueuedPod).metadata):
-        metadata.setdefault("annotations", {}).setdefault(ROLE_HASH, role_hash(body["spec"]))
+        metadata.setdefault("annotations", {}).setdefault(ROLE_HASH, role_hash(body["spec"], {}))
     return body
 
 

@@ -212,6 +212,51 @@ async def test_a_part_of_a_device_is_charged_by_what_it_takes_of_it(gate, source
         assert usage(world, "part") == {GPU: used if on else "1"}
 
 
+def spent(memory, *, generation=1, name="n1", of=1):
+    counters = {"counterSet": "gpu-0", "counters": {"memory": {"value": memory}}}
+    pool = {"name": "n1", "generation": generation, "resourceSliceCount": of}
+    devices = [{"name": f"gpu-{name}", "consumesCounters": [counters]}]
+    spec = {"driver": DRIVER, "nodeName": "n1", "pool": pool, "devices": devices}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+ENORMOUS = spent("9" * 40)
+OVER = "insufficient quota for"
+NONE_MATCH = "insufficient matching devices for counter driver: 0 device(s) match but 1 requested"
+
+
+@pytest.mark.parametrize(
+    ("slices", "used"),
+    [
+        pytest.param([spent("10")], "10", id="good"),
+        pytest.param([spent("-10")], "0", id="below-zero"),
+        pytest.param([spent("-10"), spent("4", generation=2, name="n2")], "4", id="newer"),
+        pytest.param([spent("9", generation=2), spent("1", name="n2")], "9", id="older-beside-it"),
+        pytest.param([spent("9"), spent("1", name="n2")], None, id="more-slices-than-the-pool"),
+        pytest.param([spent("9", of=2)], None, id="a-slice-is-missing"),
+        pytest.param([ENORMOUS], None, id="beyond-the-quota"),
+    ],
+)
+async def test_the_newest_complete_pool_counts_and_contradicting_slices_admit_nothing(slices, used):
+    world = furnished(
+        resources=mapped(counter={"name": "memory", "driver": DRIVER}),
+        templates=(("part", 1),),
+        gpus=16,
+    )
+    for each in slices:
+        world.put(r.RESOURCE_SLICES, each)
+    async with running(world):
+        world.put(r.JOBS, claiming("part", template="part"))
+        await world.pass_time(3)
+
+        assert world.suspended("part") is (used is None)
+        if used is not None:
+            assert usage(world, "part") == {GPU: used}
+        else:
+            wanted = OVER if slices == [ENORMOUS] else NONE_MATCH
+            assert wanted in world.condition("part", "QuotaReserved")["message"]
+
+
 @pytest.mark.gate("KueueDRAIntegrationExtendedResource")
 @pytest.mark.parametrize("kueue_dra_integration_extended_resource", [True, False])
 async def test_an_extended_resource_is_charged_to_the_resource_of_its_class(

@@ -368,3 +368,14 @@ def test_amounts_are_compared_and_injected_as_quantities():
         assert mutated(policy_set, made)["spec"]["containers"][0]["resources"]["limits"] == {
             "cpu": asked
         }
+
+
+@pytest.mark.parametrize("name", ["gpu-fraction", "gpu-memory"])
+def test_a_part_of_a_gpu_counts_as_one(name):
+    spec = {"containers": [{"resources": {"limits": {"nvidia.com/gpu.shared": 1}}}]}
+    metadata = {"annotations": {name: "anything"}}
+    job = {"template": {"metadata": metadata, "spec": {"containers": [{}]}}, "parallelism": 3}
+
+    assert gpus({"kind": "Pod", "metadata": metadata, "spec": {"containers": [{}]}}) == 1
+    assert gpus({"kind": "Pod", "metadata": metadata, "spec": spec}) == 1
+    assert gpus({"apiVersion": "batch/v1", "kind": "Job", "spec": job}) == 3

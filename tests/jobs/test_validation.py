@@ -349,3 +349,50 @@ def test_existing_errors_do_not_prevent_other_changes(group, kind, labels, annot
 
     assert validate_job(new, group=group, kind=kind)
     assert validate_job(new, old, group=group, kind=kind) == ()
+
+
+COUNTING = JobContext(integrations=Integrations(gpu_fractions=True))
+
+
+def part_of(kind, annotations, **amounts):
+    template = {
+        "metadata": {"annotations": annotations},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": amounts}}]},
+    }
+    metadata = {"name": "j", "labels": {QUEUE: "lq"}}
+    spec = {
+        "Job": {"template": template},
+        "JobSet": {"replicatedJobs": [{"name": "w", "template": {"spec": {"template": template}}}]},
+        "JAXJob": {"jaxReplicaSpecs": {"Worker": {"template": template}}},
+    }
+    if kind == "Pod":
+        return {"metadata": {**metadata, "annotations": annotations}, "spec": template["spec"]}
+    return {"metadata": metadata, "spec": spec[kind]}
+
+
+PART_PATHS = {
+    "Pod": "metadata.annotations",
+    "Job": "spec.template.metadata.annotations",
+    "JobSet": "spec.replicatedJobs[0].template.spec.template.metadata.annotations",
+    "JAXJob": "spec.jaxReplicaSpecs[Worker].template.metadata.annotations",
+}
+
+
+@pytest.mark.parametrize("kind", PART_PATHS)
+def test_parts_of_gpus_are_checked_and_stay_as_they_are_in_a_queue(kind):
+    path = f"{PART_PATHS[kind]}[gpu-fraction]"
+    half, bad = part_of(kind, {"gpu-fraction": "0.5"}), part_of(kind, {"gpu-fraction": "1.5"})
+    whole = part_of(kind, {"gpu-fraction": "0.5"}, **{"nvidia.com/gpu": "1"})
+    more = part_of(kind, {"gpu-fraction": "0.9"})
+
+    def paths(new, old=None):
+        return [where for where, _ in wrong(new, old, kind, surroundings=COUNTING)]
+
+    assert paths(half) == []
+    assert paths(half, half) == []
+    assert paths(bad) == [path]
+    assert paths(whole) == [path]
+    assert paths(more, half) == [path]
+    assert paths(part_of(kind, {}), half) == [path]
+    assert paths(bad, bad) == []  # from before parts were counted: it must not prevent a stop
+    assert wrong(bad, None, kind) == []

@@ -134,7 +134,7 @@ CONTAINER = {"name": "c", "resources": {}}
     ],
 )
 def test_role_hashes_are_those_that_kueue_gives(spec, digest):
-    assert role_hash(spec) == digest
+    assert role_hash(spec, {}) == digest
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ class QueueOptions:
         if allowed is not None and flavor.name not in allowed:
             no = Unsuitable(kind="NotAllowed", name=flavor.name)
             return FlavorOption(flavor.name, given, charges, obstacles=(no,), barred=True)
-        why = self._unsuitable(flavor.name, pod_sets)
+        why = self._unsuitable(flavor.name, pod_sets) or _not_given(flavor.name, wanted, pod_sets)
         if why is None and len(given) < len(wanted):
             missing = next(r for r in wanted if r not in flavor.quotas)
             why = Unsuitable(kind="NotProvided", name=flavor.name, detail=missing)
@@ -171,6 +171,16 @@ class QueueOptions:
         return None if wanted <= {"", *levels} or not levels else "LevelMissing"
 
 
+def _not_given(
+    flavor: str, wanted: Iterable[str], pod_sets: Iterable[QueuedPodSet]
+) -> Unsuitable | None:
+    """Return the first resource that pods may get from other flavors only."""
+    limits = [(name, flavors) for each in pod_sets for name, flavors in each.limited.items()]
+    found = (name for name, flavors in limits if name in wanted and flavor not in flavors)
+    name = next(found, None)
+    return None if name is None else Unsuitable(kind="NotGiven", name=flavor, detail=name)
+
+
 class RequestKey:
     """Identifies equal requests of workloads in one queue; it is equal to no other key."""
 
@@ -183,7 +193,8 @@ def request_key_of(workload: QueuedWorkload, counts: Sequence[int] = ()) -> obje
 def _asked_by(p: QueuedPodSet) -> tuple[object, ...]:
     plain = p.name, p.count, p.minimum, p.group, p.placed, p.tolerations, p.affinity
     place = () if p.place is None else (p.place.mode, p.place.level, p.place.slices)
-    return *plain, *place, *sorted(p.requests.items()), *sorted(p.node_selector.items())
+    limits = sorted(p.limited.items())
+    return *plain, *place, *limits, *sorted(p.requests.items()), *sorted(p.node_selector.items())
 
 
 def replacing(requests: Requests, admission: ReservedQuota) -> Requests:

@@ -258,6 +258,8 @@ class ResourcesConfiguration(Strict, frozen=True):
     exclude_resource_prefixes: tuple[str, ...] = ()
     transformations: tuple[ResourceTransformation, ...] = ()
     device_class_mappings: tuple[DeviceClassMapping, ...] = ()
+    gpu_fractions: bool = False
+    """Whether parts of GPUs are counted: policyd's own field, Kueue has none."""
 
 
 class WorkloadRetention(Strict, frozen=True):

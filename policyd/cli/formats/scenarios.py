@@ -39,7 +39,13 @@ from policyd.jobs.requests import NO_RULES, RequestRules
 from policyd.optimize.optimizer import Optimizer
 from policyd.simulate.scenario import Arrival
 from policyd.status.naming import OtherTeams
-from policyd.workload.conversion import cohort_spec, flavor_spec, queue_spec, weight_of
+from policyd.workload.conversion import (
+    cohort_spec,
+    flavor_spec,
+    queue_spec,
+    sharing_flavors,
+    weight_of,
+)
 from policyd.workload.topology_values import node_spec, put_pod
 
 ARRIVES_AFTER = "policyd.io/arrives-after"
@@ -137,8 +143,9 @@ def scenario_state(objects: list[dict[str, Json]]) -> CoreState:
 
 def scenario_nodes(objects: Iterable[Mapping[str, Json]]) -> Iterator[TopologyNode]:
     """Yield the nodes."""
+    fractions = _rules(objects).shared_gpus is not None
     for node in _read(objects, Node, "Node"):
-        yield node_spec(node)
+        yield node_spec(node, fractions=fractions)
 
 
 def scenario_device_offer(objects: Sequence[Mapping[str, Json]]) -> DeviceOffer:
@@ -184,7 +191,11 @@ def scenario_other_teams(objects: Iterable[Mapping[str, Json]]) -> OtherTeams:
 def _rules(objects: Iterable[Mapping[str, Json]]) -> RequestRules:
     configuration = _configuration(objects)
     resources = None if configuration is None else configuration.resources
-    return NO_RULES if resources is None else RequestRules(resources=resources)
+    if resources is None:
+        return NO_RULES
+    flavors = _read(objects, kueue.ResourceFlavor, "ResourceFlavor")
+    shared = sharing_flavors(flavors) if resources.gpu_fractions else None
+    return RequestRules(resources=resources, shared_gpus=shared)
 
 
 def warn_of_gates(objects: Iterable[Mapping[str, Json]]) -> None:

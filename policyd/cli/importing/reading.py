@@ -302,7 +302,10 @@ def _take_pod(
         left = left or "it names a prebuilt Workload"
     if group := group_name(metadata):
         if ROLE_HASH not in metadata.annotations:
-            notes = {**metadata.annotations, ROLE_HASH: role_hash(item["spec"])}
+            notes = {
+                **metadata.annotations,
+                ROLE_HASH: role_hash(item["spec"], metadata.annotations),
+            }
             metadata = msgspec.structs.replace(metadata, annotations=notes)
             pod = msgspec.structs.replace(pod, metadata=metadata)
         groups.setdefault((metadata.namespace, group), []).append(

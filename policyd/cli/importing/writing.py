@@ -29,6 +29,7 @@ from policyd.errors import PolicydError
 from policyd.jobs.base import JobKind
 from policyd.jobs.copied import CopiedKeys, DifferentMetadataError
 from policyd.jobs.lifecycle import has_quota
+from policyd.jobs.pod_groups import pod_template
 from policyd.jobs.pods import QueuedPod, has_ended, is_deleted, role_hash
 from policyd.jobs.workload import body_of, equivalent
 from policyd.kube.client import Client, PartialObject
@@ -195,8 +196,10 @@ def _templates(candidate: Candidate, wanted: Workload, objects: list[dict[str, A
     if candidate.group is not None:
         by_name = {each["metadata"]["name"]: each for each in objects}
         names = candidate.group.examples()
-        specs = ({**by_name[name]["spec"]} for name in names)
-        return [{"spec": {k: v for k, v in spec.items() if k != "nodeName"}} for spec in specs]
+        templates = [pod_template(by_name[name]) for name in names]
+        for each in templates:
+            each["spec"] = {k: v for k, v in each["spec"].items() if k != "nodeName"}
+        return templates
     kind = candidate.job_kind
     assert kind is not None, "a candidate is a pod or a job of a kind"
     draft = Draft(objects[0])
@@ -325,8 +328,9 @@ def _marks(candidate: Candidate, obj: Mapping[str, Any]) -> dict[str, Json]:
     kept = obj["metadata"].get("finalizers") or []
     metadata["finalizers"] = [*kept, *([] if MANAGED in kept else [MANAGED])]
     metadata["resourceVersion"] = obj["metadata"]["resourceVersion"]
-    if ROLE_HASH not in (obj["metadata"].get("annotations") or {}):
-        metadata["annotations"] = {ROLE_HASH: role_hash(obj["spec"])}
+    annotations = obj["metadata"].get("annotations") or {}
+    if ROLE_HASH not in annotations:
+        metadata["annotations"] = {ROLE_HASH: role_hash(obj["spec"], annotations)}
     return metadata
 
 

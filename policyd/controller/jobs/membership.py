@@ -15,6 +15,7 @@ from policyd.api.meta import (
     timestamp,
     with_condition,
 )
+from policyd.api.pods import PodTemplate
 from policyd.controller.patches import merge_patch, without_finalizer
 from policyd.controller.watch.cache import Cache
 from policyd.controller.writes import Writes
@@ -137,8 +138,8 @@ class Membership:
             return False
         namespace = pod.metadata.namespace
         try:
-            asked = self._cache.requests_of(pod.spec, namespace)
-            given = self._cache.requests_of(pod_set.template.spec, namespace)
+            asked = self._cache.requests_of(PodTemplate(pod.metadata, pod.spec), namespace)
+            given = self._cache.requests_of(pod_set.template, namespace)
         except InvalidRequestsError:
             return False
         if parent_of_pod(pod.metadata) is not None:

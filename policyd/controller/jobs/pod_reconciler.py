@@ -26,7 +26,7 @@ from policyd.jobs.injection import FlavorMissingError, PodInjection, StartError,
 from policyd.jobs.kinds.registry import parent_of_owner
 from policyd.jobs.lifecycle import is_finished, is_on_hold, next_step
 from policyd.jobs.matching import is_of_group, without_prebuilt
-from policyd.jobs.pod_groups import PodGroup, Successes, new_group_workload
+from policyd.jobs.pod_groups import PodGroup, Successes, new_group_workload, pod_template
 from policyd.jobs.pods import (
     SUSPENDING_PARENT,
     QueuedPod,
@@ -312,7 +312,7 @@ class PodReconciler:
             whole = await self._writes.client.get(
                 PODS, name, namespace=metadata.namespace, into=dict[str, Any]
             )
-            templates.append({"spec": whole["spec"]})
+            templates.append(pod_template(whole))
         if group.name:
             made = new_group_workload(group, pod_sets=view.pod_sets, priority=view.priority)
             return body_of(made, templates, self._copied(group))

@@ -235,6 +235,7 @@ def rules_of(cache: Cache) -> QueueRules:
         limits={name: cache.request_rules(name).limits for name in sorted(limited)},
         overheads=rules.overheads,
         resources=rules.resources,
+        shared_gpus=rules.shared_gpus,
         bases=cache.new_starts.bases,
         budgets=budget_rules(cache),
     )

@@ -137,6 +137,7 @@ class NodeChanges:
         self._cache = cache
         self._pace = pace
         self._nodes = cache.state.ledger.nodes
+        self._fractions = cache.request_rules("").shared_gpus is not None
         self._changed = asyncio.Event()
         self._freed = asyncio.Event()
         cache.mirrors.nodes.listen(self._node_changed)
@@ -160,7 +161,7 @@ class NodeChanges:
     def _node_changed(self, change: Change[Node]) -> None:
         match change:
             case Added(node) | Modified(object=node):
-                spec = node_spec(node)
+                spec = node_spec(node, fractions=self._fractions)
                 if self._nodes.node(spec.name) != spec:
                     self._nodes.put(spec)
                     self._changed.set()

@@ -26,7 +26,7 @@ from policyd.api.kueue.names import (
 )
 from policyd.api.limit_ranges import summarize
 from policyd.api.meta import Json, ObjectMeta, OwnerReference, condition_true
-from policyd.api.pods import PodSpec
+from policyd.api.pods import PodTemplate
 from policyd.api.quantity import QuantityError
 from policyd.controller.watch.claimed_devices import ClaimedDevices, counts_devices
 from policyd.controller.watch.index import OwnerIndex, local_queue_key, replaced_key
@@ -53,7 +53,7 @@ from policyd.jobs.base import JobObject
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
 from policyd.jobs.pods import QueuedPod
-from policyd.jobs.requests import RequestRules, prepared, requests_of
+from policyd.jobs.requests import RequestRules, prepared, requests_of, with_part
 from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import PartialObject
 from policyd.kube.pace import Pace
@@ -63,6 +63,7 @@ from policyd.snapshot.new_workloads import NewWorkloadStarts
 from policyd.snapshot.values import StartRow
 from policyd.status.naming import OtherTeams
 from policyd.usage.budgets import BudgetUse
+from policyd.workload.conversion import sharing_flavors
 from policyd.workload.families import (
     NOT_A_VARIANT,
     WorkloadFamily,
@@ -162,14 +163,15 @@ class Cache:
             return None
         return self.mirrors.cluster_queues.get(local_queue.spec.cluster_queue)
 
-    def requests_of(self, spec: PodSpec, namespace: str) -> dict[str, int]:
+    def requests_of(self, pod: PodTemplate, namespace: str) -> dict[str, int]:
         """Return the requests of a pod of a namespace that count against quota.
 
         Raises:
             InvalidRequestsError: If something is not a quantity.
         """
         rules = self._rules.of(namespace)
-        return requests_of(prepared(spec, rules), rules)
+        counted = msgspec.structs.replace(pod, spec=prepared(pod.spec, rules))
+        return requests_of(with_part(counted, rules), rules)
 
     def request_rules(self, namespace: str) -> RequestRules:
         """Return the rules about requests of the pods of a namespace."""
@@ -554,6 +556,8 @@ class RulesByNamespace:
         self._known: dict[str, RequestRules] = {}
         mirrors.limit_ranges.listen(self._forget)
         mirrors.runtime_classes.listen(self._forget)
+        if resources.gpu_fractions:
+            mirrors.flavors.listen(self._forget)
         if devices is not None:
             mirrors.devices.classes.listen(self._forget)
             mirrors.devices.slices.listen(self._forget)
@@ -589,4 +593,7 @@ class RulesByNamespace:
             resources=self._resources,
             devices=None if self._devices is None else self._devices.counter,
             namespace=namespace,
+            shared_gpus=(
+                sharing_flavors(self._mirrors.flavors) if self._resources.gpu_fractions else None
+            ),
         )

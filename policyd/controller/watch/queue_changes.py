@@ -4,6 +4,7 @@ from contextlib import suppress
 
 import structlog
 
+from policyd.api.gpus import asks_for_part
 from policyd.api.kueue import (
     AdmissionCheck,
     ClusterQueue,
@@ -26,6 +27,7 @@ from policyd.workload.conversion import (
     cohort_spec,
     flavor_spec,
     queue_spec,
+    sharing_flavors,
     weight_of,
 )
 
@@ -136,9 +138,21 @@ class QueueChanges:
             case Added(new) | Modified(object=new):
                 self._put_flavor(new)
                 self._retry_starts(new.metadata.name)
+                old = change.old if isinstance(change, Modified) else None
+                if sharing_flavors([new]) != sharing_flavors([old] if old else []):
+                    self._sharing_changed()
             case Deleted(old):
                 self._cache.state.remove_flavor(old.metadata.name)
+                if sharing_flavors([old]):
+                    self._sharing_changed()
         self._report_all()
+
+    def _sharing_changed(self) -> None:
+        """Compute anew what parts of GPUs are of a device."""
+        for workload in self._mirrors.workloads:
+            templates = (each.template for each in workload.spec.pod_sets)
+            if any(asks_for_part(each.metadata.annotations) for each in templates):
+                self._cache.look_again(workload)
 
     def _put_flavor(self, flavor: ResourceFlavor) -> None:
         name = flavor.spec.topology_name

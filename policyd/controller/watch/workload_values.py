@@ -298,14 +298,14 @@ def _admission(
     if admission is None or not condition_true(workload.status.conditions, QUOTA_RESERVED):
         return None
     counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
-    specs = {pod_set.name: pod_set.template.spec for pod_set in workload.spec.pod_sets}
+    templates = {pod_set.name: pod_set.template for pod_set in workload.spec.pod_sets}
     return ReservedQuota(
         cluster_queue=admission.cluster_queue,
         pod_sets=tuple(
             assignment_value(
                 each,
                 left=max(0, counts.get(each.name, 0) - given_back.get(each.name, 0)),
-                spec=specs.get(each.name),
+                template=templates.get(each.name),
                 rules=rules,
             )
             for each in admission.pod_set_assignments

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from policyd.api.gpus import GPU_PREFIXES, GPU_RESOURCES, PARTS
 from policyd.api.inject import Expression
 from policyd.api.makers import DEFAULT_MAKERS
 from policyd.cel.syntax import ast
@@ -23,7 +24,6 @@ from policyd.engine.export.places import (
 )
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.functions import METHODS
-from policyd.engine.objects.pods import GPU_PREFIXES, GPU_RESOURCES
 from policyd.engine.objects.workloads import WorkloadKind
 from policyd.errors import PolicydError
 
@@ -247,7 +247,10 @@ def gpus_of(pod: str) -> str:
     sidecars = "l[1].slice(0, i).map(s, s[0] * s[1]).sum()"
     one_by_one = f"l[1].transformList(i, c, c[1] == 0, c[0] + {sidecars})"
     most = f"[{counted}].map(l, ([{running}] + {one_by_one}).max())[0]"
-    return f"({most} + {_devices(f'{pod}.?spec.?overhead.orValue({{}})')})"
+    whole = f"{most} + {_devices(f'{pod}.?spec.?overhead.orValue({{}})')}"
+    annotations = f"{pod}.?metadata.?annotations.orValue({{}})"
+    part = " || ".join(f"'{name}' in {annotations}" for name in PARTS)
+    return f"[{whole}, {part} ? 1 : 0].max()"
 
 
 def claims_of(pod: str) -> str:

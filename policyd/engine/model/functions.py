@@ -25,6 +25,7 @@ from policyd.cel.types import DYN, INT, STRING, Type, map_of
 from policyd.engine.model.queue_facts import QUEUE_STRUCTS, QUEUE_VARIABLES
 from policyd.engine.objects.pods import (
     ASKED_FOR,
+    PART_OF_GPU,
     PodError,
     Side,
     claims,
@@ -108,22 +109,31 @@ class _Remembering:
     """
 
     def __init__(self) -> None:
-        self._last: tuple[Json, Json, Json, int, int] | None = None
+        self._last: tuple[Json, Json, Json, Json, int, int] | None = None
 
     def __call__(self, pod: Json, budget: Budget | None = None) -> int:
         spec = pod.get("spec")
         if pod.get("kind", "Pod") != "Pod" or not isinstance(spec, dict):
-            parts = pod, None, None
+            parts = pod, None, None, None
         else:
-            parts = spec.get("containers"), spec.get("initContainers"), spec.get("overhead")
+            of = pod.get("metadata")
+            annotations = of.get("annotations") if isinstance(of, dict) else None
+            containers, starting = spec.get("containers"), spec.get("initContainers")
+            parts = containers, starting, spec.get("overhead"), annotations
         last = self._last
-        known = last and last[0] is parts[0] and last[1] is parts[1] and last[2] is parts[2]
-        work = last[4] if last and known else _work_of(pod)
+        known = (
+            last
+            and last[0] is parts[0]
+            and last[1] is parts[1]
+            and last[2] is parts[2]
+            and last[3] is parts[3]
+        )
+        work = last[5] if last and known else _work_of(pod)
         if work and budget is not None:  # the same whether it was remembered or not
             budget.charge_work(work)
         if last is None or not known:
             last = self._last = (*parts, gpus(pod), work)
-        return last[3]
+        return last[4]
 
 
 def controller_kind(obj: Json) -> str:
@@ -179,9 +189,9 @@ def _own(
 _OWN = (
     _own(
         method("gpus", POD, returns=INT, run=_failing(_Remembering()), size=_REMEMBERED),
-        "GPUs that a pod asks for, or all pods of a workload.",
-        looks_at=ASKED_FOR,
-        reads=("resources",),
+        "GPUs that a pod asks for, or all pods of a workload; a part of one counts as one.",
+        looks_at=(*ASKED_FOR, *PART_OF_GPU),
+        reads=("resources", "annotations"),
         counts_devices=True,
     ),
     _own(
@@ -194,8 +204,8 @@ _OWN = (
         method("devices", POD, returns=INT, run=_failing(devices), size=_LOOK),
         "GPUs and ResourceClaims of a pod, or of one pod of each template of a workload, even of"
         " one that has no pods now.",
-        looks_at=(*ASKED_FOR, *_CLAIMS),
-        reads=("resources", "resourceClaims"),
+        looks_at=(*ASKED_FOR, *PART_OF_GPU, *_CLAIMS),
+        reads=("resources", "annotations", "resourceClaims"),
         counts_devices=True,
     ),
     _own(

@@ -9,35 +9,13 @@ no devices for pods as a whole. Negative amounts count as 0.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
+from policyd.api.gpus import PARTS, counts_as_gpu
 from policyd.api.meta import Json
 from policyd.api.pod_requests import effective, is_stated_for_pods
 from policyd.api.quantity import Format, Quantity, QuantityError, parse_quantity
 from policyd.cel.caches import cache_short
 from policyd.engine.objects.workloads import EACH, WorkloadKind, find_kind, pod_templates, value_at
 from policyd.errors import PolicydError
-
-GPU_RESOURCES = frozenset(
-    {
-        "nvidia.com/gpu",
-        "nvidia.com/gpu.shared",
-        "nvidia.com/pgpu",
-        "nvidia.com/vgpu",
-        "amd.com/gpu",
-        "gpu.intel.com/i915",
-        "gpu.intel.com/xe",
-        "habana.ai/gaudi",
-    }
-)
-"""Resources of which one counts as one GPU; a time-slice does, too."""
-
-GPU_PREFIXES = (
-    "nvidia.com/mig-",
-    "nvidia.com/GRID_",
-    *(f"amd.com/{mode}_" for mode in ("cpx", "dpx", "qpx", "spx", "tpx")),
-    "deviceclass.resource.kubernetes.io/",
-)
-"""Beginnings of resource names of which one counts as a GPU: parts of MIG, of vGPU, and of AMD's
-partition modes, and devices that are requested by their class."""
 
 ORDINARY = frozenset({"cpu", "memory", "ephemeral-storage"})
 """The resources that nearly every container requests, none of them a GPU."""
@@ -49,6 +27,9 @@ ASKED_FOR = (
     ("spec", "initContainers", EACH, "restartPolicy"),
 )
 """All that says how much a pod asks for, as paths in it."""
+
+PART_OF_GPU = tuple(("metadata", "annotations", name) for name in PARTS)
+"""All that says whether a pod asks for a part of a GPU, as paths in it."""
 
 _NOTHING = Quantity(0)
 
@@ -62,18 +43,14 @@ class PodError(PolicydError):
     """A pod is so misshapen that it cannot be evaluated."""
 
 
-@cache_short(1024)
-def is_gpu(resource: str) -> bool:
-    """Tell whether one of `resource` counts as a GPU.
-
-    Memory, tiles and monitors that GPU vendors publish beside the devices do not count.
-    """
-    return resource in GPU_RESOURCES or resource.startswith(GPU_PREFIXES)
+is_gpu = cache_short(1024)(counts_as_gpu)
+"""Tells whether one of a resource counts as a GPU."""
 
 
 def gpus(obj: Json) -> int:
     """Count the GPUs that a pod or pod template asks for, or all pods of a workload together.
 
+    A part of a GPU counts as one, whether or not the pod has the replica for it already.
     Devices of ResourceClaims are not among them: `claims` tells whether there are any.
 
     Raises:
@@ -109,7 +86,13 @@ def claims(obj: Json) -> int:
 
 
 def _gpus_of_pod(pod: Json) -> int:
-    return _effective(pod, _gpus_of)
+    return _effective(pod, _gpus_of) or _parts_of(pod)
+
+
+def _parts_of(pod: Json) -> int:
+    metadata = pod.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return int(isinstance(annotations, dict) and any(map(annotations.__contains__, PARTS)))
 
 
 def _claims_of(pod: Json) -> int:

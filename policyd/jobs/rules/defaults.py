@@ -231,7 +231,9 @@ def _hold_pod(draft: Draft, surroundings: JobContext) -> None:
     if index:
         draft.set((*_LABELS, POD_INDEX_LABEL), index)
     if not _text(draft, _ANNOTATIONS, ROLE_HASH):
-        draft.set((*_ANNOTATIONS, ROLE_HASH), role_hash(draft.get(("spec",)) or {}))
+        annotations = draft.get(_ANNOTATIONS) or {}
+        role = role_hash(draft.get(("spec",)) or {}, annotations)
+        draft.set((*_ANNOTATIONS, ROLE_HASH), role)
 
 
 def _keep(draft: Draft) -> None:

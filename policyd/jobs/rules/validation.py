@@ -2,13 +2,15 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from policyd.api.gpus import asks_for_part, part_changes, part_errors
 from policyd.api.integers import whole_number
 from policyd.api.kueue import PodSet
 from policyd.api.kueue.names import (
@@ -26,6 +28,7 @@ from policyd.api.kueue.names import (
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json
 from policyd.api.names import SUBDOMAIN_RULE, is_subdomain
+from policyd.api.pods import PodSpec
 from policyd.jobs.base import J, JobKind
 from policyd.jobs.kinds.registry import find_kind, find_parent
 from policyd.jobs.parents import ParentKind
@@ -135,6 +138,10 @@ def _pod(new: Json, old: Json | None, surroundings: JobContext) -> Iterator[Fiel
     yield from template_errors(
         TopologyTemplate("metadata.annotations", annotations_of(new)), off=off
     )
+    if surroundings.integrations.gpu_fractions:
+        yield from _new_errors(_part_errors_of_pod, new, old)
+        if old is not None:
+            yield from part_changes(annotations_of(old), annotations_of(new))
     if old is not None:
         yield from pod_changes(new, old, off)
         gated = is_gated_object(old), is_gated_object(new)
@@ -146,6 +153,13 @@ def _pod(new: Json, old: Json | None, surroundings: JobContext) -> Iterator[Fiel
         yield from _changes(
             new, old, suspended=suspended, surroundings=surroundings, instead=_POD_INSTEAD
         )
+
+
+def _part_errors_of_pod(pod: Json) -> Iterator[FieldError]:
+    annotations = annotations_of(pod)
+    if asks_for_part(annotations):
+        with suppress(msgspec.ValidationError):  # the API server refuses it
+            yield from part_errors(annotations, msgspec.convert(pod.get("spec") or {}, PodSpec))
 
 
 def _unreadable(
@@ -194,10 +208,12 @@ def _job(
     job = _without_gated(job, off)
     if held or not kind.only_managed:
         yield from _new_errors(partial(_unsupported, kind), job, before)
-        errors = [*_contents(kind, job, before, off)]
+        fractions = surroundings.integrations.gpu_fractions
+        errors = [*_contents(kind, job, before, off, fractions=fractions)]
         # Existing errors do not prevent a start, a stop, or changes of the rest.
-        same = errors and before is not None
-        known = {str(each) for each in _contents(kind, before, None, off)} if same else set()
+        known: set[str] = set()
+        if errors and before is not None:
+            known = {str(e) for e in _contents(kind, before, None, off, fractions=fractions)}
         yield from (each for each in errors if str(each) not in known)
     if before is not None:
         suspended = kind.suspended(before), kind.suspended(job)
@@ -230,16 +246,20 @@ def _unsupported(kind: JobKind[J], job: J) -> Iterator[FieldError]:
             yield FieldError(where, values[PREBUILT_WORKLOAD], NOT_SUPPORTED, "Forbidden")
 
 
-def _contents(kind: JobKind[J], job: J, before: J | None, off: Set[str]) -> Iterator[FieldError]:
+def _contents(
+    kind: JobKind[J], job: J, before: J | None, off: Set[str], *, fractions: bool
+) -> Iterator[FieldError]:
     try:
         pod_sets = kind.pod_sets(job)
     except msgspec.ValidationError:
         return  # as with an unreadable job
-    paths: Iterable[str] = (
+    paths: Sequence[str] = [
         f"{_written(path)}.metadata.annotations" for path in kind.templates(job)
-    )
+    ]
     if kind.annotation_paths is not None:
         paths = kind.annotation_paths(job)
+    if fractions:
+        yield from _parts(kind, pod_sets, paths, before)
     yield from topology_errors(
         [
             TopologyTemplate(path, each.template.metadata.annotations, _asked_pods(kind, job, each))
@@ -248,6 +268,20 @@ def _contents(kind: JobKind[J], job: J, before: J | None, off: Set[str]) -> Iter
         off=off,
     )
     yield from kind.mistakes(job, before)
+
+
+def _parts(
+    kind: JobKind[J], pod_sets: Sequence[PodSet], paths: Sequence[str], before: J | None
+) -> Iterator[FieldError]:
+    """Yield the errors in parts of GPUs, and changes of them."""
+    old: dict[str, Mapping[str, str]] = {}
+    if before is not None:
+        with suppress(msgspec.ValidationError):
+            old = {each.name: each.template.metadata.annotations for each in kind.pod_sets(before)}
+    for path, each in zip(paths, pod_sets, strict=True):
+        annotations = each.template.metadata.annotations
+        yield from part_errors(annotations, each.template.spec, path)
+        yield from part_changes(old.get(each.name, annotations), annotations, path)
 
 
 def _asked_pods(kind: JobKind[J], job: J, pod_set: PodSet) -> int | None:
