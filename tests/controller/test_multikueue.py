@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from policyd.controller.multikueue.remotes import PROFILES
 from policyd.kube import resources as r
 from policyd.multikueue.copies import status_back
 from policyd.multikueue.settings import INCREMENTAL, ORIGIN, gated
-from tests.controller.clusters import NAMESPACE, Manager, clusters, job, kubeconfig, where
+from tests.controller.clusters import Manager, clusters, job, kubeconfig, where
 from tests.controller.world import condition
 
 pytestmark = pytest.mark.anyio
@@ -228,19 +227,6 @@ async def test_one_worker_may_preempt_at_a_time(on):
 def state(manager, name, resource=r.MULTIKUEUE_CLUSTERS):
     active = condition(manager.get(resource, name), "Active")
     return active["status"], active["reason"]
-
-
-@pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
-@pytest.mark.gate("MultiKueueClusterProfile")
-async def test_a_cluster_profile_gives_no_credentials(on):
-    manager = Manager(8, 0, gates={"MultiKueueClusterProfile": on})
-    profile = {"metadata": {"name": "east", "namespace": NAMESPACE}}
-    manager.put(PROFILES, profile)
-    spec = {"clusterSource": {"clusterProfileRef": {"name": "east"}}}
-    manager.put(r.MULTIKUEUE_CLUSTERS, {"metadata": {"name": "east"}, "spec": spec})
-    async with clusters(manager):
-        why = "BadClusterProfile" if on else "MultiKueueClusterProfileFeatureDisabled"
-        assert state(manager, "east") == ("False", why)
 
 
 @pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
