@@ -10,6 +10,8 @@ from policyd.api.configuration.kinds import AccessProvider
 
 ALL_AT_ONCE: Final = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
 INCREMENTAL: Final = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
+FORECAST: Final = "policyd.io/multikueue-dispatcher-forecast"
+"""Beyond Kueue: a workload goes where it is forecast to start first."""
 ORIGIN: Final = "kueue.x-k8s.io/multikueue-origin"
 """Label of all that was made on a worker, with the name of the manager."""
 KUBECONFIG_FOLDER: Final = "/etc/multikueue/kubeconfigs/"
