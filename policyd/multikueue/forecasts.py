@@ -100,8 +100,10 @@ def try_workload(dry_run: AdmissionDryRun, workload: Workload, *, now: float) ->
     if isinstance(result, WouldStart):
         return Trial(ExpectedStart(now, now + ROUND_SECONDS, result.victims), queued, result)
     row = dry_run.start_of(queued, result, now=now)
-    start = None if row is None else ExpectedStart(row.median, row.high)
-    return Trial(start, queued)
+    if row is None:
+        return Trial(None, queued)
+    # One that waits does not start now, whatever the clock of the worker says.
+    return Trial(ExpectedStart(max(row.median, now + 1), max(row.high, now + 1)), queued)
 
 
 class Choice(NamedTuple):
