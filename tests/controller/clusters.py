@@ -114,8 +114,8 @@ def kubeconfig(name, **user):
     }
 
 
-def job(manager, name, **spec):
-    manager.job(name, **spec)
+def job(manager, name, **labels):
+    manager.job(name, **labels)
     stored = manager.get(r.JOBS, name)
     manager.put(r.JOBS, {**stored, "spec": {**stored["spec"], "managedBy": MANAGER}})
 
