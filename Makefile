@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
 
-.PHONY: help run test browser check house hooks docs release coverage fix e2e conformance properties fuzz mutations mutants histories soak attacks bench bench-dashboard bench-preemption bench-forecast bench-backfill what-ifs replayed-week prove controlplane monitoring generate constraints advisories clean
+.PHONY: help run test browser check house hooks docs release coverage fix e2e conformance properties fuzz mutations mutants histories soak attacks bench bench-dashboard bench-preemption bench-forecast bench-backfill bench-dispatch what-ifs replayed-week prove controlplane monitoring generate constraints advisories clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -124,6 +124,9 @@ bench-forecast: $(STAMP) ## forecast starts on a trace, and compare them with wh
 
 bench-backfill: $(STAMP) ## reservation with backfill on a part of a trace, judged by waits: TRACE=FILE, JOBS=66000:70000, LOAD="0.9 1.1", AFTER="0.5" hours, JSON=FILE
 	@$(BIN)/python -m tests.bench_backfill $(if $(TRACE),--trace $(TRACE)) $(if $(JOBS),--jobs $(JOBS)) $(if $(LOAD),--load $(LOAD)) $(if $(AFTER),--after $(AFTER)) $(if $(JSON),--json $(JSON))
+
+bench-dispatch: $(STAMP) ## compare the waits of N=200 loads on three clusters by the dispatcher that sends them: SEED=0, JOBS=80
+	@$(BIN)/python -m tests.bench_dispatch $(if $(N),-n $(N)) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
 
 what-ifs: $(STAMP) ## compare what-if's answers with what 500 random clusters then do: N=500, SEED=0
 	@$(BIN)/python -m tests.what_ifs $(if $(N),-n $(N)) $(if $(SEED),--seed $(SEED))

@@ -61,26 +61,29 @@ async def served_resources(reader: Reader, api_version: str) -> tuple[Resource, 
         return ()
 
 
-async def is_served(reader: Reader, resource: Resource) -> bool:
+async def is_served(reader: Reader, resource: Resource, namespace: str = "") -> bool:
     """Tell whether the API server has begun to serve a resource, so that it can be watched.
 
     Discovery lists a resource a moment earlier. A server that is in trouble may serve it later.
+    An account that may list one namespace asks about that one.
 
     Raises:
         ApiError: If it cannot be asked, or does not let us list the resource.
     """
     try:
-        await reader.page(resource, into=PartialObject, limit=1)
+        await reader.page(resource, into=PartialObject, limit=1, namespace=namespace)
     except (GoneError, InternalError, NotFoundError, ThrottledError):
         return False  # 429: a kind that was created a moment ago has no storage yet
     return True
 
 
-async def wait_until_served(reader: Reader, resource: Resource, pace: Pace) -> None:
+async def wait_until_served(
+    reader: Reader, resource: Resource, pace: Pace, namespace: str = ""
+) -> None:
     """Wait for a kind, and meanwhile for an API server that cannot be asked."""
     while True:
         try:
-            if await is_served(reader, resource):
+            if await is_served(reader, resource, namespace):
                 return
         except ApiError as error:
             log.warning("kind_unknown", resource=resource.plural, error=str(error))

@@ -18,7 +18,7 @@ from policyd.kube.kubeconfig import SelectedContext, content
 from policyd.kube.tls import load_certificate
 
 
-class _Credential(msgspec.Struct, frozen=True, rename="camel"):
+class Credential(msgspec.Struct, frozen=True, rename="camel"):
     """The status of an ExecCredential."""
 
     token: str = ""
@@ -53,7 +53,7 @@ def ask_plugin(
     return fetch
 
 
-def _run(chosen: SelectedContext, command: str) -> _Credential:
+def _run(chosen: SelectedContext, command: str) -> Credential:
     exec_provider = import_module("kubernetes.config.exec_provider")
     node = import_module("kubernetes.config.kube_config").ConfigNode
     try:
@@ -62,7 +62,7 @@ def _run(chosen: SelectedContext, command: str) -> _Credential:
             str(chosen.user_folder),
             node("cluster", _cluster_for_plugin(chosen)),
         )
-        return msgspec.convert(provider.run(), _Credential)
+        return msgspec.convert(provider.run(), Credential)
     except FileNotFoundError as error:
         raise _failure(chosen, f"credential plugin `{command}` is not installed") from error
     except (exec_provider.ConfigException, OSError, msgspec.ValidationError) as error:

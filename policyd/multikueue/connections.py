@@ -1,20 +1,23 @@
 """Connections to workers: which kubeconfigs are safe, when to try again, what the status says.
 
 A kubeconfig must carry its credentials: one that names a program or a file would have the
-controller run the program or read the file with its own rights.
+controller run the program or read the file with its own rights. The credentials for a
+ClusterProfile come from a program that the Configuration names; the profile only says which.
 """
 
 import base64
 import binascii
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import yaml
+from msgspec.structs import replace
 
 from policyd.alloc.value import Value
+from policyd.api.configuration.kinds import AccessProvider, ExecConfig
 from policyd.api.kueue.multikueue import MultiKueueCluster
 from policyd.api.kueue.names import ACTIVE
 from policyd.api.meta import Condition, Json, find_condition, rfc3339, timestamp
@@ -36,6 +39,9 @@ BAD_REST_CONFIG: Final = "BadRestConfig"
 PROFILES_OFF: Final = "MultiKueueClusterProfileFeatureDisabled"
 NOT_CONNECTED: Final = "ClientConnectionFailed"
 
+_PROGRAM_EXTENSION: Final = "client.authentication.k8s.io/exec"
+"""The extension of a cluster that is passed to the program."""
+
 _FILES: Final = (
     "client-certificate and client-key file paths are not allowed, use client-certificate-data"
     " and client-key-data"
@@ -56,6 +62,7 @@ class ConnectionConfig(Value, frozen=True):
         host: URL of the server.
         authority: PEM of its certificate authority; empty for the system's.
         server_name: Name in its certificate, if another than in the URL.
+        proxy: URL of the proxy to reach it through; empty for none.
         token: A bearer token.
         certificate: PEM of a client certificate.
         key: PEM of its key.
@@ -65,11 +72,14 @@ class ConnectionConfig(Value, frozen=True):
         runs: Whether a program gets the credentials.
         asks: Whether an authentication provider gets them.
         reads: Whether files have them.
+        program: The program of the Configuration that gets them; None if none does.
+        program_config: What a ClusterProfile passes to it.
     """
 
     host: str = ""
     authority: bytes = b""
     server_name: str = ""
+    proxy: str = ""
     token: str = ""
     certificate: bytes = b""
     key: bytes = b""
@@ -79,6 +89,8 @@ class ConnectionConfig(Value, frozen=True):
     runs: bool = False
     asks: bool = False
     reads: bool = False
+    program: ExecConfig | None = None
+    program_config: Json = None
 
 
 class ConnectionProblem(NamedTuple):
@@ -168,6 +180,7 @@ def _config(cluster: Mapping[str, Json], user: Mapping[str, Json]) -> Connection
         host=str(cluster["server"]),
         authority=data(cluster, "certificate-authority-data"),
         server_name=str(cluster.get("tls-server-name") or ""),
+        proxy=str(cluster.get("proxy-url") or ""),
         token=str(user.get("token") or ""),
         certificate=data(user, "client-certificate-data"),
         key=data(user, "client-key-data"),
@@ -178,6 +191,48 @@ def _config(cluster: Mapping[str, Json], user: Mapping[str, Json]) -> Connection
         asks=bool(user.get("auth-provider")),
         reads=any(user.get(field) for field in ("client-certificate", "client-key")),
     )
+
+
+def read_profile(
+    profile: Mapping[str, Json], providers: Sequence[AccessProvider]
+) -> ConnectionConfig | str:
+    """Return the connection of a ClusterProfile; a message if there is none.
+
+    The first provider of the Configuration that the profile knows, too, is used. All that decides
+    what is run is in the Configuration: the profile has the address, and data for the program.
+
+    Args:
+        profile: The ClusterProfile.
+        providers: Those of the Configuration.
+    """
+    if not providers:
+        return "no credentials provider configured"
+    status = profile.get("status")
+    status = status if isinstance(status, dict) else {}
+    known = {
+        **_named(status, "credentialProviders", "cluster"),
+        **_named(status, "accessProviders", "cluster"),
+    }
+    provider = next((each for each in providers if each.name in known), None)
+    if provider is None:
+        name = (profile.get("metadata") or {}).get("name", "")
+        return f'no matching cluster accessor found for cluster profile "{name}"'
+    program, cluster = provider.exec_config, known[provider.name]
+    if not program.command.startswith("/"):
+        return (
+            f'command "{program.command}" of access provider "{provider.name}" in the Configuration'
+            " is not an absolute path"
+        )
+    problem = _cluster_problem(provider.name, cluster)
+    if problem:
+        return problem
+    try:
+        config = _config(cluster, {})
+    except (binascii.Error, ValueError):
+        return "invalid configuration: data is not base64"
+    extensions = _named(cluster, "extensions", "extension")
+    passed = extensions.get(_PROGRAM_EXTENSION)
+    return replace(config, runs=True, program=program, program_config=passed)
 
 
 def validate_connection(config: ConnectionConfig, *, may_run: bool = False) -> str:

@@ -6,9 +6,12 @@ from typing import Final
 import msgspec
 
 from policyd.alloc.value import Value
+from policyd.api.configuration.kinds import AccessProvider
 
 ALL_AT_ONCE: Final = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
 INCREMENTAL: Final = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
+FORECAST: Final = "policyd.io/multikueue-dispatcher-forecast"
+"""Beyond Kueue: a workload goes where it is forecast to start first."""
 ORIGIN: Final = "kueue.x-k8s.io/multikueue-origin"
 """Label of all that was made on a worker, with the name of the manager."""
 KUBECONFIG_FOLDER: Final = "/etc/multikueue/kubeconfigs/"
@@ -26,6 +29,7 @@ class MultiKueueSettings(Value, frozen=True):
         lost_seconds: How long a worker may be out of reach before its jobs are requeued.
         collect_seconds: Between two collections of orphans on the workers; 0 for none.
         frameworks: Other kinds of jobs that may be sent, as `Kind.version.group`.
+        providers: The programs that get credentials for ClusterProfiles.
         keeps_order: Gate MultiKueueIncrementalDispatcherRespectConfigOrder: whether workers are
             nominated in the order of the config, rather than by name.
         checks_paths: Gate MultiKueueKubeConfigPathValidation: whether files must be in one folder.
@@ -44,6 +48,7 @@ class MultiKueueSettings(Value, frozen=True):
     lost_seconds: float = 900.0
     collect_seconds: float = 60.0
     frameworks: tuple[str, ...] = ()
+    providers: tuple[AccessProvider, ...] = ()
     keeps_order: bool = True
     checks_paths: bool = True
     orchestrates: bool = False

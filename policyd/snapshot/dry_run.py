@@ -189,6 +189,18 @@ class AdmissionDryRun:
             now=now,
         )
 
+    def hold(self, workload: QueuedWorkload, start: WouldStart) -> None:
+        """Count the quota that a workload would get as used, in all results after this.
+
+        Args:
+            workload: It names an active ClusterQueue.
+            start: The result for it.
+        """
+        use = self._uses[workload.cluster_queue]
+        amounts = tuple(HeldAmount(q.flavor, q.resource, q.amount) for q in start.quota)
+        self._state.put_workload(_holder(use, f"{use.name}/{workload.key}", amounts, None))
+        self._state.settle()
+
     def _nominated(self, ticket: Ticket, options: QueueOptions) -> NominatedWorkload:
         """Choose flavors as the cycles would: each goes on with the flavors after those before."""
         nominator = Nominator(self._state)

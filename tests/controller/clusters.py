@@ -1,13 +1,16 @@
 """A manager that sends jobs to workers, each with a controller of its own."""
 
 import base64
+import gzip
 import json
 from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
+from policyd.controller.multikueue.forecasts import SNAPSHOTS
+from policyd.controller.queues.snapshots import AdmissionSnapshots
 from policyd.kube import resources as r
-from policyd.kube.errors import UnreachableError
+from policyd.kube.errors import NotFoundError, UnreachableError
 from policyd.multikueue.settings import gated
 from tests.controller.world import World, running
 
@@ -26,6 +29,8 @@ class Manager(World):
         self.multi_kueue = replace(gated(gates or {}), lost_seconds=300.0, **settings)
         self.workers = dict(zip(("east", "west"), workers, strict=False))
         self.cut = set()
+        self.untold = set()
+        """Workers that serve no snapshots, as Kueue."""
         check = {"admissionChecks": [{"name": "away"}]}
         self.furnish(gpus=64, admissionChecksStrategy=check)
         reference = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "all"}
@@ -53,7 +58,7 @@ class Manager(World):
         name = loaded.config.host.partition("//")[2]
         if name in self.cut:
             raise UnreachableError(f"no route to {name}")
-        yield Cable(self.workers[name].client, name, self.cut)
+        yield Cable(self.workers[name], name, self)
 
     def remote(self, kind):
         return {name: worker.all(kind) for name, worker in self.workers.items()}
@@ -62,8 +67,10 @@ class Manager(World):
 class Cable:
     """The client of a worker, which can be cut."""
 
-    def __init__(self, client, name, cut):
-        self._client, self._name, self._cut = client, name, cut
+    def __init__(self, world, name, manager):
+        self._world, self._client, self._name = world, world.client, name
+        self._cut, self._untold = manager.cut, manager.untold
+        self._snapshots = None
 
     def __getattr__(self, verb):
         return self._guarded(getattr(self._client, verb))
@@ -74,6 +81,17 @@ class Cable:
             return await call(*args, **kwargs)
 
         return guarded
+
+    async def get(self, resource, *args, **kwargs):
+        self._check()
+        if resource != SNAPSHOTS:
+            return await self._client.get(resource, *args, **kwargs)
+        if self._name in self._untold:
+            raise NotFoundError("the server could not find the requested resource")
+        if self._snapshots is None:
+            cache, pace = self._world.controller.cache, self._world.clock.pace()
+            self._snapshots = AdmissionSnapshots(cache, pace=pace)
+        return gzip.decompress(await self._snapshots.unless(""))
 
     async def watch(self, *args, **kwargs):
         self._check()
@@ -96,8 +114,8 @@ def kubeconfig(name, **user):
     }
 
 
-def job(manager, name, **spec):
-    manager.job(name, **spec)
+def job(manager, name, **labels):
+    manager.job(name, **labels)
     stored = manager.get(r.JOBS, name)
     manager.put(r.JOBS, {**stored, "spec": {**stored["spec"], "managedBy": MANAGER}})
 

@@ -3,12 +3,14 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
-from policyd.controller.multikueue.remotes import PROFILES
+from policyd.alloc.settings import Gates
+from policyd.api.kueue.names import PRIORITY_CLASS
 from policyd.kube import resources as r
 from policyd.multikueue.copies import status_back
 from policyd.multikueue.settings import INCREMENTAL, ORIGIN, gated
-from tests.controller.clusters import NAMESPACE, Manager, clusters, job, kubeconfig, where
+from tests.controller.clusters import Manager, clusters, job, kubeconfig, where
 from tests.controller.world import condition
 
 pytestmark = pytest.mark.anyio
@@ -217,30 +219,27 @@ async def test_quota_here_follows_the_workers_where_the_config_says_so(on):
 @pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
 @pytest.mark.gate("MultiKueueOrchestratedPreemption")
 async def test_one_worker_may_preempt_at_a_time(on):
-    gates = {"MultiKueueOrchestratedPreemption": on}
-    manager = Manager(0, 0, gates=gates)
-    job(manager, "train")
+    """With the gate, the copy of a job preempts on one worker; without it, on all of them."""
+    manager = Manager(8, 8, gates={"MultiKueueOrchestratedPreemption": on})
+    for world in (manager, *manager.workers.values()):
+        for name, value in (("high", 100), ("low", -100)):
+            world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
+    for worker in manager.workers.values():
+        gates = Gates(multi_kueue_orchestrated_preemption=on)
+        worker.queueing = replace(worker.queueing, gates=gates)
+        worker.queue(gpus=8, preemption={"withinClusterQueue": "LowerPriority"})
+        worker.job("victim", **{PRIORITY_CLASS: "low"})
     async with clusters(manager):
-        specs = [w["spec"] for copies in manager.remote(r.WORKLOADS).values() for w in copies]
-        assert [bool(spec.get("preemptionGates")) for spec in specs] == [on, on]
+        job(manager, "train", **{PRIORITY_CLASS: "high"})
+        await manager.pass_time(20)
+        preempted = [bool(w.events("Preempted")) for w in manager.workers.values()]
+        assert sum(preempted) == (1 if on else 2)
+        assert not manager.workers[where(manager, "train")].suspended("train")
 
 
 def state(manager, name, resource=r.MULTIKUEUE_CLUSTERS):
     active = condition(manager.get(resource, name), "Active")
     return active["status"], active["reason"]
-
-
-@pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
-@pytest.mark.gate("MultiKueueClusterProfile")
-async def test_a_cluster_profile_gives_no_credentials(on):
-    manager = Manager(8, 0, gates={"MultiKueueClusterProfile": on})
-    profile = {"metadata": {"name": "east", "namespace": NAMESPACE}}
-    manager.put(PROFILES, profile)
-    spec = {"clusterSource": {"clusterProfileRef": {"name": "east"}}}
-    manager.put(r.MULTIKUEUE_CLUSTERS, {"metadata": {"name": "east"}, "spec": spec})
-    async with clusters(manager):
-        why = "BadClusterProfile" if on else "MultiKueueClusterProfileFeatureDisabled"
-        assert state(manager, "east") == ("False", why)
 
 
 @pytest.mark.parametrize("on", [True, False], ids=["on", "off"])

@@ -247,9 +247,12 @@ def test_a_configuration_says_how_jobs_go_to_other_clusters(on):
         "  dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental\n"
         "  incrementalDispatcherConfig: {stepSize: 5}\n"
         "  externalFrameworks: [{name: Film.v1.example.com}]\n"
+        "  clusterProfile: {accessProviders: [{name: cloud, execConfig: {command: /get,"
+        " apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never}}]}\n"
     )
 
     found = multi_kueue_settings(configuration(text), gates=gates)
 
     assert (found.collect_seconds, found.lost_seconds, found.origin) == (0, 90, "berlin")
+    assert [each.exec_config.command for each in found.providers] == ["/get"]
     assert (found.step, found.frameworks) == ((5, ("Film.v1.example.com",)) if on else (3, ()))

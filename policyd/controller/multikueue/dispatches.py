@@ -20,6 +20,7 @@ from policyd.api.meta import (
     with_condition,
 )
 from policyd.controller.multikueue.context import ManagerContext
+from policyd.controller.multikueue.forecasts import WorkerForecasts
 from policyd.controller.multikueue.remotes import Remote, Remotes
 from policyd.controller.patches import as_json, merge_patch
 from policyd.controller.watch.keys import ReconcileKey
@@ -66,7 +67,7 @@ from policyd.multikueue.dispatch import (
     plan,
     waits_for_worker,
 )
-from policyd.multikueue.settings import INCREMENTAL, ORIGIN
+from policyd.multikueue.settings import FORECAST, INCREMENTAL, ORIGIN
 from policyd.patch.merge_patch import merge_difference
 from policyd.workload.transitions import finish
 
@@ -126,6 +127,7 @@ class Dispatches:
         self._gone: OrderedDict[str, Workload] = OrderedDict()
         self._managed: OrderedDict[str, None] = OrderedDict()
         self._rounds: dict[str, float] = {}
+        self._forecasts = WorkerForecasts(context.settings, context.writes.pace)
 
     def changed(self, change: Change[Workload]) -> None:
         """Take in a change of a workload, if its check sends it away."""
@@ -135,6 +137,7 @@ class Dispatches:
         key = workload.metadata.key
         if isinstance(change, Deleted):
             self._rounds.pop(key, None)
+            self._forecasts.forget(key)
             self._gone[key] = workload
             if len(self._gone) > MOST_GONE:
                 self._gone.popitem(last=False)
@@ -334,6 +337,8 @@ class Dispatches:
     async def _next_round(self, group: Group) -> tuple[Group, float | None]:
         """Nominate more workers, if it is time to and this is the dispatcher that does."""
         local, key = group.local, group.local.metadata.key
+        if self._settings.dispatcher == FORECAST:
+            return await self._forecast_round(group)
         if self._settings.dispatcher != INCREMENTAL:
             return group, None
         if is_finished(local) or not has_quota(local):
@@ -350,6 +355,23 @@ class Dispatches:
         stored = await self._write(local, replace(local.status, nominated_cluster_names=names))
         self._rounds[key] = self._writes.now
         return group._replace(local=stored), ROUND_SECONDS
+
+    async def _forecast_round(self, group: Group) -> tuple[Group, float | None]:
+        """Nominate the worker where a workload starts first, if it is time to look for one."""
+        local = group.local
+        if is_finished(local) or not has_quota(local) or not waits_for_worker(group):
+            self._forecasts.forget(local.metadata.key)
+            return group, None
+        if group.follows is not None:
+            return group, None
+        clients = {name: self._remotes.connected(name) for name in group.copies}
+        found = await self._forecasts.next_choice(
+            local, {name: client for name, client in clients.items() if client is not None}
+        )
+        if found.names == local.status.nominated_cluster_names:
+            return group, found.again
+        status = replace(local.status, nominated_cluster_names=found.names)
+        return group._replace(local=await self._write(local, status)), found.again
 
     # The steps.
 

@@ -20,13 +20,13 @@ from policyd.api.kueue import AdmissionCheck, ClusterQueue
 from policyd.api.kueue.multikueue import MultiKueueCluster
 from policyd.api.meta import Condition, ObjectMeta, Wire, with_condition
 from policyd.controller.multikueue.context import ManagerContext
+from policyd.controller.multikueue.credentials import connection_to
 from policyd.controller.patches import status_difference
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.writes import Writes
 from policyd.errors import ConfigurationError, PolicydError
 from policyd.jobs.base import prebuilt_name
 from policyd.kube.client import Bookmark, Client, PartialObject
-from policyd.kube.connection import connection_of
 from policyd.kube.errors import (
     ApiError,
     GoneError,
@@ -35,7 +35,6 @@ from policyd.kube.errors import (
     UnreachableError,
 )
 from policyd.kube.http_client import HttpClient
-from policyd.kube.kubeconfig import KubeconfigCluster, KubeconfigUser, SelectedContext
 from policyd.kube.pace import Pace
 from policyd.kube.pages import pages
 from policyd.kube.resources import MULTIKUEUE_CLUSTERS, SECRETS, WORKLOADS, Resource
@@ -57,6 +56,7 @@ from policyd.multikueue.connections import (
     failure_message,
     path_problem,
     read_kubeconfig,
+    read_profile,
     retry_seconds,
     validate_connection,
 )
@@ -70,6 +70,9 @@ INSECURE_SECONDS = 60.0
 """Between looks at a kubeconfig that cannot be used: a file changes without an event."""
 PROFILES = Resource("multicluster.x-k8s.io", "v1alpha1", "clusterprofiles", "ClusterProfile")
 
+
+FromProfile = Callable[[dict[str, Any]], ConnectionConfig | str]
+"""Returns the connection of a ClusterProfile; a message if there is none."""
 
 C = TypeVar("C", MultiKueueCluster, AdmissionCheck, ClusterQueue)
 
@@ -147,7 +150,8 @@ class Remotes:
         self._lost = lost
         self.by_name: dict[str, Remote] = {}
         self.connect: Connect = self._connect
-        self.from_profile: Callable[[dict[str, Any]], ConnectionConfig] = _no_credentials
+        providers = context.settings.providers
+        self.from_profile: FromProfile = lambda profile: read_profile(profile, providers)
         self.folder = KUBECONFIG_FOLDER
         self.tasks: asyncio.TaskGroup | None = None
         """Where connections run; set while the controller does."""
@@ -219,6 +223,8 @@ class Remotes:
                 PROFILES, name, namespace=self.namespace, into=dict[str, Any]
             )
             config = self.from_profile(profile)
+            if isinstance(config, str):
+                return ConnectionProblem(BAD_PROFILE, config)
         except NotFoundError as error:
             return ConnectionProblem(BAD_PROFILE, str(error), absent=True)
         except PolicydError as error:
@@ -362,7 +368,7 @@ class Remotes:
 
     @asynccontextmanager
     async def _connect(self, loaded: LoadedConnection) -> AsyncIterator[Client]:
-        connection = connection_of(_selected(loaded.config), self._pace.clock)
+        connection = connection_to(loaded.config, self._pace.clock)
         async with HttpClient(connection, pace=self._pace) as client:
             yield client
 
@@ -387,33 +393,6 @@ async def write_condition(mirror: Mirror[C], obj: C, condition: Condition, write
     patch = status_difference(obj.metadata, before, after)
     if patch is not None:
         await writes.patch(mirror, obj, patch, subresource="status")
-
-
-def _no_credentials(_profile: dict[str, Any]) -> ConnectionConfig:
-    raise ConfigurationError("no credentials provider configured")
-
-
-def _selected(config: ConnectionConfig) -> SelectedContext:
-    def text(data: bytes) -> str | None:
-        return base64.b64encode(data).decode() if data else None
-
-    return SelectedContext(
-        files=(),
-        context="worker",
-        namespace="default",
-        cluster=KubeconfigCluster(
-            server=config.host,
-            certificate_authority_data=text(config.authority),
-            tls_server_name=config.server_name or None,
-        ),
-        cluster_folder=Path(),
-        user=KubeconfigUser(
-            token=config.token or None,
-            client_certificate_data=text(config.certificate),
-            client_key_data=text(config.key),
-        ),
-        user_folder=Path(),
-    )
 
 
 PROBE_SECONDS = 10.0

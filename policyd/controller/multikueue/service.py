@@ -13,12 +13,18 @@ from policyd.api.meta import condition_true
 from policyd.controller.multikueue.context import ManagerContext
 from policyd.controller.multikueue.dispatches import Dispatches
 from policyd.controller.multikueue.quotas import Quotas
-from policyd.controller.multikueue.remotes import KubeconfigSecret, Remotes, write_condition
+from policyd.controller.multikueue.remotes import (
+    PROFILES,
+    KubeconfigSecret,
+    Remotes,
+    write_condition,
+)
 from policyd.controller.reconcile import Reconcile
 from policyd.controller.watch.keys import ReconcileKey, Subject
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.writes import NotLeadingError
 from policyd.kube.changes import Change, Deleted, Modified
+from policyd.kube.client import PartialObject
 from policyd.kube.errors import ApiError
 from policyd.kube.resources import MULTIKUEUE_CLUSTERS, MULTIKUEUE_CONFIGS, SECRETS
 from policyd.multikueue.checks import (
@@ -49,12 +55,16 @@ class MultiKueueService:
         self.secrets = Mirror(
             client, SECRETS, into=KubeconfigSecret, pace=pace, namespace=context.namespace
         )
+        self.profiles = Mirror(
+            client, PROFILES, into=PartialObject, pace=pace, namespace=context.namespace
+        )
         self.remotes = Remotes(self.clusters, context, changed=self._changed_there, lost=self._lost)
         self.dispatches = Dispatches(context, self.remotes, self._clusters_of)
         self.quotas = Quotas(context, self.remotes, self._config_of)
         self.clusters.listen(self.cluster_changed)
         self.configs.listen(self.config_changed)
         self.secrets.listen(self.secret_changed)
+        self.profiles.listen(self.profile_changed)
         cache.mirrors.checks.listen(self.check_changed)
         cache.mirrors.workloads.listen(self.dispatches.changed)
         cache.mirrors.pods.listen(self.dispatches.pod_changed)
@@ -97,6 +107,8 @@ class MultiKueueService:
                 )  # always served, and in one namespace
                 for mirror in mirrors[:2]:
                     group.create_task(mirror.watch_when_served(self._client, self._pace))
+                if self._settings.profiles:
+                    group.create_task(self.profiles.watch_when_served(self._client, self._pace))
                 for mirror in mirrors:
                     await mirror.informer.synced.wait()
                 for key in self.all_keys():
@@ -256,6 +268,11 @@ class MultiKueueService:
     def secret_changed(self, change: Change[KubeconfigSecret]) -> None:
         """Connect anew to the clusters whose kubeconfig changed."""
         for cluster in self.clusters_with_secret(change.object.metadata.key):
+            self._queue(_key("MultiKueueCluster", cluster.metadata.name))
+
+    def profile_changed(self, change: Change[PartialObject]) -> None:
+        """Connect anew to the clusters that a ClusterProfile describes."""
+        for cluster in self.clusters_with_profile(change.object.metadata.key):
             self._queue(_key("MultiKueueCluster", cluster.metadata.name))
 
     def queue_changed(self, change: Change[ClusterQueue]) -> None:

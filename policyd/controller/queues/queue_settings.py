@@ -128,6 +128,7 @@ def multi_kueue_settings(configuration: Configuration, *, gates: str = "") -> Mu
     steps = given.incremental_dispatcher_config
     heeded = steps is not None and chosen["MultiKueueIncrementalDispatcherConfig"]
     step = steps.step_size if heeded and steps is not None else None
+    profiles = given.cluster_profile
     custom = given.external_frameworks if chosen["MultiKueueAdaptersForCustomJobs"] else ()
     lengths = {"collect_seconds": given.gc_interval, "lost_seconds": given.worker_lost_timeout}
     return msgspec.structs.replace(
@@ -136,6 +137,7 @@ def multi_kueue_settings(configuration: Configuration, *, gates: str = "") -> Mu
         dispatcher=given.dispatcher_name or settings.dispatcher,
         step=step or settings.step,
         frameworks=tuple(each.name for each in custom),
+        providers=() if profiles is None else profiles.providers,
         **{name: duration_seconds(text) for name, text in lengths.items() if text is not None},
     )
 

@@ -42,6 +42,7 @@ class Mirror(Generic[T]):
     ) -> None:
         self.resource = resource
         self.into = into
+        self._namespace = selection.get("namespace", "")
         self.informer = Informer(
             reader, resource, into=into, on_change=self._seen, trim=trim, pace=pace, **selection
         )
@@ -78,7 +79,7 @@ class Mirror(Generic[T]):
 
     async def watch_when_served(self, reader: Reader, pace: Pace) -> None:
         """Run the informer once the kind is served, until cancelled."""
-        await wait_until_served(reader, self.resource, pace)
+        await wait_until_served(reader, self.resource, pace, self._namespace)
         await self.informer.run()
 
     def wrote(self, obj: T) -> None:

@@ -1,0 +1,1 @@
+"""Dispatchers of MultiKueue, compared by the waits of generated loads on three clusters."""
