@@ -137,17 +137,14 @@ class Encoder:
     def _select(self, node: ast.Select) -> Outcome:
         operand = self.encode(node.operand)
         if node.optional:
-            return self._optionally(operand, lambda value: self._found(value, node.field))
+            return self._optionally(operand, node.field)
         return self._member(operand, node.field)
 
     def _member(self, operand: Outcome, name: str) -> Outcome:
         made: list[Alternative] = []
         for when, value in opened(operand):
             if isinstance(value, v.OptionalValue):
-                found = self._optionally(
-                    (Alternative(TRUE, value),), lambda each: self._found(each, name)
-                )
-                made.extend(only_if(when, found))
+                made.extend(only_if(when, self._optionally(sure(value), name)))
             else:
                 there, outcome = self._found(value, name)
                 made.extend(only_if(all_of([when, there]), outcome))
@@ -196,27 +193,35 @@ class Encoder:
     def _index(self, node: ast.Index) -> Outcome:
         operand, index = self.encode(node.operand), self.encode(node.index)
         if node.optional or any(isinstance(each, v.OptionalValue) for _, each in operand):
-            found = self._optionally(operand, lambda value: self._found(value, index))
-            return only_if(succeeds(index), found)
+            return only_if(succeeds(index), self._optionally(operand, index))
         made: list[Alternative] = []
         for when, value in opened(operand):
             there, outcome = self._found(value, index)
             made.extend(only_if(all_of([when, there]), outcome))
         return joined(made)
 
-    def _optionally(self, operand: Outcome, find: Callable[[Any], tuple[Any, Outcome]]) -> Outcome:
+    def _optionally(self, operand: Outcome, key: str | Outcome) -> Outcome:
         """Return the optional of a field or element."""
         made: list[Alternative] = []
         for when, value in opened(operand):
             if isinstance(value, v.OptionalValue):
-                inner = self._optionally(value.value, find)
+                inner = self._optionally(value.value, key)
                 nothing = v.OptionalValue(FALSE, ())
                 made.extend(only_if(all_of([when, value.present]), inner))
                 made.append(Alternative(all_of([when, negation(value.present)]), nothing))
-            elif isinstance(value, UnknownValue | v.Mapping | v.Listing):
-                there, outcome = find(value)
-                made.append(Alternative(when, v.OptionalValue(there, outcome)))
+            else:
+                there, outcome = self._found(value, key)
+                fits = self._fits(value, key)
+                made.extend(only_if(all_of([when, fits]), sure(v.OptionalValue(there, outcome))))
         return joined(made)
+
+    def _fits(self, value: Any, key: str | Outcome) -> Any:  # noqa: ANN401 - a value, a condition
+        """Return the condition that a presence test does not fail: lists have no names."""
+        if not isinstance(value, v.Listing):
+            return TRUE
+        if isinstance(key, str):
+            return FALSE
+        return any_of(when for when, each in opened(key) if isinstance(each, v.Int))
 
     def _has(self, node: ast.Has) -> Outcome:
         reference = self._references.get(node)
@@ -228,15 +233,8 @@ class Encoder:
         else:
             operand = self.encode(node.operand)
         made: list[Alternative] = []
-        for when, value in opened(operand):
-            if isinstance(value, v.OptionalValue):
-                there = any_of(
-                    all_of([condition, self._found(each, node.field)[0]])
-                    for condition, each in opened(value.value)
-                )
-                made.append(Alternative(when, v.Bool(all_of([value.present, there]))))
-            elif isinstance(value, UnknownValue | v.Mapping):
-                made.append(Alternative(when, v.Bool(self._found(value, node.field)[0])))
+        for when, value in self._optionally(operand, node.field):
+            made.append(Alternative(when, v.Bool(value.present)))
         return joined(made)
 
     # Conditions.

@@ -9,6 +9,7 @@ import z3
 
 from policyd.api.kinds import FieldType, fields
 from policyd.api.meta import Json
+from policyd.engine.objects.workloads import EACH
 from policyd.patch.builtin_types import always_written, unset
 from policyd.prove.values import (
     FALSE,
@@ -58,7 +59,8 @@ class ValueSchema:
     Attributes:
         kinds: The kinds of JSON; "absent" if it may be missing.
         fields: The fields of a struct by name; None for a map with any keys.
-        element: What elements of a list, or values of a map, may be.
+        element: What elements of a list, or values of a map, may be; beside fields, what others
+            may be.
         values: The texts that a string may be; empty for any.
         bounds: The least and greatest int.
         empty: Whether it may be zero, false or empty, which the API server omits of most fields.
@@ -90,14 +92,17 @@ _INT32: Final = (-(2**31), 2**31 - 1)
 class _Fields(Mapping[str, ValueSchema]):
     """The fields of a struct of Kubernetes, read when they are asked for."""
 
-    def __init__(self, struct: str) -> None:
+    def __init__(self, struct: str, *, stored: bool) -> None:
         self._fields = fields(struct)
+        self._stored = stored
         self._omitted = unset(struct, "omitted")
         self._null = unset(struct, "null")
         self._written = always_written(struct)
 
     def __getitem__(self, name: str) -> ValueSchema:
-        schema = schema_of(self._fields[name])
+        schema = schema_of(self._fields[name], stored=self._stored)
+        if not self._stored:
+            return schema
         whole = bool(schema.kinds & {"list", "map"}) and schema.fields is None
         always = name in self._written
         omitted = name in self._omitted or (whole and not always)
@@ -111,19 +116,53 @@ class _Fields(Mapping[str, ValueSchema]):
         return len(self._fields)
 
 
-def schema_of(of: FieldType) -> ValueSchema:
-    """Return what a field of a built-in kind may be; it may always be absent."""
+def schema_of(of: FieldType, *, stored: bool = True) -> ValueSchema:
+    """Return what a field of a built-in type may be; it may always be absent.
+
+    Args:
+        of: The type of the field.
+        stored: Whether it is written as the API server writes built-in kinds, without most empty
+            fields; in a custom kind, it is as its author wrote it.
+    """
     absent: frozenset[Kind] = frozenset({"absent"})
     if of.shape == "struct":
-        return ValueSchema(kinds=absent | {"map"}, fields=_Fields(str(of.struct)))
+        return ValueSchema(kinds=absent | {"map"}, fields=_Fields(str(of.struct), stored=stored))
     if of.element is not None:
         kind: Kind = "list" if of.shape == "list" else "map"
-        element = schema_of(of.element)
+        element = schema_of(of.element, stored=stored)
         return ValueSchema(kinds=absent | {kind}, element=present(element))
     kinds = _SCALARS.get(str(of.scalar), frozenset({"string"}))
     return ValueSchema(
         kinds=absent | kinds, bounds=_INT32 if of.scalar == "int32" else (LEAST, GREATEST)
     )
+
+
+def open_schema(places: Iterable[tuple[str, ...]], struct: str) -> ValueSchema:
+    """Return the schema of objects of a custom kind that have a struct in some places.
+
+    Args:
+        places: The paths, with `EACH` for every element of a list or map.
+        struct: The name of the struct.
+    """
+    by_step: dict[str, list[tuple[str, ...]]] = {}
+    for step, *rest in places:
+        by_step.setdefault(step, []).append(tuple(rest))
+    absent: frozenset[Kind] = frozenset({"absent"})
+    of_steps = {
+        step: ValueSchema(kinds=absent | {"map"}, fields=_Fields(struct, stored=False))
+        if () in rests
+        else perhaps(open_schema(rests, struct))
+        for step, rests in by_step.items()
+    }
+    if EACH in of_steps:
+        whole = frozenset[Kind]({"list", "map"})
+        return ValueSchema(kinds=whole, element=present(of_steps[EACH]))
+    return ValueSchema(kinds=frozenset({"map"}), fields=of_steps, element=ANY)
+
+
+def perhaps(schema: ValueSchema) -> ValueSchema:
+    """Return a schema of what may be absent, too."""
+    return replace(schema, kinds=schema.kinds | {"absent"})
 
 
 def present(schema: ValueSchema) -> ValueSchema:
@@ -141,7 +180,7 @@ def struct_schema(
         api_version: The only version that the objects name; None for any text.
         kind: The only kind that the objects name; None for any text.
     """
-    of_fields = dict(_Fields(struct))
+    of_fields = dict(_Fields(struct, stored=True))
     if "metadata" in of_fields:
         of_fields["metadata"] = present(of_fields["metadata"])
     named = {"apiVersion": one_text(api_version), "kind": one_text(kind)}
@@ -235,17 +274,17 @@ class UnknownValue:
         return self.children[name]
 
     def _schema_of_field(self, name: str) -> ValueSchema | None:
-        if self.schema.fields is not None:
-            return self.schema.fields.get(name)
-        element = self.schema.element or ANY
-        return replace(element, kinds=element.kinds | {"absent"})
+        known = self.schema.fields or {}
+        if name in known or (self.schema.fields is not None and self.schema.element is None):
+            return known.get(name)
+        return perhaps(self.schema.element or ANY)
 
     def entries(self) -> list[tuple[Any, Any, "UnknownValue"]]:
         """Return what the map may have: conditions, keys and values."""
-        if self.schema.fields is not None:
-            for name in self.schema.fields:
-                self.field(name)
-        elif self._extras is None:
+        for name in self.schema.fields or ():
+            self.field(name)
+        whole = self.schema.fields is not None and self.schema.element is None
+        if self._extras is None and not whole:
             element = self.schema.element or ANY
             self._extras = [
                 (
