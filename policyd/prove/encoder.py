@@ -45,9 +45,6 @@ from policyd.prove.world import (
     unwrapped,
 )
 
-_LARGEST: Final = 40_000
-"""Nodes that are visited for one expression, with loops unrolled."""
-
 
 @dataclass
 class Encoder:
@@ -64,7 +61,6 @@ class Encoder:
     variables: dict[str, Outcome] = field(default_factory=dict)
     _locals: dict[str, list[Outcome]] = field(default_factory=dict)
     _references: Mapping[ast.ExpressionNode, Any] = field(default_factory=dict)
-    _visited: int = 0
 
     def expression(self, source: str, environment: Environment) -> Outcome:
         """Return what an expression may be.
@@ -75,14 +71,15 @@ class Encoder:
         """
         checked = check(parse(source, macros=frozenset(environment.macros)), source, environment)
         self._references = checked.references
-        self._visited = 0
         return self.encode(checked.tree)
 
     def encode(self, node: ast.ExpressionNode) -> Outcome:
         """Return what a part of an expression may be."""
-        self._visited += 1
-        if self._visited > _LARGEST:
-            raise UnencodableError("an expression of this size: its loops unroll too often")
+        outcome = self._encoded(node)
+        self.world.spend(1 + len(outcome))
+        return outcome
+
+    def _encoded(self, node: ast.ExpressionNode) -> Outcome:
         reference = self._references.get(node)
         if isinstance(reference, VariableReference) and not isinstance(node, ast.Has):
             return self._variable(reference)

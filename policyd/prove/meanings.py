@@ -108,7 +108,7 @@ def meanings(world: World, request: UnknownRequest, policies: Side) -> tuple[Mea
         UnencodableError: If a part of one has no formula.
     """
     for _ in range(_MOST_ROUNDS):
-        world.facts.clear()
+        world.begin()
         found = tuple(_meaning(world, request, policy) for policy in policies)
         if not world.grown:
             world.facts += _facts(request)

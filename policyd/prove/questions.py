@@ -112,10 +112,12 @@ def _of_templates_alone(policies: Side) -> bool:
 
 
 def as_enforced(policies: Side) -> Side:
-    """Return policies as if each denied what its validations do not allow, wherever it is bound."""
+    """Return policies as if each did nothing but deny what its validations do not allow."""
     return tuple(
         replace(
             policy,
+            steps=(),
+            mutations=(),
             bindings=tuple(
                 CompiledBinding(policy=policy.name, policy_kind=policy.kind, param_ref=b.param_ref)
                 for b in policy.bindings[:1]
@@ -215,6 +217,7 @@ def _answer_of_kind(  # noqa: PLR0913 - each says something of one question
     """Return what the solver says, with its example as it found it."""
     policies = tuple(itertools.chain(*sides))
     world = World(bound=bound, typed=not all(policy.own for policy in policies))
+    world.seconds = seconds if callable(seconds) else None
     try:
         if not any(operations_of(policy, kind) for policy in policies):
             return Answer(verdict="proved", bound=bound)

@@ -1,6 +1,6 @@
 """The unknown objects of a proof: what JSON may be where, created as expressions ask for it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, Literal
@@ -9,6 +9,7 @@ import z3
 
 from policyd.api.kinds import FieldType, fields
 from policyd.api.meta import Json
+from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.engine.objects.workloads import EACH
 from policyd.patch.builtin_types import always_written, unset
 from policyd.prove.values import (
@@ -23,6 +24,7 @@ from policyd.prove.values import (
     OptionalValue,
     Outcome,
     Text,
+    UnencodableError,
     all_of,
     any_of,
     joined,
@@ -65,6 +67,7 @@ class ValueSchema:
         bounds: The least and greatest int.
         empty: Whether it may be zero, false or empty, which the API server omits of most fields.
         always: Whether the API server writes it even if it is not set.
+        quantity: Whether it is a quantity, which the API server writes as a string.
     """
 
     kinds: frozenset[Kind]
@@ -74,8 +77,13 @@ class ValueSchema:
     bounds: tuple[int, int] = (LEAST, GREATEST)
     empty: bool = True
     always: bool = False
+    quantity: bool = False
 
 
+_MOST_WORK: Final = 60_000
+"""Nodes and values, for one question and kind."""
+_OFTEN: Final = 200
+"""Nodes and values after which the time is looked at."""
 ANY: Final = ValueSchema(kinds=_PRESENT)
 _SCALARS: Final[dict[str, frozenset[Kind]]] = {
     "bool": frozenset({"bool"}),
@@ -133,7 +141,9 @@ def schema_of(of: FieldType, *, stored: bool = True) -> ValueSchema:
         return ValueSchema(kinds=absent | {kind}, element=present(element))
     kinds = _SCALARS.get(str(of.scalar), frozenset({"string"}))
     return ValueSchema(
-        kinds=absent | kinds, bounds=_INT32 if of.scalar == "int32" else (LEAST, GREATEST)
+        kinds=absent | kinds,
+        bounds=_INT32 if of.scalar == "int32" else (LEAST, GREATEST),
+        quantity=stored and of.scalar == "quantity",
     )
 
 
@@ -293,7 +303,8 @@ class UnknownValue:
                 )
                 for index in range(self.world.bound)
             ]
-        self._seen = len(self.children)
+        known = len(self.children)
+        self._seen = known if self._seen < 0 else min(self._seen, known)
         size = self.of("size")
         return [
             *((node.present, text_term(name), node) for name, node in self.children.items()),
@@ -315,6 +326,10 @@ class UnknownValue:
             yield z3.Or(*(self.of("string") == value for value in self.schema.values))
         if self.world.typed and not self.schema.empty:
             yield from self._filled()
+        if self.world.typed and self.schema.quantity:
+            text = self.of("string")
+            yield self.kind != KINDS.index("int")
+            yield z3.Or(self.kind != KINDS.index("string"), reading("quantity", text)[0])
         if self.world.typed and self.schema.always:
             yield self.kind != KINDS.index("absent")
         if self._items is not None:
@@ -358,7 +373,8 @@ class UnknownValue:
                 return self._map(model)
             case _:
                 term = self.of(kind)
-                return self.world.chosen.get(term.sexpr()) or _scalar(model, kind, term)
+                found = self.world.chosen.get(term.sexpr()) or _scalar(model, kind, term)
+                return _canonical(found) if self.schema.quantity else found
 
     def _map(self, model: z3.ModelRef) -> Json:
         made: dict[str, Json] = {}
@@ -376,6 +392,21 @@ def _any(schema: ValueSchema) -> Json:
     kinds = ANY.kinds if schema.element is None else schema.element.kinds
     found: dict[str, Json] = {"string": "a", "int": 1, "bool": True, "list": [], "map": {}}
     return next((value for kind, value in found.items() if kind in kinds), None)
+
+
+def reading(kind: str, text: Any) -> tuple[Any, Any]:  # noqa: ANN401 - terms of z3
+    """Return whether a string is a quantity, duration or timestamp, and which."""
+    fine = z3.Function(f"{kind}#fine", z3.StringSort(), z3.BoolSort())
+    value = z3.Function(kind, z3.StringSort(), z3.RealSort())
+    return fine(text), value(text)
+
+
+def _canonical(found: Json) -> Json:
+    """Return a quantity as the API server writes it; any one for a text that is none."""
+    try:
+        return str(parse_quantity(str(found)))
+    except QuantityError:
+        return "1"
 
 
 def is_present(model: z3.ModelRef, node: UnknownValue) -> bool:
@@ -413,6 +444,8 @@ class World:
         nodes: The values.
         facts: What else holds.
         measured: The strings that are read as quantities, durations or times.
+        seconds: Returns the seconds that are left.
+        spent: The work done so far: nodes that were visited, with loops unrolled, and values there.
         chosen: The texts of an example that are read as quantities or durations, by their terms.
     """
 
@@ -422,16 +455,39 @@ class World:
     facts: list[Any] = field(default_factory=list)
     measured: dict[str, tuple[str, Any, Any]] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
+    seconds: Callable[[], float] | None = None
+    spent: int = 0
+
+    def spend(self, work: int) -> None:
+        """Count the work of an expression.
+
+        Raises:
+            UnencodableError: If it is too much, or the time is over.
+        """
+        before, self.spent = self.spent, self.spent + work
+        if self.spent > _MOST_WORK:
+            raise UnencodableError("expressions of this size: their loops unroll too often")
+        looks = self.spent // _OFTEN > before // _OFTEN
+        if looks and self.seconds is not None and self.seconds() <= 0:
+            raise UnencodableError("expressions of this size in so short a time")
 
     def choose(self, model: z3.ModelRef) -> None:
         """Choose texts for the quantities and durations of a model, which knows only values."""
         self.chosen.clear()
         for name, (kind, text, value) in self.measured.items():
-            fine = z3.Function(f"{kind}#fine", z3.StringSort(), z3.BoolSort())(text)
+            fine, _ = reading(kind, text)
             if kind != "timestamp" and z3.is_true(model.eval(fine, model_completion=True)):
                 found = model.eval(value, model_completion=True)
                 number = Fraction(found.numerator_as_long(), found.denominator_as_long())
-                self.chosen[name] = f"{float(number):f}" + ("s" if kind == "duration" else "")
+                whole = number.denominator == 1
+                written = str(number.numerator) if whole else f"{float(number):f}"
+                self.chosen[name] = written + ("s" if kind == "duration" else "")
+
+    def begin(self) -> None:
+        """Forget the facts, and how much the entries of maps were, for another encoding."""
+        self.facts.clear()
+        for node in self.nodes:
+            node._seen = -1  # noqa: SLF001 - of the same file
 
     @property
     def grown(self) -> bool:

@@ -8,6 +8,7 @@ import z3
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from policyd.api.quantity import parse_quantity
 from policyd.api.selectors import LabelSelector
 from policyd.engine.compile.load import load_policies
 from policyd.engine.model.compiled import CompiledException
@@ -627,3 +628,20 @@ def test_a_field_of_what_is_no_object_is_what_the_engine_says(expression, value)
     assert solver.check() == z3.sat
     assert (solver.check(meaning.denies) == z3.sat) == decided.denies
     assert (solver.check(meaning.fails) == z3.sat) == decided.fails
+
+
+def test_the_quantities_of_an_example_are_quantities():
+    exists = "object.spec.containers.exists(c, c.?resources.?limits.orValue({}).exists(n, true))"
+    limited = policy(f"!{exists}")
+    found = answer("never-denies", (limited,))
+    (container,) = found.object["spec"]["containers"]
+    (limit,) = container["resources"]["limits"].values()
+    assert (found.verdict, str(parse_quantity(limit))) == ("refuted", limit)
+
+
+@pytest.mark.parametrize("question", ["equal", "implies"])
+def test_a_key_that_is_named_after_the_map_was_read_is_known_in_all_policies(question):
+    limits = "object.spec.containers.map(c, c.?resources.?limits.orValue({}))"
+    one = f"{limits}.exists(l, 'a' in l && string(l['a']) != '0')"
+    found = answer(question, (policy(one), policy(one, "other")))
+    assert (found.verdict, found.why) == ("proved", "")
