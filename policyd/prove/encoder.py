@@ -45,9 +45,6 @@ from policyd.prove.world import (
     unwrapped,
 )
 
-_LARGEST: Final = 40_000
-"""Nodes that are visited for one expression, with loops unrolled."""
-
 
 @dataclass
 class Encoder:
@@ -64,7 +61,6 @@ class Encoder:
     variables: dict[str, Outcome] = field(default_factory=dict)
     _locals: dict[str, list[Outcome]] = field(default_factory=dict)
     _references: Mapping[ast.ExpressionNode, Any] = field(default_factory=dict)
-    _visited: int = 0
 
     def expression(self, source: str, environment: Environment) -> Outcome:
         """Return what an expression may be.
@@ -75,14 +71,15 @@ class Encoder:
         """
         checked = check(parse(source, macros=frozenset(environment.macros)), source, environment)
         self._references = checked.references
-        self._visited = 0
         return self.encode(checked.tree)
 
     def encode(self, node: ast.ExpressionNode) -> Outcome:
         """Return what a part of an expression may be."""
-        self._visited += 1
-        if self._visited > _LARGEST:
-            raise UnencodableError("an expression of this size: its loops unroll too often")
+        outcome = self._encoded(node)
+        self.world.spend(1 + len(outcome))
+        return outcome
+
+    def _encoded(self, node: ast.ExpressionNode) -> Outcome:
         reference = self._references.get(node)
         if isinstance(reference, VariableReference) and not isinstance(node, ast.Has):
             return self._variable(reference)
@@ -137,17 +134,14 @@ class Encoder:
     def _select(self, node: ast.Select) -> Outcome:
         operand = self.encode(node.operand)
         if node.optional:
-            return self._optionally(operand, lambda value: self._found(value, node.field))
+            return self._optionally(operand, node.field)
         return self._member(operand, node.field)
 
     def _member(self, operand: Outcome, name: str) -> Outcome:
         made: list[Alternative] = []
         for when, value in opened(operand):
             if isinstance(value, v.OptionalValue):
-                found = self._optionally(
-                    (Alternative(TRUE, value),), lambda each: self._found(each, name)
-                )
-                made.extend(only_if(when, found))
+                made.extend(only_if(when, self._optionally(sure(value), name)))
             else:
                 there, outcome = self._found(value, name)
                 made.extend(only_if(all_of([when, there]), outcome))
@@ -196,27 +190,35 @@ class Encoder:
     def _index(self, node: ast.Index) -> Outcome:
         operand, index = self.encode(node.operand), self.encode(node.index)
         if node.optional or any(isinstance(each, v.OptionalValue) for _, each in operand):
-            found = self._optionally(operand, lambda value: self._found(value, index))
-            return only_if(succeeds(index), found)
+            return only_if(succeeds(index), self._optionally(operand, index))
         made: list[Alternative] = []
         for when, value in opened(operand):
             there, outcome = self._found(value, index)
             made.extend(only_if(all_of([when, there]), outcome))
         return joined(made)
 
-    def _optionally(self, operand: Outcome, find: Callable[[Any], tuple[Any, Outcome]]) -> Outcome:
+    def _optionally(self, operand: Outcome, key: str | Outcome) -> Outcome:
         """Return the optional of a field or element."""
         made: list[Alternative] = []
         for when, value in opened(operand):
             if isinstance(value, v.OptionalValue):
-                inner = self._optionally(value.value, find)
+                inner = self._optionally(value.value, key)
                 nothing = v.OptionalValue(FALSE, ())
                 made.extend(only_if(all_of([when, value.present]), inner))
                 made.append(Alternative(all_of([when, negation(value.present)]), nothing))
-            elif isinstance(value, UnknownValue | v.Mapping | v.Listing):
-                there, outcome = find(value)
-                made.append(Alternative(when, v.OptionalValue(there, outcome)))
+            else:
+                there, outcome = self._found(value, key)
+                fits = self._fits(value, key)
+                made.extend(only_if(all_of([when, fits]), sure(v.OptionalValue(there, outcome))))
         return joined(made)
+
+    def _fits(self, value: Any, key: str | Outcome) -> Any:  # noqa: ANN401 - a value, a condition
+        """Return the condition that a presence test does not fail: lists have no names."""
+        if not isinstance(value, v.Listing):
+            return TRUE
+        if isinstance(key, str):
+            return FALSE
+        return any_of(when for when, each in opened(key) if isinstance(each, v.Int))
 
     def _has(self, node: ast.Has) -> Outcome:
         reference = self._references.get(node)
@@ -228,15 +230,8 @@ class Encoder:
         else:
             operand = self.encode(node.operand)
         made: list[Alternative] = []
-        for when, value in opened(operand):
-            if isinstance(value, v.OptionalValue):
-                there = any_of(
-                    all_of([condition, self._found(each, node.field)[0]])
-                    for condition, each in opened(value.value)
-                )
-                made.append(Alternative(when, v.Bool(all_of([value.present, there]))))
-            elif isinstance(value, UnknownValue | v.Mapping):
-                made.append(Alternative(when, v.Bool(self._found(value, node.field)[0])))
+        for when, value in self._optionally(operand, node.field):
+            made.append(Alternative(when, v.Bool(value.present)))
         return joined(made)
 
     # Conditions.

@@ -28,7 +28,7 @@ from policyd.prove.values import (
     text_of_term,
     text_term,
 )
-from policyd.prove.world import GREATEST, LEAST, UnknownValue, World, entries_of, opened
+from policyd.prove.world import GREATEST, LEAST, UnknownValue, World, entries_of, opened, reading
 
 _MOST: Final = 300
 """Combinations of what the arguments of one call may be."""
@@ -565,17 +565,16 @@ def _measure(kind: str) -> Callable[..., Outcome]:
 
 def _reading(world: World, kind: str, text: Any) -> tuple[Any, Any]:  # noqa: ANN401 - terms of z3
     """Return whether a string is a quantity, say, and which; known for constants."""
-    fine = z3.Function(f"{kind}#fine", z3.StringSort(), z3.BoolSort())
-    value = z3.Function(kind, z3.StringSort(), z3.RealSort())
+    fine, value = reading(kind, text)
     if not z3.is_string_value(text):
-        world.measured[text.sexpr()] = (kind, text, value(text))
-        return fine(text), value(text)
+        world.measured[text.sexpr()] = (kind, text, value)
+        return fine, value
     known = _READERS[kind](text_of_term(text))
     if known is None:
-        world.facts.append(z3.Not(fine(text)))
+        world.facts.append(z3.Not(fine))
         return FALSE, z3.RealVal(0)
     term = z3.Q(known.numerator, known.denominator)
-    world.facts += [fine(text), value(text) == term]
+    world.facts += [fine, value == term]
     return TRUE, term
 
 

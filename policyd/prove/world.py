@@ -1,6 +1,6 @@
 """The unknown objects of a proof: what JSON may be where, created as expressions ask for it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, Literal
@@ -9,6 +9,8 @@ import z3
 
 from policyd.api.kinds import FieldType, fields
 from policyd.api.meta import Json
+from policyd.api.quantity import QuantityError, parse_quantity
+from policyd.engine.objects.workloads import EACH
 from policyd.patch.builtin_types import always_written, unset
 from policyd.prove.values import (
     FALSE,
@@ -22,6 +24,7 @@ from policyd.prove.values import (
     OptionalValue,
     Outcome,
     Text,
+    UnencodableError,
     all_of,
     any_of,
     joined,
@@ -58,11 +61,13 @@ class ValueSchema:
     Attributes:
         kinds: The kinds of JSON; "absent" if it may be missing.
         fields: The fields of a struct by name; None for a map with any keys.
-        element: What elements of a list, or values of a map, may be.
+        element: What elements of a list, or values of a map, may be; beside fields, what others
+            may be.
         values: The texts that a string may be; empty for any.
         bounds: The least and greatest int.
         empty: Whether it may be zero, false or empty, which the API server omits of most fields.
         always: Whether the API server writes it even if it is not set.
+        quantity: Whether it is a quantity, which the API server writes as a string.
     """
 
     kinds: frozenset[Kind]
@@ -72,8 +77,13 @@ class ValueSchema:
     bounds: tuple[int, int] = (LEAST, GREATEST)
     empty: bool = True
     always: bool = False
+    quantity: bool = False
 
 
+_MOST_WORK: Final = 60_000
+"""Nodes and values, for one question and kind."""
+_OFTEN: Final = 200
+"""Nodes and values after which the time is looked at."""
 ANY: Final = ValueSchema(kinds=_PRESENT)
 _SCALARS: Final[dict[str, frozenset[Kind]]] = {
     "bool": frozenset({"bool"}),
@@ -90,14 +100,17 @@ _INT32: Final = (-(2**31), 2**31 - 1)
 class _Fields(Mapping[str, ValueSchema]):
     """The fields of a struct of Kubernetes, read when they are asked for."""
 
-    def __init__(self, struct: str) -> None:
+    def __init__(self, struct: str, *, stored: bool) -> None:
         self._fields = fields(struct)
+        self._stored = stored
         self._omitted = unset(struct, "omitted")
         self._null = unset(struct, "null")
         self._written = always_written(struct)
 
     def __getitem__(self, name: str) -> ValueSchema:
-        schema = schema_of(self._fields[name])
+        schema = schema_of(self._fields[name], stored=self._stored)
+        if not self._stored:
+            return schema
         whole = bool(schema.kinds & {"list", "map"}) and schema.fields is None
         always = name in self._written
         omitted = name in self._omitted or (whole and not always)
@@ -111,19 +124,55 @@ class _Fields(Mapping[str, ValueSchema]):
         return len(self._fields)
 
 
-def schema_of(of: FieldType) -> ValueSchema:
-    """Return what a field of a built-in kind may be; it may always be absent."""
+def schema_of(of: FieldType, *, stored: bool = True) -> ValueSchema:
+    """Return what a field of a built-in type may be; it may always be absent.
+
+    Args:
+        of: The type of the field.
+        stored: Whether it is written as the API server writes built-in kinds, without most empty
+            fields; in a custom kind, it is as its author wrote it.
+    """
     absent: frozenset[Kind] = frozenset({"absent"})
     if of.shape == "struct":
-        return ValueSchema(kinds=absent | {"map"}, fields=_Fields(str(of.struct)))
+        return ValueSchema(kinds=absent | {"map"}, fields=_Fields(str(of.struct), stored=stored))
     if of.element is not None:
         kind: Kind = "list" if of.shape == "list" else "map"
-        element = schema_of(of.element)
+        element = schema_of(of.element, stored=stored)
         return ValueSchema(kinds=absent | {kind}, element=present(element))
     kinds = _SCALARS.get(str(of.scalar), frozenset({"string"}))
     return ValueSchema(
-        kinds=absent | kinds, bounds=_INT32 if of.scalar == "int32" else (LEAST, GREATEST)
+        kinds=absent | kinds,
+        bounds=_INT32 if of.scalar == "int32" else (LEAST, GREATEST),
+        quantity=stored and of.scalar == "quantity",
     )
+
+
+def open_schema(places: Iterable[tuple[str, ...]], struct: str) -> ValueSchema:
+    """Return the schema of objects of a custom kind that have a struct in some places.
+
+    Args:
+        places: The paths, with `EACH` for every element of a list or map.
+        struct: The name of the struct.
+    """
+    by_step: dict[str, list[tuple[str, ...]]] = {}
+    for step, *rest in places:
+        by_step.setdefault(step, []).append(tuple(rest))
+    absent: frozenset[Kind] = frozenset({"absent"})
+    of_steps = {
+        step: ValueSchema(kinds=absent | {"map"}, fields=_Fields(struct, stored=False))
+        if () in rests
+        else perhaps(open_schema(rests, struct))
+        for step, rests in by_step.items()
+    }
+    if EACH in of_steps:
+        whole = frozenset[Kind]({"list", "map"})
+        return ValueSchema(kinds=whole, element=present(of_steps[EACH]))
+    return ValueSchema(kinds=frozenset({"map"}), fields=of_steps, element=ANY)
+
+
+def perhaps(schema: ValueSchema) -> ValueSchema:
+    """Return a schema of what may be absent, too."""
+    return replace(schema, kinds=schema.kinds | {"absent"})
 
 
 def present(schema: ValueSchema) -> ValueSchema:
@@ -141,7 +190,7 @@ def struct_schema(
         api_version: The only version that the objects name; None for any text.
         kind: The only kind that the objects name; None for any text.
     """
-    of_fields = dict(_Fields(struct))
+    of_fields = dict(_Fields(struct, stored=True))
     if "metadata" in of_fields:
         of_fields["metadata"] = present(of_fields["metadata"])
     named = {"apiVersion": one_text(api_version), "kind": one_text(kind)}
@@ -235,17 +284,17 @@ class UnknownValue:
         return self.children[name]
 
     def _schema_of_field(self, name: str) -> ValueSchema | None:
-        if self.schema.fields is not None:
-            return self.schema.fields.get(name)
-        element = self.schema.element or ANY
-        return replace(element, kinds=element.kinds | {"absent"})
+        known = self.schema.fields or {}
+        if name in known or (self.schema.fields is not None and self.schema.element is None):
+            return known.get(name)
+        return perhaps(self.schema.element or ANY)
 
     def entries(self) -> list[tuple[Any, Any, "UnknownValue"]]:
         """Return what the map may have: conditions, keys and values."""
-        if self.schema.fields is not None:
-            for name in self.schema.fields:
-                self.field(name)
-        elif self._extras is None:
+        for name in self.schema.fields or ():
+            self.field(name)
+        whole = self.schema.fields is not None and self.schema.element is None
+        if self._extras is None and not whole:
             element = self.schema.element or ANY
             self._extras = [
                 (
@@ -254,7 +303,8 @@ class UnknownValue:
                 )
                 for index in range(self.world.bound)
             ]
-        self._seen = len(self.children)
+        known = len(self.children)
+        self._seen = known if self._seen < 0 else min(self._seen, known)
         size = self.of("size")
         return [
             *((node.present, text_term(name), node) for name, node in self.children.items()),
@@ -276,6 +326,10 @@ class UnknownValue:
             yield z3.Or(*(self.of("string") == value for value in self.schema.values))
         if self.world.typed and not self.schema.empty:
             yield from self._filled()
+        if self.world.typed and self.schema.quantity:
+            text = self.of("string")
+            yield self.kind != KINDS.index("int")
+            yield z3.Or(self.kind != KINDS.index("string"), reading("quantity", text)[0])
         if self.world.typed and self.schema.always:
             yield self.kind != KINDS.index("absent")
         if self._items is not None:
@@ -319,7 +373,8 @@ class UnknownValue:
                 return self._map(model)
             case _:
                 term = self.of(kind)
-                return self.world.chosen.get(term.sexpr()) or _scalar(model, kind, term)
+                found = self.world.chosen.get(term.sexpr()) or _scalar(model, kind, term)
+                return _canonical(found) if self.schema.quantity else found
 
     def _map(self, model: z3.ModelRef) -> Json:
         made: dict[str, Json] = {}
@@ -337,6 +392,21 @@ def _any(schema: ValueSchema) -> Json:
     kinds = ANY.kinds if schema.element is None else schema.element.kinds
     found: dict[str, Json] = {"string": "a", "int": 1, "bool": True, "list": [], "map": {}}
     return next((value for kind, value in found.items() if kind in kinds), None)
+
+
+def reading(kind: str, text: Any) -> tuple[Any, Any]:  # noqa: ANN401 - terms of z3
+    """Return whether a string is a quantity, duration or timestamp, and which."""
+    fine = z3.Function(f"{kind}#fine", z3.StringSort(), z3.BoolSort())
+    value = z3.Function(kind, z3.StringSort(), z3.RealSort())
+    return fine(text), value(text)
+
+
+def _canonical(found: Json) -> Json:
+    """Return a quantity as the API server writes it; any one for a text that is none."""
+    try:
+        return str(parse_quantity(str(found)))
+    except QuantityError:
+        return "1"
 
 
 def is_present(model: z3.ModelRef, node: UnknownValue) -> bool:
@@ -374,6 +444,8 @@ class World:
         nodes: The values.
         facts: What else holds.
         measured: The strings that are read as quantities, durations or times.
+        seconds: Returns the seconds that are left.
+        spent: The work done so far: nodes that were visited, with loops unrolled, and values there.
         chosen: The texts of an example that are read as quantities or durations, by their terms.
     """
 
@@ -383,16 +455,39 @@ class World:
     facts: list[Any] = field(default_factory=list)
     measured: dict[str, tuple[str, Any, Any]] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
+    seconds: Callable[[], float] | None = None
+    spent: int = 0
+
+    def spend(self, work: int) -> None:
+        """Count the work of an expression.
+
+        Raises:
+            UnencodableError: If it is too much, or the time is over.
+        """
+        before, self.spent = self.spent, self.spent + work
+        if self.spent > _MOST_WORK:
+            raise UnencodableError("expressions of this size: their loops unroll too often")
+        looks = self.spent // _OFTEN > before // _OFTEN
+        if looks and self.seconds is not None and self.seconds() <= 0:
+            raise UnencodableError("expressions of this size in so short a time")
 
     def choose(self, model: z3.ModelRef) -> None:
         """Choose texts for the quantities and durations of a model, which knows only values."""
         self.chosen.clear()
         for name, (kind, text, value) in self.measured.items():
-            fine = z3.Function(f"{kind}#fine", z3.StringSort(), z3.BoolSort())(text)
+            fine, _ = reading(kind, text)
             if kind != "timestamp" and z3.is_true(model.eval(fine, model_completion=True)):
                 found = model.eval(value, model_completion=True)
                 number = Fraction(found.numerator_as_long(), found.denominator_as_long())
-                self.chosen[name] = f"{float(number):f}" + ("s" if kind == "duration" else "")
+                whole = number.denominator == 1
+                written = str(number.numerator) if whole else f"{float(number):f}"
+                self.chosen[name] = written + ("s" if kind == "duration" else "")
+
+    def begin(self) -> None:
+        """Forget the facts, and how much the entries of maps were, for another encoding."""
+        self.facts.clear()
+        for node in self.nodes:
+            node._seen = -1  # noqa: SLF001 - of the same file
 
     @property
     def grown(self) -> bool:

@@ -8,11 +8,13 @@ import z3
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from policyd.api.quantity import parse_quantity
 from policyd.api.selectors import LabelSelector
 from policyd.engine.compile.load import load_policies
 from policyd.engine.model.compiled import CompiledException
 from policyd.patch.builtin_views import typed_view
 from policyd.prove import questions
+from policyd.prove.meanings import meanings, unknown_request
 from policyd.prove.questions import Answer, above_standard, decider
 from policyd.prove.world import World
 from tests.prove.pinning import pinned
@@ -45,7 +47,12 @@ def policy(expression, name="one", group='""', plural="pods", failure="Fail"):
 
 def answer(question, policies):
     """Ask about policies that are each in force alone."""
-    return questions.answer(question, tuple((each,) for each in policies))
+    return in_force(question, *((each,) for each in policies))
+
+
+def in_force(question, *sides):
+    """Ask about policies that are in force together, with patience for a busy machine."""
+    return questions.answer(question, sides, seconds=60)
 
 
 @pytest.mark.parametrize(
@@ -234,14 +241,14 @@ def test_sets_of_policies_are_compared_kind_by_kind(question, one, other, wanted
         for plurals in (one, other)
     ]
     asked = tuple(sides) if question != "always-denies" else (sides[0],)
-    assert questions.answer(question, asked).verdict == wanted
+    assert in_force(question, *asked).verdict == wanted
 
 
 def test_rules_of_one_policy_are_in_force_together():
     one = policy("object.spec.containers.size() < 3"), policy("object.spec.containers.size() > 0")
     other = policy("object.spec.containers.size() in [1, 2]")
-    assert questions.answer("equal", (one, (other,))).verdict == "proved"
-    assert questions.answer("equal", (one[:1], (other,))).verdict == "refuted"
+    assert in_force("equal", one, (other,)).verdict == "proved"
+    assert in_force("equal", one[:1], (other,)).verdict == "refuted"
 
 
 def test_a_policy_for_another_version_of_a_kind_is_refused():
@@ -313,7 +320,7 @@ def test_a_policy_denies_at_least_what_a_standard_forbids(expression, wanted):
 
     sides = above_standard((policy(expression),), (standard,))
 
-    assert questions.answer("implies", sides).verdict == wanted
+    assert in_force("implies", *sides).verdict == wanted
 
 
 @pytest.mark.parametrize(
@@ -456,8 +463,8 @@ def test_the_formulas_say_of_known_objects_what_the_engine_says(expression, pods
     checked = policy(expression)
     world = World(bound=4, typed=True)
     kind = next(iter(questions.kinds_of(checked)))
-    request = questions.unknown_request(world, (checked,), kind)
-    (meaning,) = questions.meanings(world, request, (checked,), kind)
+    request = unknown_request(world, (checked,), kind)
+    (meaning,) = meanings(world, request, (checked,))
     decide = decider(checked)
     solver = z3.Solver()
     operation = request.request.field("operation").of("string")
@@ -471,3 +478,170 @@ def test_the_formulas_say_of_known_objects_what_the_engine_says(expression, pods
         assert (solver.check(z3.Not(meaning.denies)) == z3.sat) == (not decided.denies)
         assert (solver.check(meaning.fails) == z3.sat) == decided.fails
         solver.pop()
+
+
+OWN = """
+apiVersion: policyd.io/v1alpha1
+kind: Policy
+metadata: {{name: own}}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {{apiGroups: {groups}, apiVersions: ["*"], operations: {operations}, resources: {plurals}}}
+  validations:
+  - expression: {expression!r}
+    message: m
+"""
+
+
+def of_templates(expression, groups, plurals, operations=("CREATE",)):
+    """Return a policy of policyd's own, which may look at the pods of an object."""
+    text = OWN.format(
+        groups=groups, plurals=plurals, operations=list(operations), expression=expression
+    )
+    loaded = load_policies(text, "policy.yaml")
+    assert loaded.policies, loaded.findings
+    return loaded.policies[0]
+
+
+ON_HOST = "!pod.?spec.?hostNetwork.orValue(false)"
+OBJECT_ON_HOST = "!object.?spec.?template.?spec.?hostNetwork.orValue(false)"
+OLD_ON_HOST = "!oldObject.?spec.?template.?spec.?hostNetwork.orValue(false)"
+JOBS_ON_HOST = (
+    "object.?spec.?replicatedJobs.orValue([]).all(_, j,"
+    " !j.?template.?spec.?template.?spec.?hostNetwork.orValue(false))"
+)
+JOBS_HAVE_SPECS = (
+    "object.?spec.?replicatedJobs.orValue([]).all(_, j, has(j.template.spec.template.spec))"
+)
+FIRST_ON_HOST = (
+    "!object.?spec.?replicatedJobs[?0].?template.?spec.?template.?spec.?hostNetwork.orValue(false)"
+)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "wanted"),
+    [
+        pytest.param(
+            (ON_HOST, ["apps"], ["deployments"]), (ON_HOST, [""], ["pods"]), "refuted", id="kinds"
+        ),
+        pytest.param(
+            (ON_HOST, ["apps"], ["deployments"]),
+            (OBJECT_ON_HOST, ["apps"], ["deployments"]),
+            "proved",
+            id="template",
+        ),
+        pytest.param(
+            (ON_HOST, ["apps"], ["deployments"], ["DELETE"]),
+            (OLD_ON_HOST, ["apps"], ["deployments"], ["DELETE"]),
+            "proved",
+            id="deleted",
+        ),
+        pytest.param(
+            (ON_HOST, ["jobset.x-k8s.io"], ["jobsets"]),
+            (JOBS_ON_HOST, ["jobset.x-k8s.io"], ["jobsets"]),
+            "proved",
+            id="several-templates",
+        ),
+        pytest.param(
+            (ON_HOST, ["jobset.x-k8s.io"], ["jobsets"]),
+            (FIRST_ON_HOST, ["jobset.x-k8s.io"], ["jobsets"]),
+            "refuted",
+            id="only-the-first-of-several",
+        ),
+        pytest.param(
+            ("has(pod.spec)", ["jobset.x-k8s.io"], ["jobsets"]),
+            (JOBS_HAVE_SPECS, ["jobset.x-k8s.io"], ["jobsets"]),
+            "refuted",
+            id="without-a-template-it-is-evaluated-once",
+        ),
+        pytest.param(
+            ("has(pod.kind)", ["apps"], ["deployments"]),
+            ("true", ["apps"], ["deployments"]),
+            "refuted",
+            id="a-template-has-no-kind",
+        ),
+    ],
+)
+def test_pod_templates_are_looked_at_where_they_are(one, other, wanted):
+    pair = of_templates(*one), of_templates(*other)
+
+    found = answer("equal", pair)
+
+    assert (found.verdict, found.why) == (wanted, "")
+
+
+def test_a_proof_about_pods_holds_for_templates_that_have_less():
+    policies = of_templates("pod.kind == 'Pod' || true", ["", "apps"], ["pods", "deployments"])
+    assert answer("never-denies", (policies,)).verdict == "proved"
+    policies = of_templates("has(pod.kind)", ["", "apps"], ["pods", "deployments"])
+    found = answer("never-denies", (policies,))
+    assert (found.verdict, found.object["kind"]) == ("refuted", "Deployment")
+
+
+def test_policies_of_one_custom_kind_are_compared_with_those_of_another():
+    pair = [
+        of_templates("object.metadata.name != 'a'", ["example.com"], [plural])
+        for plural in ("widgets", "gadgets")
+    ]
+    found = answer("equal", pair)
+    assert (found.verdict, found.object["kind"]) == ("refuted", "Widgets")
+
+
+def test_a_policy_is_taken_as_enforced_whatever_its_bindings():
+    whole = load_policies(
+        OWN.format(
+            groups=[""], plurals=["pods"], operations=["CREATE"], expression="false"
+        ).replace("validations:", "enforcement: Audit\n  validations:"),
+        "policy.yaml",
+    ).policies
+    assert in_force("never-denies", whole).verdict == "proved"
+    assert in_force("never-denies", questions.as_enforced(whole)).verdict == "refuted"
+
+
+def test_no_answer_is_given_when_no_time_is_left():
+    found = questions.answer("never-denies", ((policy("false"),),), seconds=lambda: 0.0)
+    assert (found.verdict, found.why) == ("unknown", "the solver found no answer within 0 s")
+
+
+@pytest.mark.parametrize("value", ["s", 1, 1.5, True, None, [], ["a"], {}, {"a": 1}, {"a": {}}])
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *("has(object.spec.a)", "object.spec.?a.hasValue()", "object.spec[?'a'].hasValue()"),
+        *("object.spec[?0].hasValue()", "object.?spec.?a.?b.hasValue()", "object.spec.a == 1"),
+        *("has(object.?spec.a)", "object.spec.?a.b.hasValue()", "'a' in object.spec"),
+    ],
+)
+def test_a_field_of_what_is_no_object_is_what_the_engine_says(expression, value):
+    checked = of_templates(expression, ["example.com"], ["widgets"])
+    world = World(bound=4)
+    (kind,) = questions.kinds_of(checked)
+    request = unknown_request(world, (checked,), kind)
+    (meaning,) = meanings(world, request, (checked,))
+    obj = {"apiVersion": "example.com/v1", "kind": "Widgets", "metadata": {"name": "a"}}
+    obj["spec"] = value
+    decided = decider(checked)(Answer(verdict="refuted", bound=4, object=obj))
+    solver = z3.Solver()
+    solver.add(*world.axioms(), request.request.field("operation").of("string") == "CREATE")
+    solver.add(*pinned(request.object, obj))
+    assert solver.check() == z3.sat
+    assert (solver.check(meaning.denies) == z3.sat) == decided.denies
+    assert (solver.check(meaning.fails) == z3.sat) == decided.fails
+
+
+def test_the_quantities_of_an_example_are_quantities():
+    exists = "object.spec.containers.exists(c, c.?resources.?limits.orValue({}).exists(n, true))"
+    limited = policy(f"!{exists}")
+    found = answer("never-denies", (limited,))
+    (container,) = found.object["spec"]["containers"]
+    (limit,) = container["resources"]["limits"].values()
+    assert (found.verdict, str(parse_quantity(limit))) == ("refuted", limit)
+
+
+@pytest.mark.parametrize("question", ["equal", "implies"])
+def test_a_key_that_is_named_after_the_map_was_read_is_known_in_all_policies(question):
+    limits = "object.spec.containers.map(c, c.?resources.?limits.orValue({}))"
+    one = f"{limits}.exists(l, 'a' in l && string(l['a']) != '0')"
+    found = answer(question, (policy(one), policy(one, "other")))
+    assert (found.verdict, found.why) == ("proved", "")

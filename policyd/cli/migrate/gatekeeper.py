@@ -8,7 +8,18 @@ import click
 from policyd.cli.formats.files import read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count
-from policyd.cli.migrate.writing import PATHS, TARGET, Target, end, exported, left_out, text
+from policyd.cli.migrate.writing import (
+    AGAINST,
+    PATHS,
+    PROVE,
+    TARGET,
+    Target,
+    end,
+    exported,
+    left_out,
+    proved,
+    text,
+)
 from policyd.dialects.gatekeeper.templates import is_template
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
@@ -28,13 +39,20 @@ from policyd.migrate.gatekeeper.constraints import (
 @click.command("gatekeeper")
 @PATHS
 @TARGET
-def gatekeeper(paths: tuple[str, ...], target: Target) -> None:
+@PROVE
+@AGAINST
+def gatekeeper(
+    paths: tuple[str, ...], target: Target, seconds: float | None, against: str | None
+) -> None:
     r"""Write Gatekeeper's constraints in CEL, each with its template.
 
     A template that has CEL is used as it is. Of templates that are in Rego alone, those of
     gatekeeper-library are known: their constraints get CEL that decides the same, also without the
     template in PATHS. Other Rego is not read. What has no counterpart is listed on standard error,
     with its line and a remedy.
+
+    --against compares the result with policies that were written by hand, and --prove looks for
+    policies without effect, as in `policyd migrate kyverno`.
 
     Exits with 0 if every constraint is converted, 1 if one is not, or 2 if a document cannot be
     read: nothing is written then.
@@ -56,7 +74,8 @@ def gatekeeper(paths: tuple[str, ...], target: Target) -> None:
             constraints.append(document)
         else:
             findings.append(left_out(document, "constraint or ConstraintTemplate of Gatekeeper"))
-    texts, converted, taken = [""], 0, set[str]()
+    converted: list[tuple[Document, str]] = []
+    taken = set[str]()
     for document in progress(constraints, "converting", len(constraints)):
         try:
             source, template = templates.of(str(document.value.get("kind")))
@@ -65,10 +84,11 @@ def gatekeeper(paths: tuple[str, ...], target: Target) -> None:
         except UnconvertibleConstraintError as error:
             findings.append(_unconverted(document, error))
             continue
-        converted += 1
-        texts += _texts(policy, source, target, document, findings)
-    shown = f"{count(converted, 'constraint')} of {len(constraints)} converted"
-    end("".join(texts), findings, shown)
+        made = "".join(_texts(policy, source, target, document, findings))
+        converted.append((document, made))
+    findings += proved(converted, seconds, against)
+    shown = f"{count(len(converted), 'constraint')} of {len(constraints)} converted"
+    end("".join(made for _, made in converted), findings, shown)
 
 
 class _Templates:

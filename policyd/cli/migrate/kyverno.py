@@ -1,6 +1,6 @@
 """`policyd migrate kyverno`: legacy policies of Kyverno, written in CEL."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +9,18 @@ import click
 from policyd.cli.formats.files import read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, unusable
-from policyd.cli.migrate.writing import PATHS, TARGET, Target, end, exported, left_out, text
+from policyd.cli.migrate.writing import (
+    AGAINST,
+    PATHS,
+    PROVE,
+    TARGET,
+    Target,
+    end,
+    exported,
+    left_out,
+    proved,
+    text,
+)
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.errors import PolicydError
@@ -19,7 +30,11 @@ from policyd.migrate.kyverno.policies import Conversion, comments_of, convert, i
 @click.command("kyverno")
 @PATHS
 @TARGET
-def kyverno(paths: tuple[str, ...], target: Target) -> None:
+@PROVE
+@AGAINST
+def kyverno(
+    paths: tuple[str, ...], target: Target, seconds: float | None, against: str | None
+) -> None:
     r"""Write Kyverno's legacy ClusterPolicies and Policies in CEL.
 
     Reads `validate` with patterns, conditions and `foreach`, `mutate` with overlays and JSON
@@ -28,12 +43,18 @@ def kyverno(paths: tuple[str, ...], target: Target) -> None:
     counterpart is listed on standard error, with its line and a remedy; the result then says
     that it is partial.
 
+    With --against, a solver compares the validations of the result with a twin that was written by
+    hand, or a former version; an object that only one of them denies is an error. With --prove, it
+    looks for policies of the result without effect: a warning each. Both need the extra `prove`:
+    pip install 'policyd[prove]'.
+
     Exits with 0 if every policy is converted whole, 1 if a part of one is not, or 2 if a document
     cannot be read: nothing is written then.
 
     \b
     Examples:
       policyd migrate kyverno require-labels.yaml
+      policyd migrate kyverno require-labels.yaml --against twin.yaml
       policyd migrate kyverno policies/ -o vap | kubectl apply -f -
       kubectl get clusterpolicies -o yaml | policyd migrate kyverno -
     """
@@ -54,13 +75,15 @@ def kyverno(paths: tuple[str, ...], target: Target) -> None:
         raise click.UsageError(f"no policy in {', '.join(paths)}")
     if not converted:
         findings = [replace(finding, severity="error", rule="unreadable") for finding in findings]
-    text = "".join(_texts(converted, target, findings))
+    texts = ["".join(_texts(each, target, findings)) for each in converted]
+    sources = (each.document for each in converted)
+    findings += proved(zip(sources, texts, strict=True), seconds, against)
     whole = sum(each.conversion.whole for each in converted)
     partial = sum(
         not each.conversion.whole and bool(each.conversion.policies) for each in converted
     )
     shown = f"{count(whole, 'policy')} of {len(converted)} converted whole, {partial} in part"
-    end(text, findings, shown)
+    end("".join(texts), findings, shown)
 
 
 @dataclass(frozen=True)
@@ -83,23 +106,20 @@ def _findings(document: Document, conversion: Conversion) -> Iterator[Finding]:
         yield replace(finding, severity="warning")
 
 
-def _texts(
-    converted: Sequence[_Converted], target: Target, findings: list[Finding]
-) -> Iterator[str]:
+def _texts(each: _Converted, target: Target, findings: list[Finding]) -> Iterator[str]:
     """Yield the text of each policy, with the comments of its rules; append further findings."""
-    for each in converted:
-        before, of_rules = _comments(each.document)
-        heading = [*before, *_partial(each)]
-        for policy, places in zip(each.conversion.policies, each.conversion.places, strict=True):
-            comments = [*heading, *(line for place in places for line in of_rules[place])]
-            heading = []
-            kept = target != "vap" or policy["kind"] != "Policy"
-            objects = [policy] if kept else exported(policy, each.document, findings)
-            if kept and target == "vap":
-                findings.append(_stays(each.document, policy))
-            for obj in objects:
-                yield text(obj, comments)
-                comments = []
+    before, of_rules = _comments(each.document)
+    heading = [*before, *_partial(each)]
+    for policy, places in zip(each.conversion.policies, each.conversion.places, strict=True):
+        comments = [*heading, *(line for place in places for line in of_rules[place])]
+        heading = []
+        kept = target != "vap" or policy["kind"] != "Policy"
+        objects = [policy] if kept else exported(policy, each.document, findings)
+        if kept and target == "vap":
+            findings.append(_stays(each.document, policy))
+        for obj in objects:
+            yield text(obj, comments)
+            comments = []
 
 
 def _stays(document: Document, policy: Mapping[str, Any]) -> Finding:

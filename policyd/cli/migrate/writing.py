@@ -1,17 +1,24 @@
 """What the commands of `policyd migrate` share: their options, and how policies are written."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, NoReturn
 
 import click
 import yaml
 
-from policyd.cli.formats.report import exit_code, show_all
+from policyd.cli.formats.files import load
+from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import count, exit_code, show_all
 from policyd.cli.policies.export import PolicyDumper, exported_documents
+from policyd.cli.policies.proving import SECONDS, Proofs, differences, proved_warnings
+from policyd.dialects.registry import EVERY_FORMAT
+from policyd.engine.compile.load import load_policies
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
+from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.objects.workloads import value_at
 from policyd.program import USAGE
 from policyd.standard_input import PATH
 
@@ -29,6 +36,21 @@ TARGET: Final = click.option(
     help="Kind of the result: policyd's Policy, Kyverno's ValidatingPolicy and MutatingPolicy, or"
     " the API server's ValidatingAdmissionPolicy and MutatingAdmissionPolicy.",
 )
+PROVE: Final = click.option(
+    "--prove",
+    "seconds",
+    type=SECONDS,
+    metavar="SECONDS",
+    help="Look for policies of the result that never or always deny, or are shadowed, so long.",
+)
+AGAINST: Final = click.option(
+    "--against",
+    type=PATH,
+    metavar="FILE",
+    help="Prove that each policy denies what the policy of its name in FILE denies, within the time"
+    " of --prove, 60 seconds by default.",
+)
+_SECONDS: Final = 60.0
 
 
 def end(text: str, findings: Sequence[Finding], shown: str) -> NoReturn:
@@ -67,6 +89,62 @@ def exported(
             name = policy["metadata"]["name"]
             findings.append(document.finding(f"`{name}`: {finding.message}", hint=finding.hint))
     return objects
+
+
+def proved(
+    results: Iterable[tuple[Document, str]], seconds: float | None, against: str | None
+) -> Iterator[Finding]:
+    """Yield what proofs find in converted policies.
+
+    Args:
+        results: What was converted, and the text that it became.
+        seconds: The time for proofs; None for no proofs of the result alone.
+        against: The file with the policies that the result is compared with, if any.
+
+    Raises:
+        PolicydError: If the solver is not installed.
+    """
+    if seconds is None and against is None:
+        return
+    proofs = Proofs(seconds or _SECONDS)
+    twins = () if against is None else load([against]).policies
+    made = [
+        (document, load_policies(text, "result", EVERY_FORMAT).policies)
+        for document, text in results
+    ]
+    compared = equal = 0
+    for document, policies in progress(made if against else (), "proving", len(made)):
+        name = str(value_at(document.value, ("metadata", "name")))
+        found = [*_against(proofs, document, name, policies, twins, alone=len(made) == 1)]
+        compared, equal = compared + 1, equal + (not found)
+        yield from found
+    if against is not None:
+        shown = f"{equal} of {count(compared, 'policy')} proved to deny what {against} denies"
+        click.echo(f"{shown}, {proofs.bound}", err=True)
+    if seconds is not None:
+        yield from proved_warnings(proofs, [each for _, policies in made for each in policies])
+    proofs.end()
+
+
+def _against(  # noqa: PLR0913 - each says something of one comparison
+    proofs: Proofs,
+    document: Document,
+    name: str,
+    policies: Sequence[CompiledPolicy],
+    twins: Sequence[CompiledPolicy],
+    *,
+    alone: bool,
+) -> Iterator[Finding]:
+    """Compare what a document became with the policies of its name, or all if it is alone."""
+    named = tuple(each for each in twins if each.name == name)
+    others = named or (tuple(twins) if alone else ())
+    if not others:
+        finding = document.finding(f"there is no policy `{name}` to compare the result with")
+        yield replace(finding, severity="warning", rule="proof")
+    elif policies:
+        names = f"the result of `{name}`", f"`{others[0].name}` in {others[0].place}"
+        place = document.finding("", ("metadata", "name"))
+        yield from differences(proofs, tuple(policies), others, names=names, place=place)
 
 
 class _Dumper(PolicyDumper):

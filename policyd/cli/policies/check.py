@@ -13,6 +13,7 @@ from policyd.cli.formats.files import load_documents, read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import as_json, count, exit_code, show_all
 from policyd.cli.formats.reports import TEXT_JSON_OR_REPORT, Format, ReportEntry, entries_of, report
+from policyd.cli.policies.proving import SECONDS, Proofs, proved_warnings
 from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
@@ -40,7 +41,7 @@ _NEWEST = ("1.36", "1.37")
 @click.option(
     "--prove",
     "proof_seconds",
-    type=click.FloatRange(1, 3600),
+    type=SECONDS,
     metavar="SECONDS",
     help="Look for policies that never or always deny, or are shadowed by another, so long.",
 )
@@ -84,9 +85,9 @@ def command(
     )
     warnings = [*_warnings(documents, loaded), *_elsewhere(documents, loaded, kubernetes)]
     if proof_seconds is not None:
-        from policyd.cli.policies.proving import proved_warnings  # noqa: PLC0415 - of an extra
-
-        warnings += proved_warnings(loaded.policies, proof_seconds)
+        proofs = Proofs(proof_seconds)
+        warnings += proved_warnings(proofs, loaded.policies)
+        proofs.end()
     loaded = replace(loaded, findings=(*loaded.findings, *warnings))
     if not loaded.all_policies and not loaded.findings:
         raise click.UsageError(f"no policy in {', '.join(paths)}")

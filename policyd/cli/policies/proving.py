@@ -1,9 +1,10 @@
-"""Warn of policies that never or always deny, or deny nothing that another does not: by proof."""
+"""Prove what commands say of policies: no effect, shadowed by another, the same as a twin."""
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import permutations
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -14,57 +15,123 @@ from policyd.engine.documents.findings import Finding
 from policyd.engine.model.bindings import needs_binding
 from policyd.engine.model.compiled import CompiledPolicy
 
+if TYPE_CHECKING:
+    from policyd.prove.questions import Answer, Side
+
 _EACH: Final = 2.0
-"""Seconds for one question and kind of object, at most."""
+"""Seconds for the solver, for one question and kind of object, at most."""
+_LONGEST: Final = 2_000
+"""Characters of an object that a message shows."""
 
-Ask = Callable[..., bool]
-"""Asks whether something about policies is proved; false if it is not, or there is no time left."""
+SECONDS: Final = click.FloatRange(1, 3600)
+"""Of the options that give proofs their time."""
 
 
-def proved_warnings(policies: Sequence[CompiledPolicy], seconds: float) -> Iterator[Finding]:
-    """Yield what proofs find in a set of policies.
+class Proofs:
+    """Answers from the solver, until a time is over.
+
+    Attributes:
+        questions: The module of `policyd.prove`.
+        bound: Elements of lists and maps, as a proof says it.
+        left: How many questions were not asked, as the time was over.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        """Start the time.
+
+        Raises:
+            PolicydError: If the solver is not installed.
+        """
+        self.questions: Any = extra("policyd.prove.questions", "prove", "proofs")
+        self.bound = f"for lists and maps of up to {self.questions.DEFAULT_BOUND} elements"
+        self.left = 0
+        self._seconds, self._clock = seconds, SystemClock()
+        self._ends = self._clock.monotonic() + seconds
+
+    def _remaining(self) -> float:
+        return min(_EACH, self._ends - self._clock.monotonic())
+
+    def ask(self, question: str, *sides: "Side") -> "Answer":
+        """Answer a question about sets of policies; unknown if no time is left."""
+        if self._remaining() <= 0:
+            self.left += 1
+            why = f"{self._seconds:g} seconds are over"
+            unknown: Answer = self.questions.Answer(verdict="unknown", bound=0, why=why)
+            return unknown
+        found: Answer = self.questions.answer(question, sides, seconds=self._remaining)
+        return found
+
+    def proved(self, question: str, *policies: CompiledPolicy) -> bool:
+        """Tell whether the answer about policies is a proof."""
+        return self.ask(question, *((each,) for each in policies)).verdict == "proved"
+
+    def end(self) -> None:
+        """Say on standard error how many questions were not asked."""
+        if self.left:
+            left = f"{self.left} questions are not asked"
+            click.echo(f"{self._seconds:g} seconds are over: {left}", err=True)
+
+
+def differences(
+    proofs: Proofs, one: "Side", other: "Side", *, names: tuple[str, str], place: Finding
+) -> Iterator[Finding]:
+    """Yield how the validations of two sets of policies differ, or why that is not known.
+
+    Enforcement and bindings are left out.
 
     Args:
-        policies: The policies.
-        seconds: For all proofs together; what is not looked at by then is counted on standard
-            error.
-
-    Raises:
-        PolicydError: If the solver is not installed.
+        proofs: The solver, and its time.
+        one: The first set.
+        other: The second set.
+        names: What the sets are, for the message.
+        place: A finding without a message, where the policies are.
     """
-    questions: Any = extra("policyd.prove.questions", "prove", "proofs")
-    warning = partial(_warning, bound=questions.DEFAULT_BOUND)
-    clock = SystemClock()
-    ends, left = clock.monotonic() + seconds, 0
+    sides = [proofs.questions.as_enforced(_judging(side)) for side in (one, other)]
+    if not all(sides):
+        if any(sides):
+            there, missing = names if sides[0] else names[::-1]
+            yield _finding(place, f"{there} denies requests, and {missing} denies none", "error")
+        return
+    found = proofs.ask("equal", *sides)
+    if found.verdict == "unknown":
+        message = f"it is not proved that {names[0]} denies what {names[1]} denies: {found.why}"
+        yield _finding(place, message, "warning")
+    elif found.verdict == "refuted":
+        denies = proofs.questions.verdict_on(sides[0], found).denies
+        who = names[0] if denies else names[1]
+        shown = found.old_object if found.operation == "DELETE" else found.object
+        text = json.dumps(shown, ensure_ascii=False)
+        text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+        yield _finding(place, f"only {who} denies this {found.operation}: {text}", "error")
 
-    def proved(question: str, *sides: CompiledPolicy) -> bool:
-        nonlocal left
-        remaining = ends - clock.monotonic()
-        if remaining <= 0:
-            left += 1
-            return False
-        asked = tuple((each,) for each in sides)
-        found = questions.answer(question, asked, seconds=min(_EACH, remaining))
-        return bool(found.verdict == "proved")
 
+def _judging(policies: "Side") -> "Side":
+    return tuple(each for each in policies if each.validations and not each.shadow_of)
+
+
+def _finding(place: Finding, message: str, severity: Any) -> Finding:  # noqa: ANN401 - a literal
+    return replace(place, message=message, severity=severity, rule="proof")
+
+
+def proved_warnings(proofs: Proofs, policies: Sequence[CompiledPolicy]) -> Iterator[Finding]:
+    """Yield the policies of a set that proofs find without effect.
+
+    Those that deny no request, each that they match, or nothing that another does not deny.
+    """
     denying = [policy for policy in policies if _may_deny(policy)]
     useful: list[CompiledPolicy] = []
     for policy in progress(denying, "proving", len(denying)):
-        if proved("never-denies", policy):
-            yield warning(
-                policy, "denies no request", "look at what it matches, and its conditions"
-            )
-        elif not _is_false(policy) and proved("always-denies", policy):
+        if proofs.proved("never-denies", policy):
+            what = "denies no request"
+            yield _warning(proofs, policy, what, "look at what it matches, and its conditions")
+            continue
+        useful.append(policy)
+        if not _is_false(policy) and proofs.proved("always-denies", policy):
             what = "denies each request that it matches"
-            yield warning(policy, what, "write `false` if it is to")
-            useful.append(policy)
-        else:
-            useful.append(policy)
-    for policy, other in _shadowed(useful, proved, questions):
+            yield _warning(proofs, policy, what, "write `false` if it is to")
+    for policy, other in _shadowed(proofs, useful):
         what = f"denies nothing that `{other.id}` in {other.place} does not deny"
-        yield warning(policy, what, "remove it, or keep it for its message")
-    if left:
-        click.echo(f"{seconds:g} seconds are over: {left} questions are not asked", err=True)
+        yield _warning(proofs, policy, what, "remove it, or keep it for its message")
 
 
 def _may_deny(policy: CompiledPolicy) -> bool:
@@ -78,12 +145,10 @@ def _is_false(policy: CompiledPolicy) -> bool:
 
 
 def _shadowed(
-    policies: Sequence[CompiledPolicy],
-    proved: Ask,
-    questions: Any,  # noqa: ANN401 - a module
+    proofs: Proofs, policies: Sequence[CompiledPolicy]
 ) -> Iterator[tuple[CompiledPolicy, CompiledPolicy]]:
     """Yield each policy that denies nothing that another one does not, and that other one."""
-    kinds = {policy.id: _kinds(policy, questions) for policy in policies}
+    kinds = {policy.id: _kinds(proofs, policy) for policy in policies}
     pairs = [
         (one, other)
         for one, other in permutations(policies, 2)
@@ -91,25 +156,25 @@ def _shadowed(
     ]
     found: set[tuple[str, str]] = set()
     for one, other in progress(pairs, "comparing", len(pairs)):
-        if (other.id, one.id) in found or not proved("implies", one, other):
+        if (other.id, one.id) in found or not proofs.proved("implies", one, other):
             continue
         found.add((one.id, other.id))
         yield other, one
 
 
-def _kinds(policy: CompiledPolicy, questions: Any) -> frozenset[str]:  # noqa: ANN401 - a module
+def _kinds(proofs: Proofs, policy: CompiledPolicy) -> frozenset[str]:
     """Return the resources that a policy matches; none if they cannot be compared."""
     try:
-        kinds = [*questions.kinds_of(policy)]
-    except questions.UnencodableError:
+        kinds = [*proofs.questions.kinds_of(policy)]
+    except proofs.questions.UnencodableError:
         return frozenset()
     if None in kinds:
         return frozenset()
     return frozenset(f"{each.group}/{each.plural}" for each in kinds)
 
 
-def _warning(policy: CompiledPolicy, what: str, hint: str, *, bound: int) -> Finding:
-    message = f"`{policy.name}` {what}: proved for lists and maps of up to {bound} elements"
+def _warning(proofs: Proofs, policy: CompiledPolicy, what: str, hint: str) -> Finding:
+    message = f"`{policy.name}` {what}: proved {proofs.bound}"
     return Finding(
         source=policy.place, message=message, hint=hint, severity="warning", rule="proof"
     )

@@ -23,6 +23,7 @@ RULES: Final[Mapping[str, str]] = {
     "cost": "a policy that costs too much for large objects",
     "wide-rules": "rules with so many combinations that more requests are sent to the webhooks",
     "case": "a case that did not give the expected result",
+    "proof": "a policy without effect, or one that does not mean what another does, by a proof",
     "coverage": "a validation that no case violates",
     "warning": "a warning of a policy that allows the request",
 }

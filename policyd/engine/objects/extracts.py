@@ -7,7 +7,7 @@ from policyd.patch.operations import Path
 CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
 """The fields of a pod that hold containers."""
 
-_IDENTITY = ("name", "namespace")
+IDENTITY = ("name", "namespace")
 """The metadata that identifies an object."""
 
 
@@ -41,7 +41,7 @@ def _identity(obj: Json) -> dict[str, Json]:
     """Return the metadata that identifies an object, as far as it has any."""
     given = value_at(obj, ("metadata",))
     metadata = given if isinstance(given, dict) else {}
-    return {key: metadata[key] for key in _IDENTITY if metadata.get(key) is not None}
+    return {key: metadata[key] for key in IDENTITY if metadata.get(key) is not None}
 
 
 def in_template(obj: Json, template: Path, pod: Json) -> Json:
@@ -55,7 +55,7 @@ def in_template(obj: Json, template: Path, pod: Json) -> Json:
     changed = {**obj, **{key: pod[key] for key in ("spec", "metadata") if key in pod}}
     metadata = changed.get("metadata")
     if isinstance(metadata, dict):
-        own = {key: part for key, part in metadata.items() if key not in _IDENTITY}
+        own = {key: part for key, part in metadata.items() if key not in IDENTITY}
         changed["metadata"] = {**own, **_identity(obj)}
     return changed
 

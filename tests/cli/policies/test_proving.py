@@ -1,4 +1,4 @@
-"""`policyd check --prove`: policies that never or always deny, or are shadowed by another."""
+"""`check --prove`, `export --prove`, `migrate --against`: what proofs find."""
 
 import pytest
 import yaml
@@ -96,3 +96,120 @@ def test_what_is_not_looked_at_in_time_is_counted(monkeypatch):
     )
 
     assert "1 seconds are over: 6 questions are not asked" in check(WIDE, NARROW, seconds="1")
+
+
+def run(*words, given):
+    text = given if isinstance(given, str) else yaml.safe_dump_all(given, sort_keys=False)
+    done = CliRunner().invoke(main, [*words, "-"], input=text)
+    return done.stdout, done.stderr, done.exit_code
+
+
+WORDY = policy("wordy", "pod.?spec.?hostNetwork.orValue(false) == false", enforcement="Audit")
+WORDY["spec"]["matchConstraints"]["resourceRules"].append(
+    {
+        "apiGroups": ["apps"],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": ["deployments"],
+    }
+)
+
+
+def test_an_exported_policy_is_proved_to_deny_what_its_source_denies():
+    stdout, stderr, code = run("export", "--prove", "600", given=[WORDY])
+
+    assert (code, stdout.count("kind: ValidatingAdmissionPolicy\n")) == (0, 2)
+    assert (
+        "1 of 1 policy with validations proved to deny what the source denies,"
+        " for lists and maps of up to 4 elements\n"
+    ) in stderr
+    assert "warning" not in stderr
+
+
+def test_an_exported_policy_that_differs_is_left_out(monkeypatch):
+    monkeypatch.setattr(
+        "policyd.engine.export.policies._ValidationExporter._demanded",
+        lambda _self, _validation, _used: "true",
+    )
+    stdout, stderr, code = run("export", "--prove", "600", given=[policy("p", ON_NODE)])
+
+    assert (code, stdout.strip()) == (1, "")
+    assert 'only `p` denies this CREATE: {"apiVersion": "v1", "kind": "Pod"' in stderr
+    assert "0 of 1 policy" in stderr
+
+
+def test_what_has_no_formula_is_exported_with_a_warning():
+    source = policy("p", "object.metadata.name.split('-', 2).size() > 1")
+    stdout, stderr, code = run("export", "--prove", "600", given=[source])
+
+    assert (code, stdout.count("kind: ValidatingAdmissionPolicy\n")) == (0, 1)
+    assert (
+        "warning: it is not proved that `p` denies what the exported policy denies:"
+        " policyd prove does not know split() with a limit"
+    ) in " ".join(stderr.split())
+
+
+LEGACY = """
+apiVersion: kyverno.io/v1
+kind: ClusterPolicy
+metadata: {name: wide}
+spec:
+  validationFailureAction: Enforce
+  rules:
+  - name: own-network
+    match: {any: [{resources: {kinds: [Pod], operations: [CREATE]}}]}
+    validate:
+      message: "no"
+      pattern: {spec: {=(hostNetwork): false}}
+"""
+TWIN = policy("wide", "!has(object.spec.hostNetwork) || object.spec.hostNetwork == false")
+PODS_ONLY = LEGACY.replace(
+    "{name: wide}", "{name: wide, annotations: {pod-policies.kyverno.io/autogen-controllers: none}}"
+)
+
+
+@pytest.mark.parametrize(
+    ("twin", "code", "expected"),
+    [
+        pytest.param(TWIN, 0, "1 of 1 policy proved to deny what twin.yaml denies", id="equal"),
+        pytest.param(
+            policy("wide", "true", failurePolicy="Ignore"),
+            1,
+            "only the result of `wide` denies this CREATE:",
+            id="looser",
+        ),
+        pytest.param(policy("other", ON_NODE), 1, "denies this CREATE:", id="alone"),
+    ],
+)
+def test_a_converted_policy_is_compared_with_its_twin(tmp_path, monkeypatch, twin, code, expected):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "twin.yaml").write_text(yaml.safe_dump(twin))
+
+    stdout, stderr, found = run(
+        "migrate", "kyverno", "--against", "twin.yaml", "--prove", "600", given=PODS_ONLY
+    )
+
+    assert "kind: Policy" in stdout
+    assert expected in stderr
+    assert found == code
+
+
+def test_a_policy_without_a_twin_is_named(tmp_path):
+    (tmp_path / "twin.yaml").write_text(yaml.safe_dump(TWIN))
+    two = PODS_ONLY + "---" + PODS_ONLY.replace("{name: wide", "{name: lone")
+
+    _, stderr, _ = run("migrate", "kyverno", "--against", str(tmp_path / "twin.yaml"), given=two)
+
+    assert "there is no policy `lone` to compare the result with" in stderr
+
+
+def test_rules_of_the_result_that_are_shadowed_are_named():
+    rule = LEGACY[LEGACY.index("  - name:") :].replace("own-network", "again")
+    rule = rule.replace("[Pod]", "[apps/v1/Deployment]").replace(
+        "{=(hostNetwork): false}", "{template: {spec: {=(hostNetwork): false}}}"
+    )
+
+    _, stderr, code = run("migrate", "kyverno", "--prove", "600", given=LEGACY + rule)
+
+    assert code == 0
+    assert "`wide-again` denies nothing that `wide-own-network` in result:" in stderr
