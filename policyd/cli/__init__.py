@@ -102,7 +102,7 @@ _OTHERS: Final[_Commands] = {
     ),
     "background": (
         "policyd.cli.background.command:command",
-        "Generate and delete objects as Kyverno's policies say.",
+        "Generate, mutate and delete objects as Kyverno's policies say.",
     ),
     "takeover": (
         "policyd.cli.takeover.command:command",

@@ -29,6 +29,7 @@ VALUES = {
         {"apiGroup": "kueue.x-k8s.io", "version": "v1beta2", "resources": ["localqueues"]},
         {"apiGroup": "networking.k8s.io", "version": "v1", "resources": ["networkpolicies"]},
     ],
+    "background__mutates": [{"apiGroup": "", "version": "v1", "resources": ["services"]}],
     "background__deletes": [{"apiGroup": "batch", "version": "v1", "resources": ["jobs"]}],
 }
 
@@ -41,6 +42,7 @@ def control_plane():
         found.wait_for("crd", "--all", condition="condition=Established")
         for kind, plural in (
             ("GeneratingPolicy", "generatingpolicies"),
+            ("MutatingPolicy", "mutatingpolicies"),
             ("DeletingPolicy", "deletingpolicies"),
         ):
             made = definition(GROUP, ["v1"], kind, plural)
@@ -111,6 +113,32 @@ def generated(api):
     return [each["metadata"]["name"] for path in paths for each in api.call("GET", path)["items"]]
 
 
+def marking():
+    """A policy that labels the Services in the namespaces of a team, for each such namespace."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"]}
+    expression = "Object{metadata: Object.metadata{labels: {'team': variables.team}}}"
+    of_teams = {"matchExpressions": [{"key": "policyd.io/team", "operator": "Exists"}]}
+    there = {"name": "there", "expression": "object.metadata.namespace == request.name"}
+    team = {"name": "team", "expression": "request.object.metadata.labels['policyd.io/team']"}
+    change = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "MutatingPolicy",
+        "metadata": {"name": "marks", "annotations": {"policyd.io/rollout": "100"}},
+        "spec": {
+            "evaluation": {"mutateExisting": {"enabled": True}},
+            "matchConstraints": {
+                "resourceRules": [{**rule, "operations": ["CREATE"], "resources": ["namespaces"]}],
+                "objectSelector": of_teams,
+            },
+            "targetMatchConstraints": {"resourceRules": [{**rule, "resources": ["services"]}]},
+            "targetMatchConditions": [there],
+            "variables": [team],
+            "mutations": [change],
+        },
+    }
+
+
 def is_ready(api):
     status = api.call("GET", f"apis/{GROUP}/v1/generatingpolicies/namespace-defaults").get("status")
     return bool(status and status["conditionStatus"]["ready"])
@@ -131,6 +159,13 @@ def test_the_chart_has_the_policy_of_the_library_carried_out(control_plane, acco
     api.call("PATCH", path, {"spec": {"ingress": [{}]}}, content_type=MERGE)
     eventually(lambda: api.call("GET", path)["spec"] == closed, what="it is restored")
     eventually(lambda: is_ready(api), what="the account has all rights")
+    control_plane.kubectl("create", "-f", "-", stdin=json.dumps(marking()))
+    control_plane.kubectl("create", "-n", TEAM, "-f", "-", stdin=json.dumps(service()))
+    services = f"api/v1/namespaces/{TEAM}/services/central"
+    eventually(
+        lambda: api.call("GET", services)["metadata"].get("labels") == {"team": "red"},
+        what="the service is mutated",
+    )
     process.terminate()
     log = process.communicate(timeout=30)[1]
     assert process.returncode == 0, log
@@ -198,6 +233,26 @@ def test_it_may_write_nothing_else_even_if_it_may_do_everything(powerful, method
         powerful.call(method, path, body, dryRun="All")
 
     assert refused.value.code == 403
+
+
+def service(**labels):
+    metadata = {"name": "central", "labels": labels}
+    spec = {"ports": [{"port": 80}]}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+
+
+def test_it_changes_what_it_mutates_and_creates_and_deletes_none_of_it(control_plane, powerful):
+    path = "api/v1/namespaces/probe/services"
+    made = Api(control_plane.kubeconfig).call("POST", path, service())
+    made["metadata"]["labels"] = {"mutated": "yes"}
+
+    powerful.call("PUT", f"{path}/central", made, dryRun="All")
+    for method, where, body in (
+        ("POST", path, {**service(), "metadata": {"name": "other"}}),
+        ("DELETE", f"{path}/central", None),
+    ):
+        with pytest.raises(Refused, match="may not write this"):
+            powerful.call(method, where, body, dryRun="All")
 
 
 def test_the_legal_write_passes_and_others_are_not_bound(control_plane, powerful):

@@ -31,6 +31,7 @@ EVERYTHING = {
     "background.enabled": True,
     "background.act": True,
     "background.generates": [{"apiGroup": "", "version": "v1", "resources": ["resourcequotas"]}],
+    "background.mutates": [{"apiGroup": "", "version": "v1", "resources": ["services"]}],
     "background.deletes": [{"apiGroup": "batch", "version": "v1", "resources": ["jobs"]}],
     "background.reads": [{"apiGroup": "", "version": "v1", "resources": ["configmaps"]}],
     "background.triggers": [{"apiGroup": "apps", "resources": ["deployments"]}],

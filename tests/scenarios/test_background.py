@@ -1,4 +1,4 @@
-"""`policyd background` generates, keeps in step and deletes what Kyverno's policies say."""
+"""`policyd background` generates, mutates and deletes what Kyverno's policies say."""
 
 import json
 import subprocess
@@ -79,7 +79,11 @@ def config_map(name, label="copied", **data):
 @pytest.fixture
 def policies(api):
     """The paths of Kyverno's policies, which the cluster serves for the time of a test."""
-    plurals = {"GeneratingPolicy": "generatingpolicies", "DeletingPolicy": "deletingpolicies"}
+    plurals = {
+        "GeneratingPolicy": "generatingpolicies",
+        "MutatingPolicy": "mutatingpolicies",
+        "DeletingPolicy": "deletingpolicies",
+    }
     for kind, plural in plurals.items():
         api.call("POST", DEFINITIONS, definition(kind, plural))
     paths = {kind: f"apis/{GROUP}/v1/{plural}" for kind, plural in plurals.items()}
@@ -127,7 +131,8 @@ def run(cluster):
     def run(*words, code=0):
         command = [
             COMMANDS / "policyd", "background", "--kubeconfig", cluster.kubeconfig,
-            "--generates", "v1/configmaps", "--deletes", "v1/configmaps", *words,
+            "--generates", "v1/configmaps", "--mutates", "v1/configmaps",
+            "--deletes", "v1/configmaps", *words,
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stdout + done.stderr
@@ -167,6 +172,58 @@ def test_generated_objects_follow_their_trigger_and_end_with_it(api, policies, r
     assert maps(api) == {}
     reasons = [e["message"] for e in api.call("GET", EVENTS)["items"]]
     assert any("deleted by GeneratingPolicy/copies: its trigger is gone" in m for m in reasons)
+
+
+def mutating(value="request.object.data.address", **spec):
+    targets = {
+        "resourceRules": [{**RULE, "resources": ["configmaps"]}],
+        "objectSelector": {"matchLabels": {"asks": "yes"}},
+    }
+    expression = f"Object{{data: {{'address': string({value})}}}}"
+    change = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
+    spec = {
+        "evaluation": {"mutateExisting": {"enabled": True}},
+        "targetMatchConstraints": targets,
+        "mutations": [change],
+        **spec,
+    }
+    return policy("MutatingPolicy", "addresses", "central", **spec)
+
+
+def test_targets_follow_their_trigger(api, policies, run):
+    api.call("POST", policies["MutatingPolicy"], mutating())
+    api.call("POST", MAPS, config_map("target", "asks", kept="x"))
+    assert run("--act") == ""
+
+    api.call("POST", MAPS, config_map("a", "central", address="1"))
+    assert (
+        run() == "ConfigMap team-a/target: would mutate /data/address (MutatingPolicy/addresses)\n"
+    )
+    assert maps(api)["target"] == {"kept": "x"}
+
+    assert "team-a/target: mutated /data/address" in run("--act")
+    assert maps(api)["target"] == {"kept": "x", "address": "1"}
+    version = api.call("GET", f"{MAPS}/target")["metadata"]["resourceVersion"]
+    assert run("--act") == ""
+    assert api.call("GET", f"{MAPS}/target")["metadata"]["resourceVersion"] == version
+
+    api.call("PATCH", f"{MAPS}/a", {"data": {"address": "2"}}, **MERGE)
+    run("--act")
+    assert maps(api)["target"]["address"] == "2"
+    reasons = [e["reason"] for e in api.call("GET", EVENTS)["items"]]
+    assert "PolicyApplied" in reasons
+    status = api.call("GET", f"{policies['MutatingPolicy']}/addresses")["status"]
+    assert status["conditionStatus"]["ready"]
+
+
+def test_two_triggers_that_undo_each_other_are_reported(api, policies, run):
+    api.call("POST", policies["MutatingPolicy"], mutating())
+    api.call("POST", MAPS, config_map("target", "asks"))
+    for number in ("1", "2"):
+        api.call("POST", MAPS, config_map(f"a{number}", "central", address=number))
+
+    assert "not mutated: its triggers undo each other" in run("--act", code=1)
+    assert "address" not in (maps(api)["target"] or {})
 
 
 def test_what_others_add_to_a_generated_object_is_removed(api, policies, run):

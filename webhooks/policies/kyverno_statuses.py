@@ -61,6 +61,8 @@ class KyvernoStatuses:
         """Take what came of a policy, to be written once that is registered; any thread may."""
         if not is_kyverno_group(policy.api_version.rpartition("/")[0]):
             return
+        if loaded.background and not loaded.policies:
+            return  # `policyd background` acts on it, and says so
         errors = [each for each in loaded.findings if each.severity == "error"]
         lines = [f"{e.field}: {e.message}" if e.field else e.message for e in errors]
         fault = policy.unusable or "\n".join(lines)[:LONGEST_MESSAGE]

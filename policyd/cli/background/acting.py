@@ -6,29 +6,26 @@ objects are created, with their names, and afterwards, with their uids.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
-
-import msgspec
 
 from policyd.api.meta import Json
 from policyd.cli.background.bounds import (
     FEW,
-    MOST_BYTES,
-    MOST_BYTES_OF_NAMESPACE,
-    MOST_OF_NAMESPACE,
-    MOST_WANTED,
     MOST_WRITES,
+    LeftOutError,
     PassOptions,
+    Room,
 )
 from policyd.cli.background.deleting import ScheduledDeletions
+from policyd.cli.background.mutating import ExistingMutations, RepeatedWrites
 from policyd.cli.background.policies import (
-    LeftOutError,
     MatchedObjects,
     PolicyReader,
     ReadPolicy,
     objects_of,
+    one_by_one,
     request_of,
 )
 from policyd.cli.background.reads import (
@@ -66,7 +63,6 @@ from policyd.kube.errors import (
     NotFoundError,
     UnreachableError,
 )
-from policyd.kube.pages import whole
 from policyd.kube.resources import NAMESPACES, Resource
 from policyd.questions.queue_objects import listed
 
@@ -89,13 +85,14 @@ class BackgroundPass:
     rights: AccountRights
     note: Callable[[PassLine], None]
     now: float
+    repeats: RepeatedWrites = field(default_factory=RepeatedWrites)
     _failed: bool = False
     _undecided: set[str] = field(default_factory=set)
     _undecided_triggers: set[tuple[str, str]] = field(default_factory=set)
     _terminating: frozenset[str] = frozenset()
 
     async def run(self) -> Passed:
-        """Generate, synchronise and delete.
+        """Generate, synchronise, mutate and delete.
 
         Raises:
             ApiError: If something cannot be read: nothing is written then.
@@ -122,6 +119,17 @@ class BackgroundPass:
         )
         writes = PassWrites(self.client, leading=self.options.leading, now=self.now)
         await self._carry_out(list(steps), record, writes, {each.id: each for each in policies})
+        await ExistingMutations(
+            self.options,
+            writes,
+            matched,
+            context,
+            reads,
+            self._noted,
+            self._terminating,
+            self.repeats,
+            self.now,
+        ).carry_out(usable)
         deletions = ScheduledDeletions(
             self.options,
             writes,
@@ -219,7 +227,7 @@ class BackgroundPass:
         action = policy.action
         assert isinstance(action, Generation), "the caller chooses by the action"
         found: list[Wanted] = []
-        room = _Room()
+        room = Room("generates", "objects")
         failures = 0
         async for resource, obj in matched.of(policy):
             if value_at(obj, ("metadata", "deletionTimestamp")) is not None:
@@ -283,7 +291,7 @@ class BackgroundPass:
         found: dict[ObjectName, Json] = {}
         for resource, few in by_resource.items():
             read = (
-                self._one_by_one(resource, few)
+                one_by_one(self.client, resource, few)
                 if len(few) <= FEW
                 else objects_of(self.client, resource)
             )
@@ -291,22 +299,6 @@ class BackgroundPass:
                 if name_of(obj) in few:
                     found[name_of(obj)] = obj
         return found
-
-    def _all(self, resource: Resource, _few: Iterable[ObjectName]) -> AsyncIterator[Json]:
-        return objects_of(self.client, resource)
-
-    async def _one_by_one(
-        self, resource: Resource, names: Iterable[ObjectName]
-    ) -> AsyncIterator[Json]:
-        """Yield those of some objects that exist."""
-        for name in names:
-            try:
-                read = await self.client.get(
-                    resource, name.name, namespace=name.namespace, into=dict
-                )
-            except NotFoundError:
-                continue
-            yield whole(resource, read)
 
     def _resource_of(self, name: ObjectName) -> Resource | None:
         return self.options.generated(name.api_version, name.kind)
@@ -405,51 +397,16 @@ class BackgroundPass:
         self, policies: Iterable[ReadPolicy], matched: MatchedObjects
     ) -> frozenset[Resource]:
         """Return the resources whose changes ask for another pass."""
-        found = {NAMESPACES, *self.reader.kinds, *self.options.reads, *self.options.generates}
+        options = self.options
+        found = {NAMESPACES, *self.reader.kinds, *options.reads}
+        found |= {*options.generates, *options.mutates}
         for each in policies:
-            if each.policy is not None and isinstance(each.policy.action, Generation):
+            if each.policy is not None and not isinstance(each.policy.action, Deletion):
                 try:
                     found.update(await matched.resources(each.policy))
                 except LeftOutError:
                     continue
         return frozenset(found)
-
-
-class _Room:
-    """Counts what one policy generates, in all and for each namespace of its triggers."""
-
-    def __init__(self) -> None:
-        self._number: Counter[str] = Counter()
-        self._bytes: Counter[str] = Counter()
-
-    def fault(self, namespace: str, objects: Sequence[Json]) -> str:
-        """Count the objects of one trigger; return why there is no room for them, if so.
-
-        Raises:
-            LeftOutError: If the policy generates too much in all.
-        """
-        size = sum(len(msgspec.json.encode(each)) for each in objects)
-        places = (namespace, "") if namespace else ("",)
-        for place in places:
-            self._number[place] += len(objects)
-            self._bytes[place] += size
-        if self._number[""] > MOST_WANTED or self._bytes[""] > MOST_BYTES:
-            raise LeftOutError(
-                f"generates more than {MOST_WANTED:,} objects, or {MOST_BYTES:,} bytes, in all"
-            )
-        full = (
-            self._number[namespace] > MOST_OF_NAMESPACE
-            or self._bytes[namespace] > MOST_BYTES_OF_NAMESPACE
-        )
-        if not namespace or not full:
-            return ""
-        for place in places:  # the rest of the namespace takes no room from others
-            self._number[place] -= len(objects)
-            self._bytes[place] -= size
-        return (
-            f"more than {MOST_OF_NAMESPACE:,} objects, or {MOST_BYTES_OF_NAMESPACE:,} bytes,"
-            " for one namespace"
-        )
 
 
 def _in_turn(steps: Sequence[GenerationStep]) -> list[GenerationStep]:

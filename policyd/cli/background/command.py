@@ -1,4 +1,4 @@
-"""`policyd background`: act on Kyverno's policies that generate and delete."""
+"""`policyd background`: act on Kyverno's policies that generate, mutate and delete."""
 
 import asyncio
 import socket
@@ -13,6 +13,7 @@ import click
 
 from policyd.cli.background.acting import BackgroundPass, Passed
 from policyd.cli.background.bounds import PassOptions
+from policyd.cli.background.mutating import RepeatedWrites
 from policyd.cli.background.policies import PolicyReader
 from policyd.cli.background.reads import resource_named
 from policyd.cli.background.statuses import AccountRights
@@ -44,6 +45,7 @@ class _Given(ContextOptions):
     """The options of the command."""
 
     generates: tuple[str, ...]
+    mutates: tuple[str, ...]
     deletes: tuple[str, ...]
     reads: tuple[str, ...]
     exceptions: tuple[str, ...]
@@ -66,6 +68,12 @@ class _Given(ContextOptions):
     multiple=True,
     metavar=_RESOURCE,
     help="A resource whose objects may be generated, such as v1/resourcequotas; repeatable.",
+)
+@click.option(
+    "--mutates",
+    multiple=True,
+    metavar=_RESOURCE,
+    help="A resource whose existing objects may be mutated, such as v1/configmaps; repeatable.",
 )
 @click.option(
     "--deletes",
@@ -133,7 +141,9 @@ class _Given(ContextOptions):
 @KUBECONFIG
 @CONTEXT
 def command(**given: Unpack[_Given]) -> None:
-    r"""Act on Kyverno's GeneratingPolicies and DeletingPolicies in a cluster.
+    r"""Act on Kyverno's policies that generate, mutate existing objects, and delete.
+
+    These are GeneratingPolicies, MutatingPolicies with mutateExisting, and DeletingPolicies.
 
     Without --act, nothing is written: the command says what it would do. With it, a policy acts on
     as many of a hundred triggers or objects as its annotation policyd.io/rollout says; without that
@@ -146,7 +156,11 @@ def command(**given: Unpack[_Given]) -> None:
     deletes when its schedule is due, and its status says when that was; an Event and a line in the
     log tell of each deletion.
 
-    Only resources that the options list are touched. One pass writes 200 objects at most.
+    A MutatingPolicy mutates the targets of each trigger that exists; what is there already is not
+    written. Mutations that do not come to rest are not made.
+
+    Only resources that the options list are touched. One pass writes 200 objects at most, and
+    mutates as many.
 
     Exits with 0 if all is done, 1 if something failed or is in conflict, and 2 if the cluster
     cannot be read.
@@ -192,7 +206,7 @@ class _Program:
             namespaced=given["namespaced"],
             exceptions=given["exceptions"],
         )
-        self._rights = AccountRights(client)
+        self._rights, self._repeats = AccountRights(client), RepeatedWrites()
         self._namespace = given["namespace"] or connection.namespace
         self._leading: Callable[[], bool] = lambda: True
 
@@ -245,6 +259,7 @@ class _Program:
         given = self._given
         options = PassOptions(
             generates=await self._resources(given["generates"]),
+            mutates=await self._resources(given["mutates"]),
             deletes=await self._resources(given["deletes"]),
             reads=await self._resources(given["reads"]),
             place=f"{self._namespace}/{given['record']}",
@@ -252,8 +267,9 @@ class _Program:
             most_deletes=given["most_deletes"],
             leading=self._leading,
         )
+        given_now = self._clock.now(), self._repeats
         return await BackgroundPass(
-            self._client, options, self._reader, self._rights, note, self._clock.now()
+            self._client, options, self._reader, self._rights, note, *given_now
         ).run()
 
     async def _resources(self, texts: Sequence[str]) -> tuple[Resource, ...]:

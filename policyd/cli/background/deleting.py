@@ -5,9 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from policyd.api.meta import Json
-from policyd.cli.background.bounds import SHARE, PassOptions
+from policyd.cli.background.bounds import SHARE, LeftOutError, PassOptions
 from policyd.cli.background.policies import (
-    LeftOutError,
     MatchedObjects,
     ReadPolicy,
     request_of,

@@ -11,21 +11,23 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from policyd.api.admission import AdmissionRequest, Rule
+from policyd.api.admission import AdmissionRequest, Operation, Rule
 from policyd.api.meta import Json
+from policyd.api.policy import MatchConstraints
+from policyd.cli.background.bounds import LeftOutError
 from policyd.cli.background.reads import served_kinds
 from policyd.clock import cpu_limit
-from policyd.dialects.kyverno.background import KINDS
+from policyd.dialects.kyverno.background import KINDS, MUTATING
 from policyd.dialects.kyverno.exceptions import KIND as EXCEPTION
 from policyd.dialects.kyverno.load import VERSIONS
 from policyd.dialects.kyverno.policies import GROUP
 from policyd.dialects.registry import dialect_of
 from policyd.engine.background.acting import with_exceptions
-from policyd.engine.background.record import name_of
+from policyd.engine.background.record import ObjectName, name_of
 from policyd.engine.compile.load import Loaded, load_document
 from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.rollout import place_of
-from policyd.engine.model.background import BackgroundPolicy, Generation
+from policyd.engine.model.background import BackgroundPolicy, ExistingMutation, Generation
 from policyd.engine.model.compiled import CompiledException
 from policyd.engine.model.dialects import Volatile
 from policyd.engine.objects.workloads import value_at
@@ -44,12 +46,10 @@ MOST_POLICIES: Final = 1000
 PAGE: Final = 50
 """Objects that are listed at a time: each may have more than a megabyte."""
 
+_MUTATES: Final = ("spec", "evaluation", "mutateExisting", "enabled")
+
 _OF_REQUESTS: Final = frozenset({"request", "oldObject"})
 """Variables of requests: an object that exists has none."""
-
-
-class LeftOutError(Exception):
-    """A policy is not acted on."""
 
 
 class ReadPolicy(NamedTuple):
@@ -63,6 +63,7 @@ class ReadPolicy(NamedTuple):
         fault: Why it is not.
         valid: Whether it could be acted on, as far as it goes.
         percent: For how many of a hundred triggers or objects it acts.
+        at_requests: Whether it decides on requests, too: its status is then the webhooks'.
     """
 
     id: str
@@ -72,6 +73,7 @@ class ReadPolicy(NamedTuple):
     fault: str = ""
     valid: bool = True
     percent: int = 0
+    at_requests: bool = False
 
     def acts_on(self, name: object) -> bool:
         """Tell whether it acts on an object, by its kind and names."""
@@ -107,10 +109,10 @@ class PolicyReader:
         Raises:
             ApiError: If they cannot be read, or their kinds are not served.
         """
-        served = await served_kinds(self.client, GROUP, VERSIONS[GROUP], KINDS)
+        served = await served_kinds(self.client, GROUP, VERSIONS[GROUP], KINDS | MUTATING)
         if not served:
             raise NotFoundError(
-                f"the cluster serves no {', '.join(sorted(KINDS))}",
+                f"the cluster serves no {', '.join(sorted(KINDS | MUTATING))}",
                 hint="install Kyverno's CustomResourceDefinitions",
             )
         self.kinds = [each for each in served if self.namespaced or not each.namespaced]
@@ -119,6 +121,8 @@ class PolicyReader:
         number: Counter[str] = Counter()
         for resource in self.kinds:
             async for value in objects_of(self.client, resource):
+                if resource.kind in MUTATING and value_at(value, _MUTATES) is not True:
+                    continue
                 namespace = name_of(value).namespace
                 number[""] += 1
                 number[namespace] += bool(namespace)
@@ -180,13 +184,14 @@ class PolicyReader:
             left_out = left_out._replace(value=named)
             return left_out._replace(fault="left out: there are too many policies", valid=False)
         loaded = await self._loaded_once(value, identity, used)
+        left_out = left_out._replace(at_requests=bool(loaded.policies or loaded.placeholders))
         if not loaded.background:
             why = loaded.findings[0].message if loaded.findings else "it is not used"
             return left_out._replace(fault=f"cannot be used: {why}", valid=False)
         policy = loaded.background[0]
-        read = sorted(policy.policy.uses & _OF_REQUESTS)
-        if isinstance(policy.action, Generation) and read:
-            return left_out._replace(fault=f"left out: it reads `{read[0]}`")
+        unknown = _unknown(policy)
+        if unknown:
+            return left_out._replace(fault=f"left out: it reads `{unknown}`")
         percent = _percent(value)
         if percent is None:
             why = f"left out: its annotation {ROLLOUT} is not a number from 0 to 100"
@@ -230,6 +235,14 @@ class _ReadExceptions:
         return read._replace(policy=policy)
 
 
+def _unknown(policy: BackgroundPolicy) -> str:
+    """Return what a policy reads of requests, which an object that exists does not have."""
+    if isinstance(policy.action, ExistingMutation):
+        return policy.action.unknown
+    of_requests = sorted(policy.policy.uses & _OF_REQUESTS)
+    return of_requests[0] if of_requests and isinstance(policy.action, Generation) else ""
+
+
 def _percent(value: Json) -> int | None:
     """Return what the annotation of a policy says; None if that is no percentage."""
     text = value_at(value, ("metadata", "annotations", ROLLOUT))
@@ -269,19 +282,30 @@ class MatchedObjects:
             ApiError: If they cannot be read.
         """
         for resource in await self.resources(policy):
-            async for obj in objects_of(self.client, resource, policy.policy.namespace):
+            async for obj in self.all(resource, policy.policy.namespace):
                 yield resource, obj
-                await asyncio.sleep(0)  # the evaluation of each takes its time
 
-    async def resources(self, policy: BackgroundPolicy) -> list[Resource]:
-        """Return the resources that a policy's rules name.
+    async def all(self, resource: Resource, namespace: str = "") -> AsyncIterator[Json]:
+        """Yield the objects of a resource.
+
+        Raises:
+            ApiError: If they cannot be read.
+        """
+        async for obj in objects_of(self.client, resource, namespace):
+            yield obj
+            await asyncio.sleep(0)  # the evaluation of each takes its time
+
+    async def resources(
+        self, policy: BackgroundPolicy, constraints: MatchConstraints | None = None
+    ) -> list[Resource]:
+        """Return the resources that a policy's rules name, or others instead.
 
         Raises:
             LeftOutError: If a rule names none.
             ApiError: If the cluster cannot be asked.
         """
         found: dict[tuple[str, str], Resource] = {}
-        for rule in policy.policy.constraints.resource_rules:
+        for rule in (constraints or policy.policy.constraints).resource_rules:
             for api_version, plural in _names(rule):
                 for each in await self.served(api_version):
                     in_scope = each.namespaced or not policy.policy.namespace
@@ -313,15 +337,52 @@ def _names(rule: Rule) -> Iterable[tuple[str, str]]:
                 yield f"{group}/{version}" if group else version, plural
 
 
-def request_of(obj: Json, resource: Resource, policy: BackgroundPolicy) -> AdmissionRequest:
-    """Return the request that would send an existing object."""
+async def one_by_one(
+    client: Client, resource: Resource, names: Iterable[ObjectName]
+) -> AsyncIterator[Json]:
+    """Yield those of some objects that exist.
+
+    Raises:
+        ApiError: If they cannot be read.
+    """
+    for name in names:
+        try:
+            read = await client.get(resource, name.name, namespace=name.namespace, into=dict)
+        except NotFoundError:
+            continue
+        yield whole(resource, read)
+
+
+def request_of(
+    obj: Json, resource: Resource, policy: BackgroundPolicy | None = None
+) -> AdmissionRequest:
+    """Return the request that would send an existing object: by a policy's rules, as a new one."""
+    created = policy is not None and "CREATE" in _operations(policy)
+    return _sent(obj, resource, "CREATE" if created else "UPDATE")
+
+
+def requests_of(obj: Json, resource: Resource, policy: BackgroundPolicy) -> list[AdmissionRequest]:
+    """Return the requests that may have sent an existing object, of those that a policy concerns.
+
+    Raises:
+        LeftOutError: If the policy is for others alone.
+    """
+    operations = _operations(policy)
+    if not operations:
+        raise LeftOutError("left out: it is for requests that leave no object, such as DELETE")
+    return [_sent(obj, resource, each) for each in operations]
+
+
+def _operations(policy: BackgroundPolicy) -> list[Operation]:
+    rules = policy.policy.constraints.resource_rules
+    named = {name for rule in rules for name in rule.operations}
+    operations: tuple[Operation, ...] = ("UPDATE", "CREATE")
+    return [each for each in operations if each in named or "*" in named]
+
+
+def _sent(obj: Json, resource: Resource, operation: Operation) -> AdmissionRequest:
     kinds: Mapping[tuple[Json, Json], tuple[str, bool]] = {
         (resource.group, resource.kind): (resource.plural, resource.namespaced)
     }
-    operations = {
-        name for rule in policy.policy.constraints.resource_rules for name in rule.operations
-    }
-    created = not operations.isdisjoint({"CREATE", "*"})
-    circumstances = RequestCircumstances(operation="CREATE" if created else "UPDATE", kinds=kinds)
-    old = as_it_was(obj, circumstances.operation)
-    return request_for(obj, circumstances, old_object=old)
+    circumstances = RequestCircumstances(operation=operation, kinds=kinds)
+    return request_for(obj, circumstances, old_object=as_it_was(obj, operation))

@@ -2,20 +2,21 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from policyd.api.meta import Json
 from policyd.api.names import is_label_key, is_label_value
 from policyd.dialects.kyverno.entries import EntryCall
-from policyd.engine.background.evaluation import Acted
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import ConfigurationError, PolicydError
 from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError, NotFoundError
 from policyd.kube.pages import pages, whole
 from policyd.kube.resources import Resource
+
+T = TypeVar("T")
 
 MOST_READ: Final = 5_000
 """Objects that expressions of one pass may read, each with 1.5 MiB at most; lists included."""
@@ -57,16 +58,21 @@ class ReadsOnDemand:
         self._answers: dict[_Question, Json] = {}
         self._missing: dict[_Question, None] = {}
         self._read = self._bytes = 0
+        self._ended = False
 
-    async def settled(self, evaluate: Callable[[], Acted]) -> Acted:
-        """Evaluate until all is read that the expressions ask for."""
+    async def settled(self, evaluate: Callable[[], T]) -> T:
+        """Evaluate until all is read that expressions ask for; they fail if that never ends."""
         for _ in range(MOST_ROUNDS):
             self._missing = {}
             result = evaluate()
             if not self._missing:
                 return result
             await self._fetch()
-        return Acted("failed", error=f"it reads more than {MOST_ROUNDS} times in turn")
+        self._ended = True
+        try:
+            return evaluate()
+        finally:
+            self._ended = False
 
     async def _fetch(self) -> None:
         missing, self._missing = self._missing, {}
@@ -136,7 +142,8 @@ class ReadsOnDemand:
     def _answer(self, question: _Question) -> Json:
         if question not in self._answers:
             self._missing[question] = None
-            raise UnlistedError("the object is not read yet")
+            ended = f"it reads more than {MOST_ROUNDS} times in turn"
+            raise UnlistedError(ended if self._ended else "the object is not read yet")
         answer = self._answers[question]
         if isinstance(answer, PolicydError):
             raise answer

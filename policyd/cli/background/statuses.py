@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 import structlog
 
 from policyd.api.meta import Wire, rfc3339
-from policyd.cli.background.bounds import PassOptions
-from policyd.cli.background.policies import ROLLOUT, LeftOutError, MatchedObjects, ReadPolicy
+from policyd.cli.background.bounds import LeftOutError, PassOptions
+from policyd.cli.background.policies import ROLLOUT, MatchedObjects, ReadPolicy
 from policyd.dialects.kyverno.statuses import background_status, conditions_in
 from policyd.engine.background.record import name_of
-from policyd.engine.model.background import BackgroundPolicy, Deletion
+from policyd.engine.model.background import BackgroundPolicy, Deletion, ExistingMutation
 from policyd.engine.objects.workloads import value_at
 from policyd.kube.client import Client, PartialObject
 from policyd.kube.errors import ApiError, NotFoundError
@@ -113,11 +113,13 @@ class BackgroundStatuses:
         """Write the statuses of policies; what cannot be written is logged.
 
         Args:
-            policies: All policies.
+            policies: All policies; of those that decide on requests, the webhooks write it.
             executed: Ids of those whose schedule was carried out.
             now: Seconds since the epoch.
         """
         for each in policies:
+            if each.at_requests:
+                continue
             try:
                 await self._write(each, executed=each.id in executed, now=now)
             except ApiError as error:
@@ -161,6 +163,23 @@ class BackgroundStatuses:
         if isinstance(policy.action, Deletion):
             return [Right(verb, each, namespace) for each in matched for verb in ("list", "delete")]
         rights = [Right(verb, each, namespace) for each in matched for verb in ("list", "watch")]
+        if isinstance(policy.action, ExistingMutation):
+            return rights + [
+                Right(verb, each, namespace)
+                for each in await self._mutated(policy, policy.action)
+                for verb in ("get", "list", "watch", "update")
+            ]
         generated = [each for each in self.options.generates if each.namespaced or not namespace]
         verbs = ("get", "list", "watch", "create", "update", "delete")
         return rights + [Right(verb, each, namespace) for each in generated for verb in verbs]
+
+    async def _mutated(
+        self, policy: BackgroundPolicy, action: ExistingMutation
+    ) -> Sequence[Resource]:
+        """Return the resources that a policy may mutate: all that are listed, if it names them."""
+        if action.named is not None:
+            return self.options.mutates
+        try:
+            return await self.matched.resources(policy, action.targets.constraints)
+        except LeftOutError:
+            return ()

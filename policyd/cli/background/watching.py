@@ -55,14 +55,14 @@ class BackgroundMetrics:
         self.registry = CollectorRegistry()
         self.passes = Counter(
             "policyd_background_passes",
-            "Passes over policies that generate and delete, by outcome: `done`, `failed` if"
+            "Passes over policies that generate, mutate and delete, by outcome: `done`, `failed` if"
             " something in it failed, `unread` if the cluster could not be read.",
             ["outcome"],
             registry=self.registry,
         )
         self.writes = Counter(
             "policyd_background_writes",
-            "Objects written for policies, by step: `create`, `update`, `delete`.",
+            "Objects written for policies, by step: `create`, `update`, `mutate`, `delete`.",
             ["step"],
             registry=self.registry,
         )

@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -47,7 +47,7 @@ class PassLine(NamedTuple):
         policy: The policy it was done for.
         done: What was done.
         failed: Whether it failed.
-        written: `create`, `update` or `delete` if the object was written.
+        written: `create`, `update`, `mutate` or `delete` if the object was written.
     """
 
     what: str
@@ -96,6 +96,30 @@ class PassWrites:
             )
         return whole(resource, await _in_time(write))
 
+    async def mutate(
+        self, resource: Resource, before: Json, obj: Json, policies: Sequence[str], what: str
+    ) -> None:
+        """Replace an object by its mutated form, and say so in an Event.
+
+        Args:
+            resource: Where it is.
+            before: The object as it was read.
+            obj: The mutated object, with the version that was read.
+            policies: The ids of the policies that mutate it.
+            what: What was done, in a few words.
+
+        Raises:
+            ApiError: If it cannot be written: a ConflictError if it is not as it was read.
+        """
+        self._begin()
+        name = name_of(obj)
+        write = self._client.replace(
+            resource, obj, into=dict, field_manager=COMPONENT, namespace=name.namespace
+        )
+        await _in_time(write)
+        message = f"{what} for {', '.join(policies)}"
+        await self._report(name, _event(before, "PolicyApplied", message, self._now))
+
     async def delete(
         self,
         resource: Resource,
@@ -121,7 +145,10 @@ class PassWrites:
                 propagation=propagation or "Background",
             )
         )
-        event = _event(obj, f"deleted by {policy}: {why}", self._now)
+        event = _event(obj, "PolicyDeleted", f"deleted by {policy}: {why}", self._now)
+        await self._report(name, event)
+
+    async def _report(self, name: ObjectName, event: Json) -> None:
         try:
             await self._client.create(
                 EVENTS, event, namespace=name.namespace or "default", into=PartialObject
@@ -147,7 +174,7 @@ async def _in_time(write: Coroutine[Any, Any, T]) -> T:
         raise UnreachableError(f"no answer in {WRITE_SECONDS:.0f} seconds") from None
 
 
-def _event(obj: Json, message: str, now: float) -> Json:
+def _event(obj: Json, reason: str, message: str, now: float) -> Json:
     name, at = name_of(obj), rfc3339(now)
     uid = str(value_at(obj, ("metadata", "uid")))
     return {
@@ -163,7 +190,7 @@ def _event(obj: Json, message: str, now: float) -> Json:
             "uid": uid,
         },
         "type": "Normal",
-        "reason": "PolicyDeleted",
+        "reason": reason,
         "message": message[:1000],
         "source": {"component": COMPONENT},
         "reportingComponent": COMPONENT,

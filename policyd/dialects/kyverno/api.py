@@ -52,6 +52,7 @@ class Evaluation(Closed, frozen=True):
     background: Json = None
     skip_background_requests: bool = True
     mutate_existing: Switch = Switch(enabled=False)
+    use_server_side_apply: bool = False
 
 
 class IdentifiedValidation(NativeValidation, frozen=True):
@@ -88,6 +89,12 @@ class ValidatingPolicy(Closed, frozen=True):
     status: Json = None
 
 
+class TargetResources(MatchResources, frozen=True):
+    """Which existing objects a policy mutates: those that match, or that an expression returns."""
+
+    expression: str = ""
+
+
 class MutatingPolicySpec(Closed, frozen=True):
     """The spec of a MutatingPolicy."""
 
@@ -99,8 +106,9 @@ class MutatingPolicySpec(Closed, frozen=True):
     reinvocation_policy: ReinvocationPolicy = "Never"
     evaluation: Evaluation = Evaluation()
     autogen: Autogen = Autogen()
-    target_match_constraints: Json = None
-    target_match_conditions: Json = None
+    target_match_constraints: TargetResources | None = None
+    target_match_conditions: tuple[NamedExpression, ...] = ()
+    audit_annotations: tuple[AuditAnnotation, ...] = ()
     webhook_configuration: Json = None
 
 

@@ -1,9 +1,9 @@
-"""Compile Kyverno's policies that act by themselves: GeneratingPolicy and DeletingPolicy.
+"""Compile Kyverno's policies that act by themselves: they generate, mutate or delete.
 
 Their matching, variables and conditions are those of its other policies in CEL.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,17 +19,25 @@ from policyd.dialects.kyverno.api import (
     GeneratingPolicySpec,
     GenerationEntry,
     GenerationTemplate,
+    MutatingPolicy,
+    MutatingPolicySpec,
+    TargetResources,
 )
 from policyd.dialects.kyverno.confinement import elsewhere, with_own_words
 from policyd.dialects.kyverno.environments import (
     deleting_environments,
     generating_environments,
+    kyverno_environments,
     namespaced_deleting_environments,
+    namespaced_environments,
     namespaced_generating_environments,
 )
 from policyd.dialects.kyverno.interpolation import TemplateError, compile_template
 from policyd.dialects.kyverno.policies import (
+    changes_existing,
     completed_rule,
+    has_targets,
+    is_scanned,
     matches_nothing,
     namespace_of,
     not_at_admission,
@@ -43,12 +51,14 @@ from policyd.engine.documents.reading import Document
 from policyd.engine.model.background import (
     BackgroundPolicy,
     Deletion,
+    ExistingMutation,
     Generation,
     ObjectCollector,
     Produce,
 )
 from policyd.engine.model.compiled import CompiledPolicy, environments_of
 from policyd.engine.model.dialects import Dialect
+from policyd.engine.model.reads import fields_in
 from policyd.patch.operations import Path
 
 _STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
@@ -59,7 +69,18 @@ _STRUCTS: Final[Mapping[str, type[msgspec.Struct]]] = {
 }
 
 KINDS: Final = frozenset(_STRUCTS)
-"""The kinds that are read here."""
+"""The kinds that act by themselves alone."""
+
+MUTATING: Final = frozenset({"MutatingPolicy", "NamespacedMutatingPolicy"})
+"""The kinds that may mutate existing objects, besides those of requests."""
+
+_KNOWN: Final = frozenset(
+    {
+        *("kind", "resource", "subResource", "requestKind", "requestResource"),
+        *("requestSubResource", "name", "namespace", "operation", "object"),
+    }
+)
+"""The fields of `request` that are known of an existing object."""
 
 _FORMS: Final[Mapping[type[msgspec.Struct], Any]] = {
     GeneratingPolicy: (generating_environments, namespaced_generating_environments, Layout()),
@@ -105,19 +126,138 @@ def load_background(
     return made, [*findings, *wrong]
 
 
+def load_existing(
+    document: Document, dialect: Dialect
+) -> tuple[BackgroundPolicy | None, list[Finding]]:
+    """Compile what a policy without errors mutates in existing objects; None if nothing."""
+    value, _ = shape_of(MutatingPolicy).read(document)
+    read = msgspec.convert(value, MutatingPolicy)
+    if not changes_existing(read.spec):
+        return None, []
+    unused = _unused(read.spec, document)
+    if unused is not None:
+        return None, [unused]
+    compiled = _existing(read, document, dialect)
+    if isinstance(compiled, BackgroundPolicy):
+        return compiled, []
+    return None, with_own_words(compiled) if read.kind.startswith("Namespaced") else compiled
+
+
+def _unused(spec: MutatingPolicySpec, document: Document) -> Finding | None:
+    """Say why no existing object is mutated; None if that is not so."""
+    evaluation, targets = spec.evaluation, spec.target_match_constraints
+    if not (evaluation.admission.enabled or is_scanned(evaluation)):
+        message = "neither requests nor scans let the policy mutate: it is not used"
+        path: Path = ("spec", "evaluation", "background")
+        return replace(document.finding(message, path, of_key=True), severity="warning")
+    if targets is not None and targets.expression and not evaluation.admission.enabled:
+        message = "an expression for targets needs triggers, and `admission` is not enabled"
+        return document.finding(message, ("spec", "targetMatchConstraints", "expression"))
+    return None
+
+
+def _existing(
+    read: MutatingPolicy, document: Document, dialect: Dialect
+) -> BackgroundPolicy | list[Finding]:
+    """Compile a policy for its targets, and for its triggers if these are other objects."""
+    spec = read.spec
+    given = spec.target_match_constraints if has_targets(spec) else None
+    targets = _seen_by(given, read, document, dialect)
+    if not isinstance(targets, CompiledPolicy):
+        return targets
+    # An object that exists was created or changed once, so any operation fits.
+    targets = replace(targets, constraints=_with_rules(targets.constraints, _any_operation))
+    if given is None or not spec.evaluation.admission.enabled:
+        action = ExistingMutation(targets=targets, unknown=_unknown(targets))
+        return BackgroundPolicy(policy=targets, action=action)
+    triggers = _seen_by(None, read, document, dialect)
+    assert isinstance(triggers, CompiledPolicy), "a policy without errors"
+    named, compiler = None, _Entries(triggers, document)
+    if given.expression:
+        path = ("spec", "targetMatchConstraints", "expression")
+        named = compiler.program(given.expression, path)
+        if named is None:
+            return compiler.findings
+    action = ExistingMutation(
+        targets=targets,
+        triggered=True,
+        named=named,
+        existing=is_scanned(spec.evaluation),
+        unknown=_unknown(triggers, targets, *([named] if named else [])),
+    )
+    policy = replace(triggers, uses=triggers.uses | compiler.uses)
+    return BackgroundPolicy(policy=policy, action=action)
+
+
+def _seen_by(
+    targets: TargetResources | None, read: MutatingPolicy, document: Document, dialect: Dialect
+) -> CompiledPolicy | list[Finding]:
+    """Compile a policy as its targets see it; as its triggers do if there are none."""
+    spec, kind = read.spec, read.kind
+    namespace = namespace_of(read.metadata, namespaced=kind.startswith("Namespaced"))
+    paths: dict[str, Path] = {
+        "matchConditions": ("spec", "targetMatchConditions"),
+        "matchConstraints": ("spec", "targetMatchConstraints"),
+    }
+    form = Form(
+        kind=kind,
+        environments=namespaced_environments if namespace else kyverno_environments,
+        layout=Layout(elsewhere=paths if targets is not None else {}),
+    )
+    if targets is None:
+        constraints = constraints_of(spec.match_constraints)
+        conditions = spec.match_conditions
+    else:
+        constraints = constraints_of(targets)
+        conditions = spec.target_match_conditions
+    own = PolicySpec(
+        match_constraints=_with_rules(constraints, completed_rule),
+        match_conditions=conditions,
+        variables=spec.variables,
+        mutations=spec.mutations,
+    )
+    compiled = compile_policy(in_own_words(read.metadata, own), document, form, dialect)
+    if not isinstance(compiled, CompiledPolicy):
+        return compiled
+    withheld = elsewhere(compiled.uses, document, namespace) if namespace else []
+    return withheld or replace(compiled, namespace=namespace, named_only=False)
+
+
+def _unknown(*parts: CompiledPolicy | Program) -> str:
+    """Return what expressions read of requests that is not known of existing objects."""
+    programs: list[Program] = []
+    for each in parts:
+        if isinstance(each, CompiledPolicy):
+            programs += (*each.programs, *each.variables.values())
+        else:
+            programs.append(each)
+    for source in dict.fromkeys(program.source for program in programs):
+        if fields_in(source, "oldObject"):
+            return "oldObject"
+        for field in sorted(fields_in(source, "request") - _KNOWN):
+            return f"request.{field}" if field else "request"
+    return ""
+
+
 def _spec(spec: GeneratingPolicySpec | DeletingPolicySpec) -> PolicySpec:
     complete = completed_rule if isinstance(spec, GeneratingPolicySpec) else _any_operation
-    constraints: MatchConstraints = constraints_of(spec.match_constraints)
     return PolicySpec(
-        match_constraints=msgspec.structs.replace(
-            constraints,
-            resource_rules=tuple(map(complete, constraints.resource_rules)),
-            exclude_resource_rules=tuple(map(complete, constraints.exclude_resource_rules)),
-        ),
+        match_constraints=_with_rules(constraints_of(spec.match_constraints), complete),
         match_conditions=(
             spec.match_conditions if isinstance(spec, GeneratingPolicySpec) else spec.conditions
         ),
         variables=spec.variables,
+    )
+
+
+def _with_rules(
+    constraints: MatchConstraints, complete: Callable[[Rule], Rule]
+) -> MatchConstraints:
+    """Return constraints with each of their rules completed."""
+    return msgspec.structs.replace(
+        constraints,
+        resource_rules=tuple(map(complete, constraints.resource_rules)),
+        exclude_resource_rules=tuple(map(complete, constraints.exclude_resource_rules)),
     )
 
 
@@ -178,7 +318,7 @@ class _Entries:
             return None
         if entry.template is not None:
             return self._template(entry.template, (*path, "template", "value"))
-        program = self._program(entry.expression, (*path, "expression"))
+        program = self.program(entry.expression, (*path, "expression"))
         return None if program is None else _evaluating(program)
 
     def _template(self, template: GenerationTemplate, path: Path) -> Produce | None:
@@ -187,7 +327,7 @@ class _Entries:
         def placeholder(expression: str, offset: int) -> Program | None:
             before = text[:offset]
             start = before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
-            return self._program(expression, path, start)
+            return self.program(expression, path, start)
 
         try:
             return compile_template(
@@ -197,7 +337,7 @@ class _Entries:
             self.findings.append(self._document.finding(str(error), path))
             return None
 
-    def _program(self, source: str, path: Path, start: tuple[int, int] = (1, 1)) -> Program | None:
+    def program(self, source: str, path: Path, start: tuple[int, int] = (1, 1)) -> Program | None:
         """Compile an expression that begins at a line and column of the text at a path."""
         try:
             program = compile_expression(source, self._environments.expressions, wants="any")

@@ -115,9 +115,18 @@ def load_kyverno(document: Document, dialect: Dialect) -> FormatContent:
         return FormatContent(findings, exceptions=() if exception is None else (exception,))
     if group == cluster_policies.GROUP:
         made, findings = cluster_policies.load_cluster_policy(document, dialect)
-    else:
-        made, findings = policies.load_policy(document, dialect)
-    return FormatContent(findings, made)
+        return FormatContent(findings, made)
+    return _of_requests(document, dialect)
+
+
+def _of_requests(document: Document, dialect: Dialect) -> FormatContent:
+    """Load a policy of requests, which may mutate existing objects, too."""
+    made, findings = policies.load_policy(document, dialect)
+    kind = document.value["kind"]
+    if kind not in background.MUTATING or any(each.severity == "error" for each in findings):
+        return FormatContent(findings, made)
+    existing, more = background.load_existing(document, dialect)
+    return FormatContent([*findings, *more], made, background=(existing,) if existing else ())
 
 
 def _refused(document: Document, kind: str) -> Finding:

@@ -10,7 +10,12 @@ import msgspec
 from policyd.api.admission import Rule
 from policyd.api.meta import ObjectMeta
 from policyd.api.policy import MatchConstraints, MatchResources, PolicySpec
-from policyd.dialects.kyverno.api import Evaluation, MutatingPolicy, ValidatingPolicy
+from policyd.dialects.kyverno.api import (
+    Evaluation,
+    MutatingPolicy,
+    TargetResources,
+    ValidatingPolicy,
+)
 from policyd.dialects.kyverno.autogen import (
     CONTROLLERS,
     controller_rules,
@@ -79,20 +84,37 @@ def load_policy(document: Document, dialect: Dialect) -> tuple[list[CompiledPoli
     if not isinstance(compiled, CompiledPolicy):
         wrong = [replace(each, rule=REFUSED) for each in compiled]
         return [], [*findings, *(with_own_words(wrong) if namespace else wrong)]
-    if not read.spec.evaluation.admission.enabled:
-        return [], [*findings, not_at_admission(document, ("spec", "evaluation", "admission"))]
     withheld = elsewhere(compiled.uses, document, namespace) if namespace else []
-    if withheld:
+    if withheld or not is_at_requests(read.spec):
+        if not withheld and not changes_existing(read.spec):
+            withheld = [not_at_admission(document, ("spec", "evaluation", "admission"))]
         return [], [*findings, *withheld]
     made = replace(
         compiled,
         namespace=namespace,
         templates=_extended(read.spec),
-        background=_scanned(read.spec.evaluation),
+        background=is_scanned(read.spec.evaluation),
         bindings=(CompiledBinding(actions=getattr(read.spec, "validation_actions", ("Deny",))),),
     )
-    further = (*_unknown_controllers(read.spec, document), *_only_requests(read.spec, document))
-    return [made], [*findings, *further]
+    return [made], [*findings, *_unknown_controllers(read.spec, document)]
+
+
+def changes_existing(spec: Any) -> bool:  # noqa: ANN401 - of either kind
+    """Tell whether a policy mutates objects that exist."""
+    evaluation: Evaluation = spec.evaluation
+    return hasattr(spec, "mutations") and evaluation.mutate_existing.enabled
+
+
+def is_at_requests(spec: Any) -> bool:  # noqa: ANN401 - of either kind
+    """Tell whether a policy decides on requests: one with targets mutates these alone."""
+    evaluation: Evaluation = spec.evaluation
+    return evaluation.admission.enabled and not has_targets(spec)
+
+
+def has_targets(spec: Any) -> bool:  # noqa: ANN401 - of either kind
+    """Tell whether a policy says which objects it mutates, besides those that it matches."""
+    targets: TargetResources | None = getattr(spec, "target_match_constraints", None)
+    return targets is not None and bool(targets.resource_rules or targets.expression)
 
 
 def namespace_of(metadata: ObjectMeta, *, namespaced: bool) -> str:
@@ -113,18 +135,7 @@ def _unknown_controllers(
             yield replace(document.finding(message, path, hint=hint), severity="warning")
 
 
-def _only_requests(
-    spec: Any,  # noqa: ANN401 - of either kind
-    document: Document,
-) -> Iterator[Finding]:
-    """Report that objects are changed only when they are created or changed."""
-    if spec.evaluation.mutate_existing.enabled:
-        message = "the policy changes objects of requests alone: those that exist stay as they are"
-        path = ("spec", "evaluation", "mutateExisting")
-        yield replace(document.finding(message, path, of_key=True), severity="warning")
-
-
-def _scanned(evaluation: Evaluation) -> bool:
+def is_scanned(evaluation: Evaluation) -> bool:
     """Tell whether a policy also applies to existing objects, which is the default."""
     background = evaluation.background
     return not isinstance(background, dict) or background.get("enabled") is not False
@@ -186,11 +197,10 @@ def _unsupported(spec: Any, document: Document) -> list[Finding]:  # noqa: ANN40
     if other is not None:
         message = f"the policy is for {other}: policyd evaluates policies for Kubernetes' objects"
         return [_refused(document, message, ("spec", "evaluation", "mode"))]
-    existing = evaluation.mutate_existing.enabled and not evaluation.admission.enabled
-    if existing or getattr(spec, "target_match_constraints", None):
-        message = "the policy changes existing objects: policyd changes objects on requests"
-        hint = "remove `mutateExisting`"
-        return [_refused(document, message, ("spec", "evaluation", "mutateExisting"), hint)]
+    if has_targets(spec) and not evaluation.mutate_existing.enabled:
+        message = "targets are mutated only with `mutateExisting`, which is not enabled"
+        hint = "set `evaluation.mutateExisting.enabled: true`, or remove `targetMatchConstraints`"
+        return [_refused(document, message, ("spec", "targetMatchConstraints"), hint)]
     return []
 
 

@@ -103,7 +103,7 @@ def background_status(  # noqa: PLR0913 - what the status says
     missing: Sequence[str] = (),
     note: str = "",
 ) -> Json:
-    """Return the status of a policy that generates or deletes, without when it was carried out.
+    """Return the status of a policy that acts by itself, without when it was carried out.
 
     Args:
         policy: The policy.
@@ -116,7 +116,7 @@ def background_status(  # noqa: PLR0913 - what the status says
     condition = _conditions(before, now)
     lacking = f"Missing permissions: {', '.join(missing)}." if missing else _PERMITTED
     conditions = [condition(PERMISSIONS_GRANTED, lacking, holds=not missing)]
-    if policy["kind"].endswith("GeneratingPolicy"):
+    if not policy["kind"].endswith("DeletingPolicy"):
         message = _NOT_CONFIGURED if fault else _WATCHED
         conditions.insert(0, condition(WEBHOOK_CONFIGURED, message, holds=not fault))
     message = fault or (lacking if missing else note)

@@ -37,6 +37,7 @@ from policyd.engine.offline.requests import (
     ObjectError,
     RequestCircumstances,
     as_it_was,
+    existing_requests,
     namespace_lookup,
     offline_set,
     request_for,
@@ -161,8 +162,9 @@ def _run_acting(
         with_exceptions(policies, given.loaded.exceptions),
         asked.surroundings,
         scope_of(given.kinds),
+        existing_requests(given.resources, given.kinds),
     )
-    generated = acting.generated(request)
+    generated = [*acting.generated(request), *acting.mutated(request)]
     unlike = list(_generated_problems(row, generated, given))
     words: list[Word] = []
     for _, result in generated:
@@ -191,7 +193,8 @@ def _generated_problems(
     row: ExpectedResult, generated: Sequence[PolicyActed], given: SuiteContent
 ) -> Iterator[str]:
     """Compare generated objects with the expected ones; Kyverno's command drops annotations."""
-    wanted = given.patched.get(row.generated_resource)
+    file = row.generated_resource or row.patched_resources
+    wanted = given.patched.get(file)
     if wanted is None:
         return
     made = [obj for _, result in generated for obj in result.objects]
@@ -202,13 +205,13 @@ def _generated_problems(
         found = next((form for form in forms if form in left), None)
         if found is None:
             kind, name = obj["kind"], obj["metadata"]["name"]
-            yield f"{kind} {name} is generated, and not in {row.generated_resource}"
+            yield f"{kind} {name} is generated, and not in {file}"
         else:
             left.remove(found)
     for obj in left:
         name = value_at(obj, ("metadata", "name"))
         kind = value_at(obj, ("kind",))
-        yield f"{kind} {name} of {row.generated_resource} is not generated"
+        yield f"{kind} {name} of {file} is not generated"
 
 
 def _ask(

@@ -98,7 +98,7 @@ def generate(
     context = replace(context, extra={**context.extra, VARIABLE: generator})
     facts = Facts(request, context, out_of_time)
     try:
-        found, outcome = _matched(policy, facts)
+        found, outcome = matched(policy, facts)
         for match in found:
             for produce in action.entries:
                 produce(match.variables, match.budget, generator)
@@ -106,7 +106,7 @@ def generate(
             raise generator.failure
         objects = _objects(generator.taken, policy.policy.namespace, is_namespaced)
     except CATCHABLE as error:
-        return Acted("failed", error=_sentence(error))
+        return Acted("failed", error=sentence_of(error))
     return Acted(outcome, objects)
 
 
@@ -119,12 +119,12 @@ def decide_deletion(
     """Return whether a policy deletes the object of a request when it is due."""
     assert isinstance(policy.action, Deletion), "the caller chooses by the action"
     try:
-        return Acted(_matched(policy, Facts(request, context, out_of_time))[1])
+        return Acted(matched(policy, Facts(request, context, out_of_time))[1])
     except CATCHABLE as error:
-        return Acted("failed", error=_sentence(error))
+        return Acted("failed", error=sentence_of(error))
 
 
-def _matched(policy: BackgroundPolicy, facts: Facts) -> tuple[list[Match], Outcome]:
+def matched(policy: BackgroundPolicy, facts: Facts) -> tuple[list[Match], Outcome]:
     """Return the matches of a policy, and what came of it.
 
     Raises:
@@ -156,7 +156,7 @@ def _objects(
     objects: list[Json] = []
     size = 0
     for source in sources:
-        for item in _items(to_json(source.value)):
+        for item in items_of(to_json(source.value)):
             objects.append(_prepared(item, source.namespace, own, is_namespaced))
             size += len(msgspec.json.encode(objects[-1]))
             if len(objects) > MOST_OBJECTS:
@@ -167,7 +167,7 @@ def _objects(
     return tuple(objects)
 
 
-def _items(value: Json) -> list[Json]:
+def items_of(value: Json) -> list[Json]:
     """Return an object, or the objects of a list; of one that does not exist, nothing."""
     items = value_at(value, ("items",))
     if isinstance(items, list) and not isinstance(value_at(value, ("metadata", "name")), str):
@@ -183,7 +183,7 @@ def _prepared(
     value: Json, namespace: str | None, own: str, is_namespaced: IsNamespaced
 ) -> dict[str, Json]:
     """Return an object as it would be applied."""
-    kind, version = _identified(value)
+    kind, version = identified(value)
     metadata = {k: v for k, v in value["metadata"].items() if k not in _SERVER_FIELDS}
     source = metadata.get("namespace")
     target = source if namespace is None else namespace
@@ -203,7 +203,7 @@ def _prepared(
     return {**value, "metadata": _without_applied(metadata)}
 
 
-def _identified(value: Json) -> tuple[str, str]:
+def identified(value: Json) -> tuple[str, str]:
     """Return the kind and apiVersion of an object with a name.
 
     Raises:
@@ -243,7 +243,8 @@ def scope_of(custom: Mapping[tuple[Json, Json], tuple[str, bool]]) -> IsNamespac
     return is_namespaced
 
 
-def _sentence(error: Exception) -> str:
+def sentence_of(error: Exception) -> str:
+    """Say why something could not be evaluated."""
     if isinstance(error, CelError):
         return error.message
     return str(error) or "the object is nested too deep"

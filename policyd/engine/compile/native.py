@@ -142,7 +142,9 @@ def in_own_words(metadata: ObjectMeta, spec: PolicySpec) -> Policy:
 
 def constraints_of(given: MatchResources) -> MatchConstraints:
     """Return the constraints of a policy as in policyd's own kind."""
-    return MatchConstraints(**{field: getattr(given, field) for field in given.__struct_fields__})
+    return MatchConstraints(
+        **{field: getattr(given, field) for field in MatchConstraints.__struct_fields__}
+    )
 
 
 def validation_of(given: NativeValidation) -> Validation:

@@ -388,7 +388,8 @@ def variables_of(invocation: Invocation, facts: Facts, view: View) -> dict[str, 
         _see_otherwise(variables, invocation, facts, view)
     if policy.environments.request_objects and "request" in uses:
         objects = {name: variables[name] for name in REQUEST_OBJECTS}
-        variables["request"] = {**cast("dict[str, Json]", variables["request"]), **objects}
+        sent = {**cast("dict[str, Json]", variables["request"]), **objects}
+        variables["request"] = sent if facts.trigger is None else facts.trigger
     return variables
 
 

@@ -1,4 +1,4 @@
-"""Define policies that act by themselves: they generate or delete objects, no request changes.
+"""Define policies that act by themselves: they generate, mutate or delete objects in a cluster.
 
 Such a policy has a compiled policy for its matching, conditions, variables and exceptions.
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from policyd.api.meta import Json
-from policyd.cel import Budget, CelError
+from policyd.cel import Budget, CelError, Program
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.model.confinement import Confinable, ElsewhereError
 
@@ -120,6 +120,27 @@ class Deletion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExistingMutation:
+    """What a policy mutates in objects that exist.
+
+    Attributes:
+        targets: The policy as its targets see it: with their constraints and conditions.
+        triggered: Whether its triggers are other objects than its targets, whose requests its
+            expressions see.
+        named: Names the targets of a trigger; None if the constraints do.
+        existing: Whether objects that exist before the policy are triggers, too.
+        unknown: What its expressions read of requests that is not known of an object; empty if
+            there is nothing of that kind.
+    """
+
+    targets: CompiledPolicy
+    triggered: bool = False
+    named: Program | None = None
+    existing: bool = True
+    unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundPolicy:
     """A policy that acts by itself.
 
@@ -129,7 +150,7 @@ class BackgroundPolicy:
     """
 
     policy: CompiledPolicy
-    action: Generation | Deletion
+    action: Generation | Deletion | ExistingMutation
 
     @property
     def id(self) -> str:

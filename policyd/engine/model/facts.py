@@ -89,6 +89,7 @@ class Facts:
         out_of_time: OutOfTime = never,
         *,
         asked: int = 1,
+        trigger: Mapping[str, Json] | None = None,
     ) -> None:
         """Take the facts from the request.
 
@@ -97,8 +98,10 @@ class Facts:
             surroundings: External data for policies.
             out_of_time: Returns whether the caller's deadline has passed.
             asked: The number of policies to evaluate, each with a share of the budget.
+            trigger: The value of `request` for expressions, if it is that of another object.
         """
         self.request = request
+        self.trigger = trigger
         self.surroundings = surroundings
         self.namespaces = surroundings.namespaces
         self.attributes = attributes_of(request)

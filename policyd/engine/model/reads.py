@@ -66,16 +66,26 @@ def _gather(node: ast.ExpressionNode, names: set[str], *, whole: bool) -> bool:
 
 def variables_in(source: str) -> set[str]:
     """Return the variables of a policy that an expression names; it must be one that compiles."""
-    return set(_variables_in(parse(source)))
+    return fields_in(source, "variables") - {""}
 
 
-def _variables_in(node: ast.ExpressionNode) -> Iterator[str]:
+def fields_in(source: str, variable: str) -> set[str]:
+    """Return the fields of a variable that an expression selects, and "" for it as a whole.
+
+    The expression must be one that compiles.
+    """
+    return set(_fields_in(parse(source), variable))
+
+
+def _fields_in(node: ast.ExpressionNode, variable: str) -> Iterator[str]:
     match selected(node):
-        case (ast.Identifier(name="variables"), name):
-            yield name
+        case (ast.Identifier(name=name), field) if name == variable:
+            yield field
         case _:
+            if isinstance(node, ast.Identifier) and node.name == variable:
+                yield ""
             for part in ast.children(node):
-                yield from _variables_in(part)
+                yield from _fields_in(part, variable)
 
 
 def selected(node: ast.ExpressionNode) -> tuple[ast.ExpressionNode, str] | None:

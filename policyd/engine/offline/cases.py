@@ -5,7 +5,7 @@ passes by accident: an expectation about a request that no policy matched fails,
 a changed object must stay the same when it is sent again.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Final
@@ -42,6 +42,7 @@ from policyd.engine.offline.requests import (
     as_it_was,
     check_readable,
     custom_kinds,
+    existing_requests,
     namespace_lookup,
     offline_set,
     raw,
@@ -65,7 +66,8 @@ class Expectation(Closed, frozen=True):
     `denied` and `warned` name a part of each message, all of them; `mutated` is the part of the
     resulting object that matters (null: a field must not be there), `result` is all of it.
     `generated` has the parts that matter of all objects that policies generate for this one, in
-    order; `deleted` says whether a policy deletes it on its schedule.
+    order, and `targets` of all existing objects that they mutate for it; `deleted` says whether a
+    policy deletes it on its schedule.
     """
 
     allowed: bool | None = None
@@ -76,6 +78,7 @@ class Expectation(Closed, frozen=True):
     unchanged: bool = False
     skipped: bool = False
     generated: tuple[dict[str, Any], ...] | None = None
+    targets: tuple[dict[str, Any], ...] | None = None
     deleted: bool | None = None
 
 
@@ -294,6 +297,7 @@ def ask_case(
         with_exceptions(loaded.background, loaded.exceptions),
         policies.surroundings,
         scope_of(kinds),
+        existing_requests(existing, kinds) if loaded.background else (),
     )
     user = case.user or CaseUser(username="someone")
     circumstances = RequestCircumstances(
@@ -350,6 +354,12 @@ class _Acts:
 
     generated: tuple[PolicyActed, ...] = ()
     deleted: tuple[PolicyActed, ...] = ()
+    mutated: tuple[PolicyActed, ...] = ()
+
+    @property
+    def all(self) -> tuple[PolicyActed, ...]:
+        """What all of them do."""
+        return (*self.generated, *self.mutated, *self.deleted)
 
     @property
     def objects(self) -> list[Json]:
@@ -357,13 +367,14 @@ class _Acts:
         return [obj for each in self.generated for obj in each.result.objects]
 
     @property
+    def targets(self) -> list[Json]:
+        """The mutated objects, in order."""
+        return [obj for each in self.mutated for obj in each.result.objects]
+
+    @property
     def concerned(self) -> list[str]:
-        """The policies that generate something or delete the object."""
-        return [
-            policy.id
-            for policy, result in (*self.generated, *self.deleted)
-            if result.outcome == "matched"
-        ]
+        """The policies that do something."""
+        return [policy.id for policy, result in self.all if result.outcome == "matched"]
 
     @property
     def is_deleted(self) -> bool:
@@ -373,7 +384,7 @@ class _Acts:
     @property
     def asked(self) -> bool:
         """Whether there are such policies."""
-        return bool(self.generated or self.deleted)
+        return bool(self.all)
 
 
 def _acts(asked: PreparedCase, result: Json, decision: Decision) -> _Acts:
@@ -383,19 +394,25 @@ def _acts(asked: PreparedCase, result: Json, decision: Decision) -> _Acts:
     if request.operation == "DELETE":
         return _Acts(tuple(asked.acting.generated(request)))
     stored = msgspec.structs.replace(request, object=raw(result))
-    return _Acts(tuple(asked.acting.generated(stored)), tuple(asked.acting.deleted(stored)))
+    acting = asked.acting
+    done = acting.generated(stored), acting.deleted(stored), acting.mutated(stored)
+    return _Acts(*map(tuple, done))
 
 
 def _act_problems(expect: Expectation, acted: _Acts) -> Iterator[str]:
-    for policy, result in (*acted.generated, *acted.deleted):
+    for policy, result in acted.all:
         if result.outcome == "failed":
             yield f"`{policy.id}` failed: {result.error}"
     if expect.deleted is not None and expect.deleted != acted.is_deleted:
         yield "deleted, but should not be" if acted.is_deleted else "no policy deletes the object"
-    if expect.generated is not None and len(expect.generated) != len(acted.objects):
-        names = ", ".join(f"{obj['kind']} {obj['metadata']['name']}" for obj in acted.objects)
-        wanted = len(expect.generated)
-        yield f"generated are {len(acted.objects)} objects, and not {wanted}: {names or 'none'}"
+    yield from _numbers("generated", expect.generated, acted.objects)
+    yield from _numbers("mutated", expect.targets, acted.targets)
+
+
+def _numbers(what: str, wanted: Sized | None, made: Sequence[Json]) -> Iterator[str]:
+    if wanted is not None and len(wanted) != len(made):
+        names = ", ".join(f"{obj['kind']} {obj['metadata']['name']}" for obj in made)
+        yield f"{what} are {len(made)} objects, and not {len(wanted)}: {names or 'none'}"
 
 
 def _problems(expect: Expectation, decision: Decision, acted: _Acts) -> Iterator[str]:
@@ -404,7 +421,7 @@ def _problems(expect: Expectation, decision: Decision, acted: _Acts) -> Iterator
         if matched or decision.failures:
             yield f"matched unexpectedly: {', '.join(matched)}"
         return
-    excluded = expect.generated == () or expect.deleted is False
+    excluded = () in (expect.generated, expect.targets) or expect.deleted is False
     if not matched and not decision.failures and not (acted.asked and excluded):
         yield "no policy matched this request; expect `skipped: true` if that is intended"
     yield from _unexpected("denial", _texts(expect.denied), [str(d) for d in decision.denials])
@@ -439,10 +456,12 @@ def _compared(expect: Expectation, actual: Json, acted: _Acts) -> Iterator[tuple
         yield "the resulting object", expect.mutated, _part(actual, expect.mutated)
     if expect.result is not None:
         yield "the resulting object", expect.result, actual
-    for index, (wanted, made) in enumerate(
-        zip(expect.generated or (), acted.objects, strict=False)
+    for what, wanted, made in (
+        ("generated", expect.generated, acted.objects),
+        ("mutated", expect.targets, acted.targets),
     ):
-        yield f"generated object {index + 1}", wanted, _part(made, wanted)
+        for index, (part, obj) in enumerate(zip(wanted or (), made, strict=False)):
+            yield f"{what} object {index + 1}", part, _part(obj, part)
 
 
 def _part(actual: Json, expected: Json) -> Json:

@@ -236,6 +236,16 @@ def namespace_lookup(objects: Iterable[Json], labels: Mapping[str, str]) -> Name
     return find
 
 
+def existing_requests(objects: Iterable[Json], kinds: CustomKinds) -> tuple[AdmissionRequest, ...]:
+    """Return the requests that would send objects that exist; of what is none, there are none."""
+    circumstances = RequestCircumstances(operation="UPDATE", kinds=kinds)
+    found: list[AdmissionRequest] = []
+    for each in objects:
+        with suppress(ObjectError):
+            found.append(request_for(each, circumstances, old_object=each))
+    return tuple(found)
+
+
 def offline_set(  # noqa: PLR0913 - all that policies may ask about
     loaded: Loaded,
     namespaces: NamespaceLookup,

@@ -8,6 +8,7 @@ import pytest
 
 from policyd.cli.background.acting import BackgroundPass
 from policyd.cli.background.bounds import MOST_WRITES, PassOptions
+from policyd.cli.background.mutating import RepeatedWrites
 from policyd.cli.background.policies import PolicyReader
 from policyd.cli.background.statuses import AccountRights
 from policyd.cli.background.writes import LeadershipLostError
@@ -64,6 +65,7 @@ class Cluster:
         self.client.resources += [QUOTAS, SECRETS, EVENTS]
         self.executor = ThreadPoolExecutor(max_workers=1)
         self.reader = PolicyReader(self.client, self.executor, lambda: NOW)
+        self.repeats = RepeatedWrites()
         self.lines = []
         self.leads = True
 
@@ -93,7 +95,7 @@ class Cluster:
         }
         self.lines = []
         rights = AccountRights(self.client)
-        given = PassOptions(**options), self.reader, rights, self.lines.append, NOW
+        given = PassOptions(**options), self.reader, rights, self.lines.append, NOW, self.repeats
         return await BackgroundPass(self.client, *given).run()
 
     def names(self, resource):
@@ -140,7 +142,7 @@ async def test_one_namespace_does_not_use_up_the_writes_of_a_pass(cluster):
 
 
 async def test_a_namespace_with_too_many_triggers_takes_no_room_from_others(cluster, monkeypatch):
-    monkeypatch.setattr("policyd.cli.background.acting.MOST_OF_NAMESPACE", 3)
+    monkeypatch.setattr("policyd.cli.background.bounds.MOST_OF_NAMESPACE", 3)
     cluster.put(NAMESPACES, "z-last")
     cluster.policy(**generating())
     for number in range(6):

@@ -1,4 +1,4 @@
-"""Offline commands show what policies that act by themselves would generate and delete."""
+"""Offline commands show what policies that act by themselves generate, mutate and delete."""
 
 import json
 
@@ -272,3 +272,71 @@ def test_a_row_fails_if_other_objects_are_generated(folder, generated, problem):
 def test_a_row_may_expect_an_error(folder):
     assert run_kyverno(folder, source="none", team="error").exit_code == 0
     assert "it came to error" in run_kyverno(folder, source="none").stdout
+
+
+PROPAGATING = """\
+apiVersion: policies.kyverno.io/v1
+kind: MutatingPolicy
+metadata: {name: address}
+spec:
+  evaluation: {mutateExisting: {enabled: true}}
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [services]}
+  targetMatchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], resources: [configmaps]}
+  targetMatchConditions:
+  - {name: asks, expression: "'address' in object.data"}
+  mutations:
+  - patchType: ApplyConfiguration
+    applyConfiguration:
+      expression: "Object{data: {'address': request.object.metadata.name}}"
+"""
+SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: central, namespace: team-a}\n"
+ASKING = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: asks, namespace: team-a}\n"
+ASKING += "data: {address: none}\n"
+
+
+def test_apply_shows_the_targets_that_are_mutated(folder):
+    (folder / "policy.yaml").write_text(PROPAGATING)
+
+    result = applied(folder, SERVICE, ASKING, ASKING.replace("address", "other"))
+
+    assert result.exit_code == 0, result.output
+    made = list(yaml.safe_load_all(result.stdout))
+    assert [each["kind"] for each in made] == ["Service", "ConfigMap", "ConfigMap", "ConfigMap"]
+    assert made[1]["data"] == {"address": "central"}
+    by = "Service team-a/central: ConfigMap team-a/asks mutated by MutatingPolicy/address"
+    assert by in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("expect", "code"),
+    [
+        pytest.param("{targets: [{data: {address: central}}]}", 0, id="as-expected"),
+        pytest.param("{targets: [{data: {address: other}}]}", 1, id="otherwise"),
+        pytest.param("{targets: []}", 1, id="none"),
+    ],
+)
+def test_cases_say_which_targets_are_mutated(folder, expect, code):
+    (folder / "policy.yaml").write_text(PROPAGATING)
+    asking = json.dumps(yaml.safe_load(ASKING))
+    service = json.dumps(yaml.safe_load(SERVICE))
+    case = f"{{name: c, object: {service}, objects: [{asking}], expect: {expect}}}"
+    (folder / "cases.yaml").write_text(f"cases:\n- {case}\n")
+
+    result = run("test", folder)
+
+    assert result.exit_code == code, result.output
+
+
+def test_a_mutation_that_changes_its_own_result_fails(folder):
+    counting = "string(int(object.data.?n.orValue('0')) + 1)"
+    text = PROPAGATING.replace("'address': request.object.metadata.name", f"'n': {counting}")
+    (folder / "policy.yaml").write_text(text)
+
+    result = applied(folder, SERVICE, ASKING)
+
+    assert result.exit_code == 1
+    assert "`MutatingPolicy/address` failed: it changes its own result" in result.stderr

@@ -669,8 +669,10 @@ def test_a_finding_points_into_the_rule():
             kyverno("ValidatingPolicy", evaluation={"mode": "HTTP"}), "for HTTP requests", id="http"
         ),
         pytest.param(
-            kyverno("MutatingPolicy", mutations=[], targetMatchConstraints={"a": 1}),
-            "changes existing objects",
+            kyverno(
+                "MutatingPolicy", mutations=[], targetMatchConstraints={"resourceRules": [RULE]}
+            ),
+            "targets are mutated only with `mutateExisting`",
             id="existing",
         ),
         pytest.param(
@@ -761,28 +763,6 @@ def test_a_mutation_that_is_never_evaluated_is_refused(evaluation, refused):
     findings = load(kyverno("MutatingPolicy", mutations=[mutation], evaluation=evaluation)).findings
 
     assert [each.rule for each in findings] == (["refused"] if refused else [])
-
-
-def test_a_mutation_of_existing_objects_is_made_on_requests_with_a_warning():
-    expression = "[JSONPatch{op: 'add', path: '/metadata/labels', value: {'a': 'b'}}]"
-    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}
-    evaluation = {"mutateExisting": {"enabled": True}}
-
-    loaded = load(kyverno("MutatingPolicy", mutations=[mutation], evaluation=evaluation))
-
-    assert len(loaded.policies) == 1
-    (finding,) = loaded.findings
-    assert (finding.severity, finding.field) == ("warning", "spec.evaluation.mutateExisting")
-
-
-def test_a_mutation_of_existing_objects_alone_is_refused():
-    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}
-    evaluation = {"mutateExisting": {"enabled": True}, "admission": {"enabled": False}}
-
-    loaded = load(kyverno("MutatingPolicy", mutations=[mutation], evaluation=evaluation))
-
-    assert not loaded.policies
-    assert "changes existing objects" in loaded.findings[0].message
 
 
 def test_a_validation_that_is_for_existing_objects_alone_is_not_refused():
