@@ -9,10 +9,10 @@ from policyd.alloc.fair_sharing import BorrowedShare
 from policyd.alloc.pending import Ticket
 from policyd.alloc.quota import QuotaTree
 from policyd.alloc.state import CoreState
-from policyd.api.kueue.names import ADMITTED, EVICTED
+from policyd.api.kueue.names import ADMITTED
 from policyd.api.meta import find_condition
-from policyd.controller import workload_writes
 from policyd.controller.cycle_loop import CycleLoop
+from policyd.controller.jobs import membership
 from policyd.controller.jobs.job_steps import WorkloadSteps
 from policyd.controller.jobs.membership import Membership
 from policyd.controller.jobs.pod_reconciler import PodReconciler
@@ -27,7 +27,6 @@ from policyd.jobs.lifecycle import has_quota
 from policyd.jobs.pod_groups import PodGroup
 from policyd.kube.changes import Added
 from policyd.kube.informer import Informer
-from policyd.workload.transitions import set_condition, with_status
 from tests.histories.apart import apart
 from tests.histories.history import outcome_of, warm_up
 from tests.histories.plan import HASH_SEED, plan_of
@@ -203,17 +202,14 @@ def _a_gang_split_by_a_lost_node():
 
 
 def _a_reason_never_cleared():
-    """A workload that was evicted is called so for ever."""
-    reserve = workload_writes.reserve
+    """That pods are missing stays written when others have replaced them."""
+    replacement = membership._replacement
 
-    def marked(workload, *given, **named):
-        kept = find_condition(workload.status.conditions, EVICTED)
-        status = reserve(workload, *given, **named)
-        if kept is None:
-            return status
-        return set_condition(with_status(workload, status), kept, now=named["now"])
+    def kept(*given, **named):
+        found = replacement(*given, **named)
+        return None if found is None or found.status == "False" else found
 
-    return mock.patch.object(workload_writes, "reserve", marked)
+    return mock.patch.object(membership, "_replacement", kept)
 
 
 PLANTED = {

@@ -66,7 +66,7 @@ def fill_in(value: Json, schema: Object) -> None:
 
 def defaults_of(schema: Object) -> Object:
     """Return a schema as far as it has defaults; empty if it has none."""
-    found = {name: schema[name] for name in ("default", "nullable") if name in schema}
+    found: Object = {name: schema[name] for name in ("default", "nullable") if name in schema}
     items, others = schema.get("items"), schema.get("additionalProperties")
     for name, part in (("items", items), ("additionalProperties", others)):
         inner = defaults_of(part) if isinstance(part, dict) else None
