@@ -26,8 +26,9 @@ from webhooks.workers import Workers
 ROOT = Path(__file__).resolve().parent.parent
 PRODUCT = ("policyd", "webhooks")
 LATER = {
-    "checkpoint-before-preempt", "dra-only", "gpu-bin-packing", "karpenter-node-pools",
-    "numa-alignment", "prefer-spot", "price-ceiling", "replica-spread", "service-tiers",
+    "cap-devices-per-claim", "checkpoint-before-preempt", "dra-only", "gpu-bin-packing",
+    "gpu-fractions", "karpenter-node-pools", "numa-alignment", "prefer-spot", "price-ceiling",
+    "replica-spread", "service-tiers",
     "zones-of-namespace",
 }  # fmt: skip
 """Policies that came later than the figures of a review, which are those of fifty policies."""
