@@ -287,11 +287,7 @@ class MatchedObjects:
                 yield resource, obj
 
     async def all(self, resource: Resource, namespace: str = "") -> AsyncIterator[Json]:
-        """Yield the objects of a resource.
-
-        Raises:
-            ApiError: If they cannot be read.
-        """
+        """Yield the objects of a resource."""
         async for obj in objects_of(self.client, resource, namespace):
             yield obj
             await asyncio.sleep(0)  # the evaluation of each takes its time
