@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from policyd.api.admission import AdmissionRequest, Operation, Rule
+from policyd.api.kinds import resources
 from policyd.api.meta import Json
 from policyd.api.policy import MatchConstraints
 from policyd.cli.background.bounds import LeftOutError
@@ -286,11 +287,7 @@ class MatchedObjects:
                 yield resource, obj
 
     async def all(self, resource: Resource, namespace: str = "") -> AsyncIterator[Json]:
-        """Yield the objects of a resource.
-
-        Raises:
-            ApiError: If they cannot be read.
-        """
+        """Yield the objects of a resource."""
         async for obj in objects_of(self.client, resource, namespace):
             yield obj
             await asyncio.sleep(0)  # the evaluation of each takes its time
@@ -330,11 +327,25 @@ def _names(rule: Rule) -> Iterable[tuple[str, str]]:
         LeftOutError: If it names any of them by `*`, or a subresource.
     """
     for group in rule.api_groups:
-        for version in rule.api_versions:
-            for plural in rule.resources:
-                if "*" in (group, version) or "*" in plural or "/" in plural:
-                    raise LeftOutError("left out: its rules name `*` or subresources")
+        for plural in rule.resources:
+            if group == "*" or "*" in plural or "/" in plural:
+                raise LeftOutError("left out: its rules name `*` or subresources")
+            for version in _versions(rule, group, plural):
                 yield f"{group}/{version}" if group else version, plural
+
+
+def _versions(rule: Rule, group: str, plural: str) -> Iterable[str]:
+    """Return the versions of a rule for a resource; of any version, those of a built-in kind.
+
+    Raises:
+        LeftOutError: If any version may be meant of a resource that is not built in.
+    """
+    if "*" not in rule.api_versions:
+        return rule.api_versions
+    known = [e.version for e in resources() if (e.group, e.plural) == (group, plural)]
+    if not known:
+        raise LeftOutError(f"left out: its rules name any version of `{plural}`, and not which")
+    return known
 
 
 async def one_by_one(

@@ -57,7 +57,7 @@ def generated_entries(
     """
     if not isinstance(given, Mapping):
         raise Untranslatable("`generate` is not a map")
-    _check_fields(given, _TARGET | _OF_RULE, "generate")
+    check_fields(given, _TARGET | _OF_RULE, "generate")
     several = given.get("foreach")
     if several is None:
         entries = [_entry(given, scope)]
@@ -79,7 +79,12 @@ def generated_entries(
     )
 
 
-def _check_fields(given: Mapping[str, Any], known: frozenset[str], of: str) -> None:
+def check_fields(given: Mapping[str, Any], known: frozenset[str], of: str) -> None:
+    """Check that a block has no other fields than Kyverno's.
+
+    Raises:
+        Untranslatable: If it has.
+    """
     unknown = sorted(set(map(str, given)) - known)
     if unknown:
         raise Untranslatable(f"`{of}` has the field `{unknown[0]}`, which Kyverno does not know")
@@ -113,7 +118,7 @@ def _object(given: Mapping[str, Any]) -> dict[str, Any]:
         raise Untranslatable("`data` of `generate` is not a map")
     if not given.get("name"):
         raise Untranslatable("`generate` has no `name`")
-    version, _ = _kind_of(given)
+    version, _ = kind_of(given)
     metadata = {"name": given["name"]}
     if given.get("namespace"):
         metadata["namespace"] = given["namespace"]
@@ -125,15 +130,19 @@ def _object(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"apiVersion": version, "kind": given["kind"], "metadata": metadata, **rest}
 
 
-def _kind_of(given: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the apiVersion and the plural of what is generated."""
+def kind_of(given: Mapping[str, Any], of: str = "generate") -> tuple[str, str]:
+    """Return the apiVersion and the plural of what a block names by its kind.
+
+    Raises:
+        Untranslatable: If it does not say which they are.
+    """
     kind, version = given.get("kind"), given.get("apiVersion")
     if not isinstance(kind, str) or not kind:
-        raise Untranslatable("`generate` has no `kind`")
+        raise Untranslatable(f"`{of}` has no `kind`")
     if not version:
         found = [each for each in resources() if each.kind == kind]
         if not found:
-            raise Untranslatable(f"`generate` has no `apiVersion`, and `{kind}` is no known kind")
+            raise Untranslatable(f"`{of}` has no `apiVersion`, and `{kind}` is no known kind")
         version = found[0].api_version
     return str(version), _plural(str(version), kind)
 
@@ -192,7 +201,7 @@ def _clone(given: Mapping[str, Any], scope: ExpressionScope) -> list[str]:
     source = given["clone"]
     if not isinstance(source, Mapping) or not source.get("name"):
         raise Untranslatable("`clone` of `generate` has no `name`")
-    version, plural = _kind_of(given)
+    version, plural = kind_of(given)
     where = [version, plural, source.get("namespace") or "", source["name"]]
     found = f"resource.Get({', '.join(_text(each, scope) for each in where)})"
     name = given.get("name") or source["name"]
@@ -233,7 +242,7 @@ def _foreach(given: Json, scope: ExpressionScope) -> str:
     """Return the calls for each element of a list."""
     if not isinstance(given, Mapping) or "list" not in given:
         raise Untranslatable("a `foreach` needs a `list`")
-    _check_fields(given, _TARGET | _OF_FOREACH, "foreach")
+    check_fields(given, _TARGET | _OF_FOREACH, "foreach")
     listed, inner, names = element_scope(given, scope)
     call = _applied(given, inner)
     chosen = block_condition(given["preconditions"], inner) if given.get("preconditions") else ""

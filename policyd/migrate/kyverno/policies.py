@@ -176,7 +176,7 @@ def _rule(rule: Json, frame: PolicyFrame) -> list[ConvertedRule]:
 
 
 def _refused_settings(spec: Mapping[str, Any]) -> Iterator[UnconvertedPart]:
-    if spec.get("applyRules") == "One":
+    if spec.get("applyRules") == "One" and len(spec["rules"]) > 1:
         yield UnconvertedPart(
             ("spec", "applyRules"),
             "",
@@ -273,7 +273,7 @@ def _of_kyverno(rule: ConvertedRule, name: str, spec: dict[str, Any]) -> dict[st
             for each in spec["validations"]
         ]
     pods = [each["resources"] for each in spec["matchConstraints"]["resourceRules"]] == [["pods"]]
-    if pods and not rule.generated and len(rule.controllers) < _ALL_CONTROLLERS:
+    if pods and not (rule.generated or rule.targets) and len(rule.controllers) < _ALL_CONTROLLERS:
         spec["autogen"] = {"podControllers": {"controllers": list(rule.controllers)}}
     return {
         "apiVersion": "policies.kyverno.io/v1",
@@ -318,6 +318,7 @@ def _spec(
     if rule.validations:
         spec["validations"] = rule.validations
         spec |= _enforcement(rule, frame.spec)
+    spec |= rule.targets
     if rule.mutations:
         spec["mutations"] = rule.mutations
         spec["reinvocationPolicy"] = "Never"

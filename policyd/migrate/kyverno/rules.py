@@ -27,6 +27,7 @@ from policyd.migrate.kyverno.overlays import mutations_of
 from policyd.migrate.kyverno.patterns import any_pattern, grouped, negated, pattern_steps, verdict
 from policyd.migrate.kyverno.pod_security import pod_security
 from policyd.migrate.kyverno.scopes import REQUEST, ExpressionScope, with_images
+from policyd.migrate.kyverno.targets import TARGETS_NOTE, target_fields, target_scope
 from policyd.patch.operations import Path
 
 AUTOGEN: Final = "pod-policies.kyverno.io/autogen-controllers"
@@ -91,6 +92,8 @@ class ConvertedRule:
     kyverno: bool = False
     controllers: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
+    targets: dict[str, Any] = field(default_factory=dict)
+    """Fields of a policy that mutates existing objects: what its targets are."""
 
 
 def convert_rule(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRule]:
@@ -234,7 +237,7 @@ def scope_of(
     """
     kinds = {parse_kind(kind)[2] for each in filters_of(match)[0] for kind in each.kinds}
     structs = set()
-    if subject != "object":
+    if subject not in ("object", _TRIGGER):
         kinds = {"Pod"}
     for kind in kinds:
         found = {r.type_name for r in resources() if r.kind == kind}
@@ -447,12 +450,8 @@ def _without_pods(constraints: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mutating(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRule]:
-    if "targets" in rule["mutate"]:
-        raise UnconvertibleRuleError(
-            "the rule changes objects other than the one of the request",
-            ("mutate", "targets"),
-            "write it as a MutatingPolicy of Kyverno with `mutateExisting`",
-        )
+    if rule["mutate"].get("targets"):
+        return _mutating_targets(rule, replace(frame, kyverno=True))
     controllers = extends_to_controllers(rule.get("match"), rule.get("exclude"), frame.annotation)
     places = _PLACES if controllers and not frame.kyverno else _PLACES[:1]
     made = []
@@ -477,6 +476,40 @@ def _mutating(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRule
                 suffix=suffix if controllers else "",
                 kyverno=frame.kyverno,
                 controllers=controllers,
+            )
+        )
+    return made
+
+
+_TRIGGER: Final = "request.object"
+"""The trigger, where `object` is the target."""
+
+
+def _mutating_targets(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRule]:
+    """Return a policy for each kind of targets, which exist already."""
+    common = _common(rule, frame, _TRIGGER, (), asks="mutate")
+    scope = target_scope(common.scope)
+    name = "mutateExistingOnPolicyUpdate"
+    existing = rule["mutate"].get(name, frame.spec.get(name)) is True
+    made = []
+    for index, target in enumerate(rule["mutate"]["targets"]):
+        path = ("mutate", "targets", index)
+        fields, named = _at(path, partial(target_fields, existing=existing), target, scope)
+        further, mutations = _at(("mutate",), mutations_of, rule["mutate"], scope, (), common.late)
+        conditions = [
+            {"name": name, "expression": as_condition(text)}
+            for name, text in {**named, **further}.items()
+        ]
+        made.append(
+            ConvertedRule(
+                name=str(rule.get("name", "")),
+                matching=common.matching,
+                variables=common.variables,
+                mutations=mutations,
+                suffix=f"-{index + 1}" if len(rule["mutate"]["targets"]) > 1 else "",
+                kyverno=True,
+                targets={**fields, **({"targetMatchConditions": conditions} if conditions else {})},
+                notes=[TARGETS_NOTE],
             )
         )
     return made

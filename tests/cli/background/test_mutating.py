@@ -100,6 +100,16 @@ async def test_without_targets_the_matched_objects_are_mutated(cluster):
     assert cluster.data("a") == {"a": "b"}
 
 
+async def test_any_version_of_a_built_in_resource_is_the_served_one(cluster):
+    rules = {"resourceRules": [{**MAPS, "apiVersions": ["*"], "operations": ["CREATE"]}]}
+    cluster.policy(MUTATING, **mutating(data(a="'b'"), None, matchConstraints=rules))
+    cluster.target("a")
+
+    await cluster.run()
+
+    assert cluster.data("a") == {"a": "b"}
+
+
 async def test_conditions_are_asked_of_triggers_and_of_targets(cluster):
     cluster.policy(
         MUTATING,

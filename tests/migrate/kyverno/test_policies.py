@@ -45,7 +45,7 @@ def test_the_action_is_the_enforcement_and_overrides_are_steps():
     [
         pytest.param({"verifyImages": [{}]}, "signatures", id="images"),
         pytest.param({"generate": {"kind": "A"}}, "needs one of", id="generate"),
-        pytest.param({"mutate": {"targets": [{}]}}, "other than the one", id="existing"),
+        pytest.param({"mutate": {"targets": [{}]}}, "`targets` has no `kind`", id="existing"),
         pytest.param({"validate": {"podSecurity": {"level": "odd"}}}, "podSecurity", id="pss"),
         pytest.param({"validate": {"pattern": {"a": "{{ nothing.b }}"}}}, "nothing", id="variable"),
         pytest.param({"validate": {"pattern": {"a": "{{ b"}}}, "no `}}`", id="open-variable"),
@@ -97,10 +97,12 @@ def test_what_has_no_counterpart_is_refused_with_its_place(parts, reason):
     assert reason in refusal.reason
 
 
-def test_a_policy_that_stops_after_a_rule_is_partial():
-    conversion = convert(legacy(rule(validate=LABELED), applyRules="One"))
+@pytest.mark.parametrize("rules", [1, 2])
+def test_a_policy_that_stops_after_the_first_of_several_rules_is_partial(rules):
+    conversion = convert(legacy(*[rule(validate=LABELED)] * rules, applyRules="One"))
 
-    assert [refusal.path for refusal in conversion.refusals] == [("spec", "applyRules")]
+    refused = [refusal.path for refusal in conversion.refusals]
+    assert refused == ([] if rules == 1 else [("spec", "applyRules")])
 
 
 @pytest.mark.parametrize(
