@@ -125,7 +125,7 @@ bench-forecast: $(STAMP) ## forecast starts on a trace, and compare them with wh
 bench-backfill: $(STAMP) ## reservation with backfill on a part of a trace, judged by waits: TRACE=FILE, JOBS=66000:70000, LOAD="0.9 1.1", AFTER="0.5" hours, JSON=FILE
 	@$(BIN)/python -m tests.bench_backfill $(if $(TRACE),--trace $(TRACE)) $(if $(JOBS),--jobs $(JOBS)) $(if $(LOAD),--load $(LOAD)) $(if $(AFTER),--after $(AFTER)) $(if $(JSON),--json $(JSON))
 
-bench-dispatch: $(STAMP) ## compare the waits of N=200 loads on three clusters by the dispatcher that sends them: SEED=0, JOBS=80
+bench-dispatch: $(STAMP) ## compare the waits of N=200 loads on three clusters by the dispatcher that sends them: SEED=0, JOBS=60
 	@$(BIN)/python -m tests.bench_dispatch $(if $(N),-n $(N)) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
 
 what-ifs: $(STAMP) ## compare what-if's answers with what 500 random clusters then do: N=500, SEED=0

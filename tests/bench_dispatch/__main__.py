@@ -6,7 +6,8 @@ removal take no time, and forecasts are as new as the queues: in a real cluster,
 seconds old.
 
 It ends with 1 if the mean wait with forecasts is more than 10 % above that of the best choice in
-hindsight, or not below that of all at once.
+hindsight, or not below that of all at once in StrictFIFO. In BestEffortFIFO, no job holds up those
+behind it, so that a copy on every worker lets no job wait: there, 10 % above is the limit, too.
 """
 
 import argparse
@@ -25,7 +26,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench_dispatch")
     parser.add_argument("-n", type=int, default=200, help="loads")
     parser.add_argument("--seed", type=int, default=0, help="of the first load")
-    parser.add_argument("--jobs", type=int, default=80, help="of each load")
+    parser.add_argument("--jobs", type=int, default=60, help="of each load")
     given = parser.parse_args()
     verdicts = [
         measure(range(given.seed, given.seed + given.n), given.jobs, strict=strict)
@@ -52,7 +53,8 @@ def measure(seeds: range, count: int, *, strict: bool) -> bool:
         table.add_row(name, f"{total[name] / 60:.1f} min", str(less), f"{made:.2f}")
     Console(width=100).print(table)
     best = min(wait for name, wait in total.items() if "hindsight" in name)
-    return total["forecast"] <= MOST * best and total["forecast"] < total["all at once"]
+    wait, at_once = total["forecast"], total["all at once"]
+    return wait <= MOST * best and (wait < at_once if strict else wait <= MOST * at_once)
 
 
 if __name__ == "__main__":

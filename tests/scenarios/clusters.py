@@ -151,7 +151,9 @@ def real(
             process.start()
             stack.callback(process.stop)
         eventually(
-            lambda: webhooks_are_ready(api, (webhooks, controller)), what="the webhook is open"
+            lambda: webhooks_are_ready(api, (webhooks, controller)),
+            within=90,
+            what="the webhook is open",
         )
         eventually(lambda: found(api, SNAPSHOTS), within=90, what="snapshots are served")
         yield Cluster("real", kubeconfig, api, controller)
