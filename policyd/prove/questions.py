@@ -103,6 +103,8 @@ def _not_to_be_compared(policies: Side) -> str:
 def _of_templates_alone(policies: Side) -> bool:
     """Tell whether policies look at nothing but the pod templates of the same objects."""
     rules = policies[0].constraints.resource_rules
+    if all((rule.api_groups, rule.resources) == (("",), ("pods",)) for rule in rules):
+        return False  # they are looked at as what they are
     return all(
         policy.by_template
         and policy.constraints.resource_rules == rules

@@ -80,7 +80,7 @@ class ValueSchema:
     quantity: bool = False
 
 
-_MOST_WORK: Final = 60_000
+_MOST_WORK: Final = 400_000
 """Nodes and values, for one question and kind."""
 _OFTEN: Final = 200
 """Nodes and values after which the time is looked at."""

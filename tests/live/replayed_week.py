@@ -394,6 +394,7 @@ def _compared(folder, seed, count):
         logs = folder / "log"
         shutil.copytree(folder / "audit", logs)
         _forecast(logs, folder, compared)
+        api.close()  # to connect again: the API server ends what was idle for so long
         _enforce(api)
         for call in calls:
             if call.number in worked:

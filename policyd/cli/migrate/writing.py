@@ -113,7 +113,9 @@ def proved(
         for document, text in results
     ]
     compared = equal = 0
+    shadows = seconds is not None
     for document, policies in progress(made if against else (), "proving", len(made)):
+        proofs.share(len(made) - compared + shadows)
         name = str(value_at(document.value, ("metadata", "name")))
         found = [*_against(proofs, document, name, policies, twins, alone=len(made) == 1)]
         compared, equal = compared + 1, equal + (not found)
@@ -121,7 +123,8 @@ def proved(
     if against is not None:
         shown = f"{equal} of {count(compared, 'policy')} proved to deny what {against} denies"
         click.echo(f"{shown}, {proofs.bound}", err=True)
-    if seconds is not None:
+    if shadows:
+        proofs.share(1)
         yield from proved_warnings(proofs, [each for _, policies in made for each in policies])
     proofs.end()
 

@@ -107,7 +107,9 @@ def _proved(
 ) -> Iterator[Exported]:
     """Compare exported policies with their sources; leave out those that differ."""
     compared = proved = 0
-    for document, one in progress(zip(documents, made, strict=True), "proving", len(made)):
+    pairs = zip(documents, made, strict=True)
+    for number, (document, one) in enumerate(progress(pairs, "proving", len(made))):
+        proofs.share(len(made) - number)
         sources = load_document(document, EVERY_FORMAT).policies
         if not one.objects or is_native(document.value) or not any(p.validations for p in sources):
             yield one

@@ -30,6 +30,8 @@ SECONDS: Final = click.FloatRange(1, 3600)
 class Proofs:
     """Answers from the solver, until a time is over.
 
+    What takes long has only its share of the time, so that the rest is looked at, too.
+
     Attributes:
         questions: The module of `policyd.prove`.
         bound: Elements of lists and maps, as a proof says it.
@@ -46,16 +48,21 @@ class Proofs:
         self.bound = f"for lists and maps of up to {self.questions.DEFAULT_BOUND} elements"
         self.left = 0
         self._seconds, self._clock = seconds, SystemClock()
-        self._ends = self._clock.monotonic() + seconds
+        self._ends = self._until = self._clock.monotonic() + seconds
+
+    def share(self, parts: int) -> None:
+        """Give the next questions one of so many parts of the time that is left."""
+        now = self._clock.monotonic()
+        self._until = now + (self._ends - now) / parts
 
     def _remaining(self) -> float:
-        return min(_EACH, self._ends - self._clock.monotonic())
+        return min(_EACH, self._until - self._clock.monotonic())
 
     def ask(self, question: str, *sides: "Side") -> "Answer":
         """Answer a question about sets of policies; unknown if no time is left."""
         if self._remaining() <= 0:
             self.left += 1
-            why = f"{self._seconds:g} seconds are over"
+            why = f"its share of {self._seconds:g} seconds is over"
             unknown: Answer = self.questions.Answer(verdict="unknown", bound=0, why=why)
             return unknown
         found: Answer = self.questions.answer(question, sides, seconds=self._remaining)
