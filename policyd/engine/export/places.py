@@ -72,11 +72,16 @@ def places_of(kind: WorkloadKind | None, workload: str) -> tuple[PodPlace, ...]:
     )
 
 
+def has_templates(kind: WorkloadKind) -> bool:
+    """Tell whether objects of a kind cannot be without their pod templates."""
+    return kind.group in _ALWAYS_THERE
+
+
 def _single(kind: WorkloadKind, index: int, workload: str) -> PodPlace:
     path = kind.places[index].path
     pointer = _quoted(json_pointer(path)) if path else "''"
     count = _count(kind, workload, path, index)
-    if kind.group in _ALWAYS_THERE or not path:
+    if has_templates(kind) or not path:
         return PodPlace(pod=".".join((workload, *path)), path=pointer, count=count)
     optional = _optional(workload, path)
     if len(kind.places) == 1:

@@ -8,6 +8,7 @@ import msgspec
 
 from policyd.api.admission import Operation, Rule
 from policyd.engine.export.expressions import NotExportableError
+from policyd.engine.export.places import has_templates
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.objects.workloads import KINDS, WorkloadKind
 
@@ -132,7 +133,7 @@ def _likeness(kind: WorkloadKind | None, rule: Rule, needs: Needs) -> object:
     queued = kind.queued if needs.workload else ()
     gang = kind.kind if needs.gang and kind.kind in ("Pod", "Job") else ""
     places = tuple(place.path for place in kind.places)
-    return places, counts, queued, gang, guarded
+    return places, has_templates(kind), counts, queued, gang, guarded
 
 
 def _is_guarded(kind: WorkloadKind | None, rule: Rule) -> bool:
