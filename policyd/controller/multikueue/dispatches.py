@@ -30,7 +30,7 @@ from policyd.jobs.base import controller_of, is_pod
 from policyd.jobs.kinds.registry import kind_of_owner, parent_of_owner
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.managers import JobManager
-from policyd.jobs.parents import COMPONENT_INDEX, Parent, ParentKind
+from policyd.jobs.parents import COMPONENT_INDEX, OWNER_KIND, OWNER_NAME, Parent, ParentKind
 from policyd.jobs.pods import QueuedPod
 from policyd.kube.changes import Change, Deleted
 from policyd.kube.client import Client, DeleteOptions, PartialObject
@@ -184,7 +184,7 @@ class Dispatches:
             self._gone.pop(key.path, None)
             return None
         group = await self._group(workload, state, handed)
-        if deleted:
+        if deleted or not handed.owner.uid:
             for cluster in group.copies:
                 await self._remove(group, handed, cluster)
             self._gone.pop(key.path, None)
@@ -708,7 +708,19 @@ def _job_of(metadata: ObjectMeta) -> OwnerReference | None:
     """Return the job of a workload: the object whose pods are a group, before its pods."""
     owners = metadata.owner_references
     parent = next((each for each in owners if parent_of_owner(each) is not None), None)
+    parent = parent or _former_parent(metadata)
     return controller_of(metadata) or parent or next(iter(owners), None)
+
+
+def _former_parent(metadata: ObjectMeta) -> OwnerReference | None:
+    """Return the parent that a workload notes, without a UID.
+
+    Kubernetes takes a parent that is gone off the owners, as long as pods of it are among them.
+    """
+    api_version, _, kind = metadata.annotations.get(OWNER_KIND, "").partition(", Kind=")
+    name = metadata.annotations.get(OWNER_NAME, "")
+    noted = OwnerReference(api_version=api_version, kind=kind, name=name, uid="")
+    return noted if name and parent_of_owner(noted) is not None else None
 
 
 def _pods_of(metadata: ObjectMeta, job: OwnerReference) -> tuple[str, ...]:
