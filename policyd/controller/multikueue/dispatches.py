@@ -46,6 +46,7 @@ from policyd.multikueue.copies import (
     manager_of,
     status_back,
     unmanaged,
+    without_report,
 )
 from policyd.multikueue.dispatch import (
     DEFERRED_SECONDS,
@@ -63,6 +64,7 @@ from policyd.multikueue.dispatch import (
     Remove,
     SetCheck,
     SyncJob,
+    Withdraw,
     next_round,
     plan,
     waits_for_worker,
@@ -412,6 +414,8 @@ class Dispatches:
                 await self._remove(group, handed, cluster)
             case SyncJob():
                 return await self._sync(group.local, handed, action)
+            case Withdraw():
+                await self._withdraw(group.local, handed)
             case Push():
                 await self._push(group, action)
             case OpenGate(cluster=cluster, gates=gates):
@@ -530,12 +534,25 @@ class Dispatches:
             )
         return False
 
+    async def _withdraw(self, local: Workload, handed: Handed) -> None:
+        if handed.manager.holds:
+            return  # pods that have gates here are replaced, and run nowhere in the meantime
+        resource = handed.resource
+        job = await self._writes.client.get(
+            resource, handed.owner.name, namespace=local.metadata.namespace, into=dict[str, Any]
+        )
+        status = without_report({"kind": resource.kind, **job})
+        if status != job.get("status"):
+            await self._write_job(resource, job, status)
+
     async def _write_job(self, resource: Resource, job: dict[str, Any], status: Json) -> None:
         self._writes.must_lead()
         metadata = job["metadata"]
         patch = {
             "metadata": {"resourceVersion": metadata["resourceVersion"]},
-            "status": merge_difference(job.get("status") or {}, status),
+            "status": status
+            if status is None
+            else merge_difference(job.get("status") or {}, status),
         }
         await self._writes.client.patch(
             resource,
