@@ -110,6 +110,27 @@ def test_a_worker_that_is_cut_off_midway_finishes_its_job_once_it_is_back(three)
     eventually(lambda: not jobs(workers[chosen]), within=60, what="it is deleted there, too")
 
 
+def test_a_job_whose_worker_stays_away_moves_and_its_first_copy_goes_once_that_is_back(three):
+    manager, workers = three
+    submitted(manager.api, "moved", gpus=1, run_for="600s")
+    chosen = eventually(lambda: cluster_of(manager.api, "moved"), within=60, what="it is sent")
+    (other,) = workers.keys() - {chosen}
+    eventually(lambda: jobs(workers[chosen]), what="it is there")
+
+    right = carried(workers[chosen].kubeconfig)
+    point(manager.api, chosen, elsewhere(right))
+    eventually(lambda: jobs(workers[other]), within=90, what="it is on the other worker")
+    eventually(lambda: cluster_of(manager.api, "moved") == other, what="it runs there")
+    assert jobs(workers[chosen]) == ["moved"]
+    point(manager.api, chosen, right)
+
+    eventually(lambda: not jobs(workers[chosen]), within=60, what="the first copy is gone")
+    eventually(lambda: not workers[chosen].api.find("Workload", "team-a"), what="and its workload")
+    assert jobs(workers[other]) == ["moved"]
+    manager.api.delete("Job", "moved", "team-a")
+    nothing_is_left(three, "Job")
+
+
 def point(api, worker, kubeconfig):
     """Replace the kubeconfig that leads to a worker."""
     secret = f"api/v1/namespaces/{NAMESPACE}/secrets/{worker}"

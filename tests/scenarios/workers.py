@@ -64,6 +64,7 @@ def configuration(folder, kubeconfig):
         "integrations": {"frameworks": list(FRAMEWORKS)},
         "featureGates": {"MultiKueueClusterProfile": True},
         "multiKueue": {
+            "workerLostTimeout": "10s",
             "clusterProfile": {"accessProviders": [{"name": "test", "execConfig": run}]},
         },
     }
