@@ -194,6 +194,20 @@ def status_back(
     return StatusBack(changed, forwarded=served or resized)
 
 
+def without_report(job: Mapping[str, Any]) -> Json:
+    """Return the status of a job whose worker is gone: none of its pods runs any more.
+
+    A batch Job keeps how many pods have ended, which must not become fewer.
+
+    Args:
+        job: The whole job here.
+    """
+    status = job.get("status") or {}
+    if job.get("kind") != "Job":
+        return None
+    return {**status, **{name: 0 for name in ("active", "ready", "terminating") if name in status}}
+
+
 def _kept_gated(local: Mapping[str, Any], status: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the status of a pod; one that has no node there stays gated in the eyes of here.
 

@@ -56,6 +56,10 @@ class SyncJob(NamedTuple):
     """Whether a job that is not there stays away, as it has ended or must stop."""
 
 
+class Withdraw(NamedTuple):
+    """Take back what a worker reported of the job: it is gone, and its pods are not waited for."""
+
+
 class Push(NamedTuple):
     """Change the requests of a copy to those of the workload."""
 
@@ -115,7 +119,16 @@ class Create(NamedTuple):
 
 
 Action = (
-    Remove | SyncJob | Push | OpenGate | Deactivate | SetCheck | FinishWorkload | Nominate | Create
+    Remove
+    | SyncJob
+    | Withdraw
+    | Push
+    | OpenGate
+    | Deactivate
+    | SetCheck
+    | FinishWorkload
+    | Nominate
+    | Create
 )
 
 
@@ -214,6 +227,8 @@ def plan(group: Group, settings: MultiKueueSettings, *, now: float) -> DispatchP
         rest = _converged(group, admitted[1], settings)
     elif group.runs:
         rest = _lost(group, settings, now=now)
+    elif condition_true(local.status.conditions, EVICTED) and not any(group.copies.values()):
+        rest = _withdrawn(group, settings, now=now)
     else:
         rest = _pending(group, settings, elastic=elastic, now=now)
     return rest._replace(actions=(*actions, *rest.actions))
@@ -339,14 +354,28 @@ def _lost(group: Group, settings: MultiKueueSettings, *, now: float) -> Dispatch
     if cluster and cluster not in group.unreachable:
         message = f"Admitting remote no longer exists, {previously}"
         return DispatchPlan((*removed, SetCheck("Retry", message)))
+    left = _patience(group, cluster, settings, now=now)
+    if left > 0:
+        return DispatchPlan(removed, again=left)
+    return DispatchPlan((*removed, SetCheck("Retry", f"Admitting remote lost, {previously}")))
+
+
+def _patience(group: Group, cluster: str, settings: MultiKueueSettings, *, now: float) -> float:
+    """Return the seconds that a worker out of reach is still waited for."""
     since = group.lost_at.get(cluster)
     if since is None:
         changed = group.state.last_transition_time
         since = changed.timestamp() if changed else now
-    left = settings.lost_seconds - (now - since)
-    if left > 0:
-        return DispatchPlan(removed, again=left)
-    return DispatchPlan((*removed, SetCheck("Retry", f"Admitting remote lost, {previously}")))
+    return settings.lost_seconds - (now - since)
+
+
+def _withdrawn(group: Group, settings: MultiKueueSettings, *, now: float) -> DispatchPlan:
+    """Let go of an evicted workload of which no worker in reach has a copy.
+
+    Its job here says for ever what the last worker reported, such as that its pods run.
+    """
+    left = max((_patience(group, c, settings, now=now) for c in group.unreachable), default=0.0)
+    return DispatchPlan(again=left) if left > 0 else DispatchPlan((Withdraw(),))
 
 
 def _pending(

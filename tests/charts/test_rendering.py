@@ -381,10 +381,7 @@ def test_the_image_is(tmp_path, values, expected):
 
 
 def test_the_guide_gives_the_same_rights_and_those_to_create(tmp_path):
-    guide = CHART.parents[1] / "docs" / "guides" / "run-on-a-cluster.md"
-    accounts = next(block.text for block in blocks(guide) if block.remark == "accounts.yaml")
-
-    by_hand = rights_of(item for item in yaml.safe_load_all(accounts) if item)
+    by_hand = rights_of(in_guide("accounts.yaml"))
     by_chart = rights_of(rendered(tmp_path, {"userRoles.enabled": False}).values())
 
     assert by_chart <= by_hand
@@ -394,6 +391,23 @@ def test_the_guide_gives_the_same_rights_and_those_to_create(tmp_path):
         ("secrets", "create"),
         ("validatingwebhookconfigurations", "create"),
     }
+
+
+def test_the_guide_gives_a_manager_of_multi_kueue_the_rights_that_the_chart_does(tmp_path):
+    by_hand = rights_of(in_guide("multikueue.yaml"))
+    given = {"controller.multiKueue.enabled": True}
+    by_chart = rights_of(rendered(tmp_path, given).values()) - rights_of(
+        rendered(tmp_path).values()
+    )
+
+    assert {right[1:] for right in by_hand} == {right[1:] for right in by_chart}
+
+
+def in_guide(file):
+    """Return the objects of a file that the guide to a cluster has a reader save."""
+    guide = CHART.parents[1] / "docs" / "guides" / "run-on-a-cluster.md"
+    text = next(block.text for block in blocks(guide) if block.remark == file)
+    return [item for item in yaml.safe_load_all(text) if item]
 
 
 def test_owners_may_be_looked_up_where_everybody_is_believed_of_them(tmp_path):

@@ -58,6 +58,9 @@ async def test_a_job_of_a_worker_that_stays_away_runs_elsewhere_and_is_removed_t
     job(manager, "train")
     async with clusters(manager):
         first = where(manager, "train")
+        manager.workers[first].set_status(r.JOBS, "train", active=1, ready=1)
+        await manager.pass_time(5)
+        assert manager.get(r.JOBS, "train")["status"]["active"] == 1
         second = next(name for name in manager.workers if name != first)
         manager.cut.add(first)
         await manager.pass_time(500)

@@ -162,6 +162,26 @@ async def test_a_stateful_set_runs_on_one_worker():
         assert names(west, SETS) == names(west, r.WORKLOADS) == []
 
 
+async def test_a_stateful_set_that_is_deleted_before_its_pods_is_deleted_there():
+    """As the garbage collector does: it takes the set off the owners while pods are among them."""
+    manager = Manager(8, 0)
+    spec = {"replicas": 1, "template": {"spec": pod_spec(2)}}
+    parent = submit(manager, STATEFUL_SET, spec)
+    async with clusters(manager):
+        east = manager.workers["east"]
+        make_pod(manager, parent, 0, parent["spec"]["template"])
+        await manager.pass_time(5)
+        assert names(east, SETS) == ["serve"]
+        manager.delete(SETS, "serve")
+        (found,) = manager.all(r.WORKLOADS)
+        kept = [each for each in found["metadata"]["ownerReferences"] if each["kind"] == "Pod"]
+        new = {**found, "metadata": {**found["metadata"], "ownerReferences": kept}}
+        manager.store.replace(r.WORKLOADS, found, new)
+        await manager.pass_time(5)
+        assert kept
+        assert names(east, SETS) == names(east, r.WORKLOADS) == []
+
+
 def leaders(manager, replicas):
     template = {"size": 1, "workerTemplate": {"spec": pod_spec(2)}}
     spec = {"replicas": replicas, "leaderWorkerTemplate": template}

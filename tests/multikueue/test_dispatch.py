@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policyd.api.kueue import Workload
+from policyd.multikueue.copies import without_report
 from policyd.multikueue.dispatch import (
     Create,
     Deactivate,
@@ -14,6 +15,7 @@ from policyd.multikueue.dispatch import (
     Remove,
     SetCheck,
     SyncJob,
+    Withdraw,
     next_round,
     plan,
 )
@@ -57,7 +59,10 @@ def test_a_worker_that_was_away_does_not_get_a_job_back_that_runs_elsewhere():
         pytest.param(workload(), {"east": None}, [Remove], id="no-quota"),
         pytest.param(workload("QuotaReserved"), {"east": None}, ["Nominate", Create], id="new"),
         pytest.param(
-            workload("QuotaReserved", "Evicted"), {"east": None}, [], id="an-eviction-goes-on"
+            workload("QuotaReserved", "Evicted"),
+            {"east": None},
+            [Withdraw],
+            id="an-eviction-goes-on",
         ),
         pytest.param(
             workload("QuotaReserved", "Evicted"),
@@ -130,3 +135,15 @@ def test_workers_are_nominated_in_order_some_at_a_time(on, names):
 
     assert first == names
     assert len(next_round(first, ("b", "c", "a"), settings)) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "left"),
+    [
+        pytest.param("Job", {"active": 2, "failed": 1}, {"active": 0, "failed": 1}, id="job"),
+        pytest.param("Job", {}, {}, id="job-without-a-report"),
+        pytest.param("RayCluster", {"state": "ready"}, None, id="any-other-kind"),
+    ],
+)
+def test_no_pods_run_by_the_status_of_a_job_whose_worker_is_gone(kind, status, left):
+    assert without_report({"kind": kind, "status": status}) == left

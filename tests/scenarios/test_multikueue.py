@@ -1,140 +1,43 @@
 """Jobs on other clusters: a manager and two workers, each a real API server with policyd in it."""
 
 import base64
-import json
-import sys
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 
 import pytest
 import yaml
 
 from policyd.api.kueue.names import MULTI_KUEUE
+from policyd.multikueue.settings import ORIGIN
 from tests.charts.release import NAMESPACE
+from tests.scenarios import api as driver
 from tests.scenarios import clusters, foreign
 from tests.scenarios.api import authority, condition, eventually
-from tests.scenarios.objects import job
+from tests.scenarios.objects import job, pod
+from tests.scenarios.test_parents import Maker, leader_worker_set, stateful_set
+from tests.scenarios.workers import (
+    EXEC,
+    by_secret,
+    carried,
+    is_active,
+    make,
+    manager_and_workers,
+    packed,
+)
 
 pytestmark = pytest.mark.e2e
 
-KUEUE = "kueue.x-k8s.io/v1beta2"
-NAMES = ("east", "west")
 QUEUE, GPU = "kueue.x-k8s.io/queue-name", "nvidia.com/gpu"
-EXEC = "client.authentication.k8s.io/v1"
 
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory):
     """A manager whose queue sends its jobs away, and the workers."""
-    with ExitStack() as stack:
-        workers = {
-            name: stack.enter_context(clusters.real(tmp_path_factory.mktemp(name)))
-            for name in NAMES
-        }
-        values = {"controller__multiKueue__enabled": True}
-        folder = tmp_path_factory.mktemp("manager")
-        both = ["--config", str(configuration(folder, workers["west"].kubeconfig))]
-        manager = stack.enter_context(clusters.real(folder, values=values, both=both))
-        connect(manager.api, workers)
-        yield manager, workers
-
-
-def configuration(folder, kubeconfig):
-    """Write a Configuration whose program answers with the token of a worker, if it is asked so."""
-    token = yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]["token"]
-    answer = {"apiVersion": EXEC, "kind": "ExecCredential", "status": {"token": token}}
-    program = folder / "credentials"
-    program.write_text(
-        f"#!{sys.executable} -I\nimport json, os\n"
-        "asked = json.loads(os.environ['KUBERNETES_EXEC_INFO'])\n"
-        "assert asked['spec']['cluster']['config'] == {'account': 'manager'}\n"
-        f"print({json.dumps(json.dumps(answer))})\n"
-    )
-    program.chmod(0o700)
-    run = {
-        "apiVersion": EXEC,
-        "command": str(program),
-        "interactiveMode": "Never",
-        "provideClusterInfo": True,
-    }
-    file = folder / "configuration.yaml"
-    given = {
-        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-        "kind": "Configuration",
-        "featureGates": {"MultiKueueClusterProfile": True},
-        "multiKueue": {
-            "clusterProfile": {"accessProviders": [{"name": "test", "execConfig": run}]}
-        },
-    }
-    file.write_text(yaml.safe_dump(given))
-    return file
-
-
-def connect(api, workers):
-    for name, worker in workers.items():
-        by_secret(api, name, encoded(worker.kubeconfig))
-    make(api, "MultiKueueConfig", "all", {"clusters": list(NAMES)})
-    parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "all"}
-    spec = {"controllerName": MULTI_KUEUE, "parameters": parameters}
-    make(api, "AdmissionCheck", "away", spec)
-    groups = api.find("ClusterQueue")[0]["spec"]["resourceGroups"]
-    for quota in (q for g in groups for f in g["flavors"] for q in f["resources"]):
-        quota.pop("borrowingLimit", None)
-        quota.pop("lendingLimit", None)
-    strategy = {"admissionChecks": [{"name": "away"}]}
-    spec = {"namespaceSelector": {}, "resourceGroups": groups, "admissionChecksStrategy": strategy}
-    make(api, "ClusterQueue", "away", spec)
-    local = {"metadata": {"name": "away", "namespace": "team-a"}, "spec": {"clusterQueue": "away"}}
-    api.create({"apiVersion": KUEUE, "kind": "LocalQueue", **local})
-    for name in workers:
-        eventually(lambda name=name: is_active(api, name), within=60, what=f"{name} is connected")
-    for worker in workers.values():
-        queue = worker.api.find("ClusterQueue")[0]["metadata"]["name"]
-        spec = {"clusterQueue": queue}
-        metadata = {"name": "away", "namespace": "team-a"}
-        local = {"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": metadata, "spec": spec}
-        worker.api.create(local)
-
-
-def by_secret(api, name, kubeconfig):
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": name},
-        "data": {"kubeconfig": kubeconfig},
-    }
-    api.call("POST", f"api/v1/namespaces/{NAMESPACE}/secrets", secret)
-    source = {"kubeConfig": {"location": name, "locationType": "Secret"}}
-    make(api, "MultiKueueCluster", name, {"clusterSource": source})
-
-
-def encoded(kubeconfig):
-    """Return a kubeconfig that carries all it needs, as a Secret has it."""
-    config = yaml.safe_load(kubeconfig.read_text())
-    cluster = config["clusters"][0]["cluster"]
-    pem = authority(cluster)
-    carried = {
-        "server": cluster["server"],
-        "certificate-authority-data": base64.b64encode(pem.encode()).decode(),
-    }
-    token = config["users"][0]["user"]["token"]
-    whole = {
-        "clusters": [{"name": "worker", "cluster": carried}],
-        "users": [{"name": "manager", "user": {"token": token}}],
-        "contexts": [{"name": "worker", "context": {"cluster": "worker", "user": "manager"}}],
-        "current-context": "worker",
-    }
-    return base64.b64encode(json.dumps(whole).encode()).decode()
-
-
-def make(api, kind, name, spec):
-    body = {"apiVersion": KUEUE, "kind": kind, "metadata": {"name": name}, "spec": spec}
-    return api.create(body)
-
-
-def is_active(api, name):
-    return condition(api.get("MultiKueueCluster", name), "Active").get("status") == "True"
+    with manager_and_workers(tmp_path_factory.mktemp) as running:
+        yield running
 
 
 def submitted(api, name, **how):
@@ -145,10 +48,16 @@ def submitted(api, name, **how):
 
 def cluster_of(api, name):
     """Return the worker that a job was sent to; empty before."""
-    for workload in api.find("Workload", "team-a"):
-        if any(o["name"] == name for o in workload["metadata"].get("ownerReferences", ())):
-            return workload.get("status", {}).get("clusterName", "")
-    return ""
+    return next(iter(clusters_of(api, name)), "")
+
+
+def clusters_of(api, name):
+    """Return the workers that the workloads of a job were sent to; empty for one that was not."""
+    return [
+        workload.get("status", {}).get("clusterName", "")
+        for workload in api.find("Workload", "team-a")
+        if any(o["name"] == name for o in workload["metadata"].get("ownerReferences", ()))
+    ]
 
 
 def jobs(worker):
@@ -190,18 +99,49 @@ def test_a_worker_that_is_cut_off_midway_finishes_its_job_once_it_is_back(three)
     assert (there["clusterQueue"], there["requests"][GPU]) == ("away", 1)
     assert clusters.answer(manager, "job", "long")["record"]["cluster"] == chosen
 
-    secret = f"api/v1/namespaces/{NAMESPACE}/secrets/{chosen}"
-    right = manager.api.call("GET", secret)["data"]
-    unreachable = {"kubeconfig": elsewhere(right["kubeconfig"])}
-    merge = {"content_type": "application/merge-patch+json"}
-    manager.api.call("PATCH", secret, {"data": unreachable}, **merge)
+    right = carried(workers[chosen].kubeconfig)
+    point(manager.api, chosen, elsewhere(right))
     eventually(lambda: not is_active(manager.api, chosen), within=60, what="it is cut off")
     assert cluster_of(manager.api, "long") == chosen
-    manager.api.call("PATCH", secret, {"data": right}, **merge)
+    point(manager.api, chosen, right)
     eventually(lambda: is_active(manager.api, chosen), within=60, what="it is back")
     manager.api.delete("Job", "long", "team-a")
 
     eventually(lambda: not jobs(workers[chosen]), within=60, what="it is deleted there, too")
+
+
+def test_a_job_whose_worker_stays_away_moves_and_its_first_copy_goes_once_that_is_back(three):
+    manager, workers = three
+    submitted(manager.api, "moved", gpus=1, run_for="600s")
+    chosen = eventually(lambda: cluster_of(manager.api, "moved"), within=60, what="it is sent")
+    (other,) = workers.keys() - {chosen}
+    eventually(lambda: jobs(workers[chosen]), what="it is there")
+
+    right = carried(workers[chosen].kubeconfig)
+    point(manager.api, chosen, elsewhere(right))
+    eventually(lambda: jobs(workers[other]), within=90, what="it is on the other worker")
+    eventually(lambda: cluster_of(manager.api, "moved") == other, what="it runs there")
+    assert jobs(workers[chosen]) == ["moved"]
+    point(manager.api, chosen, right)
+
+    eventually(lambda: not jobs(workers[chosen]), within=60, what="the first copy is gone")
+    eventually(lambda: not workers[chosen].api.find("Workload", "team-a"), what="and its workload")
+    assert jobs(workers[other]) == ["moved"]
+    manager.api.delete("Job", "moved", "team-a")
+    nothing_is_left(three, "Job")
+
+
+def point(api, worker, kubeconfig):
+    """Replace the kubeconfig that leads to a worker."""
+    secret = f"api/v1/namespaces/{NAMESPACE}/secrets/{worker}"
+    api.call("PATCH", secret, {"data": {"kubeconfig": packed(kubeconfig)}}, **MERGE)
+
+
+def elsewhere(kubeconfig):
+    """Return a kubeconfig that leads to where nothing answers."""
+    (cluster,) = kubeconfig["clusters"]
+    nowhere = {**cluster["cluster"], "server": "https://127.0.0.1:1"}
+    return {**kubeconfig, "clusters": [{**cluster, "cluster": nowhere}]}
 
 
 def test_a_job_that_waits_for_quota_before_it_is_sent_gets_the_reason(three):
@@ -223,14 +163,149 @@ def test_a_job_that_waits_for_quota_before_it_is_sent_gets_the_reason(three):
     eventually(lambda: not jobs(workers[chosen]), within=60, what="the copy is gone")
 
 
-def elsewhere(kubeconfig):
-    """Return a kubeconfig that leads to where nothing answers."""
-    config = json.loads(base64.b64decode(kubeconfig))
-    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
-    return base64.b64encode(json.dumps(config).encode()).decode()
-
-
+LASTING = {"policyd.io/run-for": "600s"}
 MERGE = {"content_type": "application/merge-patch+json"}
+
+
+def test_pods_and_groups_run_on_a_worker_and_their_status_comes_back(three):
+    manager, _ = three
+    group = {QUEUE: "away", "kueue.x-k8s.io/pod-group-name": "ring"}
+    counted = {"kueue.x-k8s.io/pod-group-total-count": "2", **LASTING}
+    manager.api.create(pod("solo", labels={QUEUE: "away"}, annotations=LASTING))
+    for name in ("ring-a", "ring-b"):
+        manager.api.create(pod(name, labels=group, annotations=counted))
+
+    for names in (("solo",), ("ring-a", "ring-b")):
+        there = sent_to(three, "Pod", names[0])
+        for api, name in product((there, manager.api), names):
+            eventually(partial(runs, api, name), within=60, what=f"{name} runs")
+            assert gated(api, name) is (api is manager.api)
+
+    for name in ("solo", "ring-a", "ring-b"):
+        manager.api.delete("Pod", name, "team-a")
+    nothing_is_left(three, "Pod")
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "field", "value"),
+    [
+        pytest.param("JobSet", foreign.job_set(2), "restarts", 3, id="job-set"),
+        pytest.param("AppWrapper", foreign.app_wrapper(2), "phase", "Running", id="app-wrapper"),
+    ],
+)
+def test_a_job_of_an_operator_gets_the_status_that_it_has_there(three, kind, spec, field, value):
+    manager, _ = three
+    serve_kind(three, kind)
+    item = foreign.foreign(kind, "operated", spec)
+    item["metadata"]["labels"] = {QUEUE: "away"}
+    manager.api.create(item)
+    there = sent_to(three, kind, "operated")
+
+    path = f"{driver.PATHS[kind].format(namespace='team-a')}/operated/status"
+    there.call("PATCH", path, {"status": {field: value}}, **MERGE)
+
+    def status():
+        return manager.api.get(kind, "operated", "team-a").get("status", {}).get(field)
+
+    eventually(lambda: status() == value, within=60, what="the status comes back")
+    manager.api.delete(kind, "operated", "team-a")
+    nothing_is_left(three, kind)
+
+
+@pytest.mark.parametrize(
+    ("parent", "names"),
+    [
+        pytest.param(stateful_set(), ["serve-0", "serve-1"], id="stateful-set"),
+        pytest.param(
+            leader_worker_set(),
+            ["serve-0", "serve-0-1", "serve-1", "serve-1-1"],
+            id="leader-worker-set",
+        ),
+    ],
+)
+def test_pods_of_a_parent_run_on_one_worker_and_stay_gated_here(three, parent, names):
+    manager, _ = three
+    kind = parent["kind"]
+    if kind == "LeaderWorkerSet":
+        serve_kind(three, kind)
+    metadata = {"name": "serve", "namespace": "team-a", "labels": {QUEUE: "away"}}
+    here = Maker(manager.api, embedded=False)
+    here.make(manager.api.create({**parent, "metadata": metadata}))
+
+    there = Maker(sent_to(three, kind, "serve"), embedded=False)
+    there.make(there.api.get(kind, "serve", "team-a"))
+
+    for name in names:
+        eventually(partial(runs, there.api, name), within=60, what=f"{name} runs there")
+        assert gated(manager.api, name)
+    assert len(set(clusters_of(manager.api, "serve"))) == 1
+    manager.api.delete(kind, "serve", "team-a")
+    here.clear()
+    eventually(
+        lambda: not there.api.exists(kind, "serve", "team-a"), within=90, what="it is gone there"
+    )
+    there.clear()
+    nothing_is_left(three, kind)
+
+
+def sent_to(three, kind, name):
+    """Return the API of the worker that a job was sent to, and is on."""
+    manager, workers = three
+    chosen = eventually(partial(cluster_of, manager.api, name), within=60, what="it is sent")
+    eventually(partial(workers[chosen].api.exists, kind, name, "team-a"), what="it is there")
+    return workers[chosen].api
+
+
+def nothing_is_left(three, kind):
+    _, workers = three
+    for worker, each in product(workers.values(), (kind, "Pod", "Workload")):
+        left = partial(worker.api.find, each, "team-a")
+        eventually(lambda left=left: not left(), within=90, what=f"no {each} is left")
+
+
+def serve_kind(three, kind):
+    """Have all clusters serve a kind whose operator is the test."""
+    manager, workers = three
+    driver.PATHS[kind] = foreign.paths()[kind]
+    for cluster in (manager, *workers.values()):
+        cluster.api.create(foreign.definition(kind))
+    for cluster in (manager, *workers.values()):
+        eventually(partial(foreign.served, cluster.api, kind), what=f"{kind} is served")
+
+
+def runs(api, name):
+    """Tell whether a pod runs."""
+    if not api.exists("Pod", name, "team-a"):
+        return False
+    return api.get("Pod", name, "team-a").get("status", {}).get("phase") == "Running"
+
+
+def gated(api, name):
+    return bool(api.get("Pod", name, "team-a")["spec"].get("schedulingGates"))
+
+
+def test_a_job_that_others_made_on_both_workers_is_left_alone(three):
+    manager, workers = three
+    uids = {}
+    for name, worker in workers.items():
+        body = job("twin", gpus=1, run_for="600s")
+        body["metadata"]["labels"] = {QUEUE: "away"}
+        uids[name] = worker.api.create(body)["metadata"]["uid"]
+    submitted(manager.api, "twin", gpus=1)
+    eventually(lambda: any(copies(w.api) for w in workers.values()), within=60, what="a copy")
+
+    manager.api.delete("Job", "twin", "team-a")
+
+    for name, worker in workers.items():
+        eventually(lambda w=worker: not copies(w.api), within=60, what="the copy is gone")
+        assert worker.api.get("Job", "twin", "team-a")["metadata"]["uid"] == uids[name]
+        worker.api.delete("Job", "twin", "team-a")
+
+
+def copies(api):
+    """Return the workloads that the manager made."""
+    found = [w for w in api.find("Workload", "team-a") if "twin" in w["metadata"]["name"]]
+    return [each for each in found if ORIGIN in each["metadata"].get("labels", {})]
 
 
 def test_a_cluster_profile_leads_to_a_worker_by_a_program_of_the_configuration(three):
@@ -300,14 +375,13 @@ def test_workers_that_answer_wrongly_or_have_programs_are_refused_and_others_go_
     manager, workers = three
     stolen = tmp_path / "stolen"
     exec_of = {"apiVersion": EXEC, "command": "/bin/touch", "args": [str(stolen)]}
-    right = json.loads(base64.b64decode(encoded(workers["east"].kubeconfig)))
-    right["users"][0]["user"] = {"exec": exec_of}
+    config = carried(workers["east"].kubeconfig)
+    (user,), (cluster,) = config["users"], config["clusters"]
     with answering() as server:
-        by_secret(manager.api, "exec", packed(right))
+        by_secret(manager.api, "exec", {**config, "users": [{**user, "user": {"exec": exec_of}}]})
         for name in ANSWERS:
-            wrong = json.loads(base64.b64decode(encoded(workers["east"].kubeconfig)))
-            wrong["clusters"][0]["cluster"] = {"server": f"{server}/{name}"}
-            by_secret(manager.api, name, packed(wrong))
+            wrong = {**cluster, "cluster": {"server": f"{server}/{name}"}}
+            by_secret(manager.api, name, {**config, "clusters": [wrong]})
 
         for name in ("exec", *ANSWERS):
             why = "InsecureKubeConfig" if name == "exec" else "ClientConnectionFailed"
@@ -317,10 +391,6 @@ def test_workers_that_answer_wrongly_or_have_programs_are_refused_and_others_go_
         eventually(lambda: ended(manager.api, "still"), within=90, what="jobs still run")
     for name in ("exec", *ANSWERS):
         manager.api.delete("MultiKueueCluster", name)
-
-
-def packed(kubeconfig):
-    return base64.b64encode(json.dumps(kubeconfig).encode()).decode()
 
 
 def reason(api, name):

@@ -30,7 +30,7 @@ from policyd.jobs.base import controller_of, is_pod
 from policyd.jobs.kinds.registry import kind_of_owner, parent_of_owner
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.managers import JobManager
-from policyd.jobs.parents import COMPONENT_INDEX, Parent, ParentKind
+from policyd.jobs.parents import COMPONENT_INDEX, OWNER_KIND, OWNER_NAME, Parent, ParentKind
 from policyd.jobs.pods import QueuedPod
 from policyd.kube.changes import Change, Deleted
 from policyd.kube.client import Client, DeleteOptions, PartialObject
@@ -46,6 +46,7 @@ from policyd.multikueue.copies import (
     manager_of,
     status_back,
     unmanaged,
+    without_report,
 )
 from policyd.multikueue.dispatch import (
     DEFERRED_SECONDS,
@@ -63,6 +64,7 @@ from policyd.multikueue.dispatch import (
     Remove,
     SetCheck,
     SyncJob,
+    Withdraw,
     next_round,
     plan,
     waits_for_worker,
@@ -184,7 +186,7 @@ class Dispatches:
             self._gone.pop(key.path, None)
             return None
         group = await self._group(workload, state, handed)
-        if deleted:
+        if deleted or not handed.owner.uid:
             for cluster in group.copies:
                 await self._remove(group, handed, cluster)
             self._gone.pop(key.path, None)
@@ -412,6 +414,8 @@ class Dispatches:
                 await self._remove(group, handed, cluster)
             case SyncJob():
                 return await self._sync(group.local, handed, action)
+            case Withdraw():
+                await self._withdraw(group.local, handed)
             case Push():
                 await self._push(group, action)
             case OpenGate(cluster=cluster, gates=gates):
@@ -530,12 +534,25 @@ class Dispatches:
             )
         return False
 
+    async def _withdraw(self, local: Workload, handed: Handed) -> None:
+        if handed.manager.holds:
+            return  # pods that have gates here are replaced, and run nowhere in the meantime
+        resource = handed.resource
+        job = await self._writes.client.get(
+            resource, handed.owner.name, namespace=local.metadata.namespace, into=dict[str, Any]
+        )
+        status = without_report({"kind": resource.kind, **job})
+        if status != job.get("status"):
+            await self._write_job(resource, job, status)
+
     async def _write_job(self, resource: Resource, job: dict[str, Any], status: Json) -> None:
         self._writes.must_lead()
         metadata = job["metadata"]
         patch = {
             "metadata": {"resourceVersion": metadata["resourceVersion"]},
-            "status": merge_difference(job.get("status") or {}, status),
+            "status": status
+            if status is None
+            else merge_difference(job.get("status") or {}, status),
         }
         await self._writes.client.patch(
             resource,
@@ -708,7 +725,19 @@ def _job_of(metadata: ObjectMeta) -> OwnerReference | None:
     """Return the job of a workload: the object whose pods are a group, before its pods."""
     owners = metadata.owner_references
     parent = next((each for each in owners if parent_of_owner(each) is not None), None)
+    parent = parent or _former_parent(metadata)
     return controller_of(metadata) or parent or next(iter(owners), None)
+
+
+def _former_parent(metadata: ObjectMeta) -> OwnerReference | None:
+    """Return the parent that a workload notes, without a UID.
+
+    Kubernetes takes a parent that is gone off the owners, as long as pods of it are among them.
+    """
+    api_version, _, kind = metadata.annotations.get(OWNER_KIND, "").partition(", Kind=")
+    name = metadata.annotations.get(OWNER_NAME, "")
+    noted = OwnerReference(api_version=api_version, kind=kind, name=name, uid="")
+    return noted if name and parent_of_owner(noted) is not None else None
 
 
 def _pods_of(metadata: ObjectMeta, job: OwnerReference) -> tuple[str, ...]:
