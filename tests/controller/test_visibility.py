@@ -4,6 +4,7 @@ import asyncio
 import json
 import ssl
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
 
 import aiohttp
 import pytest
@@ -16,6 +17,7 @@ from policyd.controller.queues.visibility import CALLERS, Callers, create_app
 from policyd.errors import ConfigurationError
 from policyd.kube import resources as r
 from policyd.serving import served
+from policyd.status import pending_reasons
 from policyd.status.pending_order import PendingOrder
 from tests.controller.world import World
 from tests.kube.test_connection import pair
@@ -311,6 +313,8 @@ async def test_the_order_of_a_long_queue_is_ready_before_anybody_asks(
     world, at_once, prepared, monkeypatch
 ):
     monkeypatch.setattr(pending_workloads, "AT_ONCE", at_once)
+    unordered = SimpleNamespace(places=lambda *_: ())
+    monkeypatch.setattr(pending_reasons, "order_of", lambda _: unordered)  # advice keeps it as well
     cache, pace = world.controller.cache, world.controller.pace
     known = asyncio.Event()
     preparing = asyncio.create_task(
