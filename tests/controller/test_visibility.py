@@ -321,6 +321,7 @@ async def test_the_order_of_a_long_queue_is_ready_before_anybody_asks(
         pending_workloads.prepare_orders(cache, ready=known.is_set, pace=pace)
     )
     queue = cache.state.queues["cq"].pending
+    queue.follower = None
     await world.pass_time(2)
     too_early = queue.follower
     known.set()
