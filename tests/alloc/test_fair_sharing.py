@@ -214,10 +214,12 @@ def test_turns_are_as_in_the_slow_tournament(scenario):
 # More than one of a queue in a cycle.
 
 
-def drained(*, capacity=3, waiting=3, refill=True, **rules):
+def drained(*, capacity=3, waiting=3, fair_sharing_refill=True, **rules):
     """The workloads that one cycle admits where `poor` is below its share, and `rich` above."""
     rules = QueueingSettings(
-        gates=Gates(fair_sharing_refill=refill), fair_sharing=FairSharingRules(), **rules
+        gates=Gates(fair_sharing_refill=fair_sharing_refill),
+        fair_sharing=FairSharingRules(),
+        **rules,
     )
     nominal = 8 + waiting
     of = state(
@@ -236,7 +238,9 @@ def drained(*, capacity=3, waiting=3, refill=True, **rules):
     ("given", "admitted"),
     [
         pytest.param({}, ["p1", "p2", "p3"], id="the-poor-queue-gets-all"),
-        pytest.param({"refill": False}, ["p1", "r1"], id="one-of-each-without-the-gate"),
+        pytest.param(
+            {"fair_sharing_refill": False}, ["p1", "r1"], id="one-of-each-without-the-gate"
+        ),
         pytest.param({"capacity": 1}, ["p1"], id="no-more-than-fits"),
         pytest.param({"capacity": 5}, ["p1", "p2", "p3", "r1", "r2"], id="then-the-rich-one"),
         pytest.param(
@@ -255,7 +259,7 @@ def test_the_next_workload_of_a_queue_takes_part_in_the_same_cycle(given, admitt
 
 @pytest.mark.gate("FairSharingRefill")
 def test_workloads_that_were_passed_over_are_in_line_again():
-    of, plan = drained()
+    of, plan = drained(fair_sharing_refill=True)
 
     assert plan_cycle(of) == plan
     of.commit(plan)
