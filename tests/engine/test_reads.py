@@ -14,7 +14,7 @@ from tests.engine.reviews import mutated, pod, policies, policy
             "object.metadata.labels['a'] == 'b'", {"metadata", "labels", "a"}, id="labels"
         ),
         pytest.param("has(object.spec.affinity)", {"spec", "affinity"}, id="has"),
-        pytest.param("pod.gpus() > 0", {"resources"}, id="method"),
+        pytest.param("pod.gpus() > 0", {"annotations", "resources"}, id="method"),
         pytest.param("pod.claims() > 0", {"resourceClaims"}, id="claims"),
         pytest.param("workload.pods() > 0", set(), id="method-on-what-does-not-change"),
         pytest.param("workload.controller() in ['', 'CronJob']", set(), id="owner"),
@@ -80,7 +80,7 @@ def test_an_object_selector_sees_the_labels_of_a_later_policy():
             matchConditions: [{name: big, expression: pod.gpus() > 1}]
             inject: {queueName: {expression: "object.metadata.labels['team']"}}
             """,
-            {"resources", "metadata", "labels", "team"},
+            {"annotations", "resources", "metadata", "labels", "team"},
             {"labels"},
             id="conditions-and-values",
         ),
