@@ -22,8 +22,10 @@ FACTS = Path(__file__).with_name("kueue_versions.json")
 FIRST, LATEST = "0.14", "0.20"
 """The first version that there are facts about; fields of it may be older. And the latest."""
 
-OWN = frozenset({"apiVersion", "kind", "visibility", "visibility.otherTeams"})
-"""Fields of the Configuration that Kueue's type does not list; the last two are policyd's own."""
+OWN = frozenset(
+    {"apiVersion", "kind", "resources.gpuFractions", "visibility", "visibility.otherTeams"}
+)
+"""Fields of the Configuration that Kueue's type does not list; the last three are policyd's own."""
 
 _OPAQUE = frozenset({"conditions", "namespaceSelector", "selector", "template"})
 """Fields with a type of Kubernetes, whose fields are not Kueue's."""
