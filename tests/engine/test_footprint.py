@@ -153,6 +153,8 @@ def asked(expression, variables=""):
         pytest.param(
             "pod.gpus() < 8",
             {
+                "metadata.annotations.gpu-fraction",
+                "metadata.annotations.gpu-memory",
                 "spec.containers[].resources",
                 "spec.initContainers[].resources",
                 "spec.initContainers[].restartPolicy",
