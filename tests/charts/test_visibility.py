@@ -123,7 +123,9 @@ def test_the_api_server_lists_pending_workloads(served, path):
 
 
 def test_kubectl_finds_the_resources(served):
-    found = served.kubectl("get", "--raw", f"{GROUP}/v1beta1")
+    found = served.kubectl("get", "--raw", f"{GROUP}/v1beta2")
+    with pytest.raises(ControlPlaneError, match="NotFound"):  # it is served on request
+        served.kubectl("get", "--raw", f"{GROUP}/v1beta1")
 
     assert {each["name"] for each in json.loads(found)["resources"]} == {
         "clusterqueues/pendingworkloads",
