@@ -27,9 +27,9 @@ WHY_NOT = f"Kueue's own definitions are not in {KUEUE}; POLICYD_KUEUE_CRDS names
 
 
 @cache
-def our_schemas():
-    """Our full schemas, by plural name."""
-    made = {kind.plural: definition(kind, full=True) for kind in KINDS}
+def our_schemas(*, full=True):
+    """Our full schemas by plural name, or our slim ones."""
+    made = {kind.plural: definition(kind, full=full) for kind in KINDS}
     return {plural: _schema(each) for plural, each in made.items()}
 
 

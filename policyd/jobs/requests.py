@@ -12,7 +12,6 @@ import msgspec
 from policyd.api.configuration.kinds import ResourcesConfiguration as ResourceConfiguration
 from policyd.api.configuration.kinds import ResourceTransformation
 from policyd.api.gpus import (
-    PARTS,
     SHARED_GPU,
     SHARING,
     THOUSANDTHS,
@@ -20,6 +19,7 @@ from policyd.api.gpus import (
     asks_for_part,
     largest_charge,
     part_errors,
+    part_of,
     requested_part,
 )
 from policyd.api.kueue import Workload
@@ -135,7 +135,7 @@ def part_flavors(pod: PodTemplate, rules: RequestRules) -> dict[str, tuple[str, 
 
 
 def _no_flavor(annotations: Mapping[str, str], flavors: Mapping[str, SharedGpus], name: str) -> str:
-    asked = ", ".join(f"`{n}: {annotations[n]}`" for n in PARTS if n in annotations)
+    asked = ", ".join(f"`{each}: {text}`" for each, text in part_of(annotations).items())
     if not flavors:
         return (
             f"pod set {name} requests a part of a GPU ({asked}), and no ResourceFlavor declares"

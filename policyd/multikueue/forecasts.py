@@ -164,10 +164,10 @@ def choose(
         return Choice((best,), ROUND_SECONDS, known[best])
     if not late or best in kept:
         return Choice(kept, ROUND_SECONDS, known[best] if late else promised)
-    return Choice(next_round(kept, _untold(starts), settings), ROUND_SECONDS)
+    return Choice(next_round(kept, _without_forecast(starts), settings), ROUND_SECONDS)
 
 
-def _untold(starts: Mapping[str, ExpectedStart | None]) -> list[str]:
+def _without_forecast(starts: Mapping[str, ExpectedStart | None]) -> list[str]:
     """Return the workers that may run a workload, and do not say when; all if none may."""
     return [name for name, start in starts.items() if start is None] or list(starts)
 

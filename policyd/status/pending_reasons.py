@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import takewhile
 from typing import Final
 
@@ -96,11 +97,15 @@ class FirstInLine:
 
     def __init__(self, queue: PendingQueue) -> None:
         self._tickets = [each.ticket for each in order_of(queue).places("", 0, MOST_AHEAD + 1)]
-        self._before: dict[Ticket, int] = {}
+
+    @cached_property
+    def _before(self) -> dict[Ticket, int]:
+        found: dict[Ticket, int] = {}
         before = 0
         for ticket in self._tickets:
-            self._before[ticket] = before
+            found[ticket] = before
             before = hash((before, hash(ticket.request_key), ticket.workload.backing_off))
+        return found
 
     def before(self, ticket: Ticket) -> int | None:
         """Return what is another if those before a workload are, or request, something else.
@@ -111,9 +116,8 @@ class FirstInLine:
 
     def ahead(self, ticket: Ticket) -> Ahead | None:
         """Return what those before a workload request; None if they are too many."""
-        if ticket not in self._before:
-            return None
-        return requests_ahead(takewhile(lambda each: each is not ticket, self._tickets))
+        before = [*takewhile(lambda each: each is not ticket, self._tickets)]
+        return None if len(before) == len(self._tickets) else requests_ahead(before)
 
 
 def ahead_of(state: CoreState, workload: QueuedWorkload) -> Ahead | None:

@@ -70,6 +70,24 @@ def _of_kind(resources: Sequence[Resource], api_version: str, kind: str) -> Reso
     return next((e for e in resources if (e.api_version, e.kind) == (api_version, kind)), None)
 
 
+class WriteBudget:
+    """Counts the objects that a pass writes, in all and of each namespace."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._number = 0
+        self._of_namespace: Counter[str] = Counter()
+
+    def take(self, namespace: str) -> bool:
+        """Count one more object; return whether there is room for it."""
+        share = max(1, self._most // SHARE) if namespace else self._most
+        if self._number >= self._most or self._of_namespace[namespace] >= share:
+            return False
+        self._number += 1
+        self._of_namespace[namespace] += 1
+        return True
+
+
 class LeftOutError(Exception):
     """A policy is not acted on."""
 

@@ -1,11 +1,10 @@
 """The deletions of a pass: what policies delete when their schedules are due."""
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from policyd.api.meta import Json
-from policyd.cli.background.bounds import SHARE, LeftOutError, PassOptions
+from policyd.cli.background.bounds import LeftOutError, PassOptions, WriteBudget
 from policyd.cli.background.policies import (
     MatchedObjects,
     ReadPolicy,
@@ -36,8 +35,10 @@ class ScheduledDeletions:
     now: float
     executed: set[str] = field(default_factory=set)
     """Ids of the policies whose run is complete."""
-    _number: int = 0
-    _of_namespace: Counter[str] = field(default_factory=Counter)
+    _budget: WriteBudget = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._budget = WriteBudget(self.options.most_deletes)
 
     async def carry_out(self, read: ReadPolicy, policy: BackgroundPolicy, action: Deletion) -> None:
         """Delete what a policy says, if it is due; its status says when it was."""
@@ -89,13 +90,8 @@ class ScheduledDeletions:
         self, read: ReadPolicy, action: Deletion, resource: Resource, obj: Json, why: str
     ) -> bool:
         """Delete an object that is due; return whether that is done."""
-        most = self.options.most_deletes
-        namespace = name_of(obj).namespace
-        share = max(1, most // SHARE) if namespace else most
-        if self._number >= most or self._of_namespace[namespace] >= share:
+        if not self._budget.take(name_of(obj).namespace):
             return False
-        self._number += 1
-        self._of_namespace[namespace] += 1
         try:
             await self.writes.delete(resource, obj, read.id, why, action.propagation)
         except LeadershipLostError:

@@ -15,10 +15,10 @@ from policyd.api.meta import Json
 from policyd.cli.background.bounds import (
     FEW,
     MOST_WRITES,
-    SHARE,
     LeftOutError,
     PassOptions,
     Room,
+    WriteBudget,
 )
 from policyd.cli.background.policies import (
     MatchedObjects,
@@ -107,8 +107,7 @@ class ExistingMutations:
     _named: dict[Resource, dict[ObjectName, list[_Change]]] = field(default_factory=dict)
     _failures: Counter[str] = field(default_factory=Counter)
     _asked: int = 0
-    _written: int = 0
-    _of_namespace: Counter[str] = field(default_factory=Counter)
+    _budget: WriteBudget = field(default_factory=lambda: WriteBudget(MOST_WRITES))
     _beyond: int = 0
 
     async def carry_out(self, policies: Sequence[ReadPolicy]) -> None:
@@ -249,12 +248,9 @@ class ExistingMutations:
         if fault:
             self._report(obj, result, fault, failed=True)
             return True
-        share = MOST_WRITES // SHARE if name.namespace else MOST_WRITES
-        if self._written >= MOST_WRITES or self._of_namespace[name.namespace] >= share:
+        if not self._budget.take(name.namespace):
             self._beyond += 1
             return True
-        self._written += 1
-        self._of_namespace[name.namespace] += 1
         self.repeats.note(uid, self.now)
         what = f"mutated {_paths(result.changed)}"
         try:

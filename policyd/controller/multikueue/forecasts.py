@@ -44,7 +44,7 @@ class _Known(NamedTuple):
     """The queues of a worker, when they were read.
 
     Attributes:
-        dry_run: The queues; None if the worker does not tell.
+        dry_run: The queues; None if the worker serves none.
     """
 
     read_at: float
@@ -138,7 +138,7 @@ class WorkerForecasts:
             self._sent_at[name] = self._pace.clock.monotonic()
 
     async def _queues(self, name: str, client: Client) -> AdmissionDryRun | None:
-        """Return the queues of a worker; None if it does not tell."""
+        """Return the queues of a worker; None if it serves none."""
         turn = self._turns.setdefault(name, asyncio.Lock())
         async with turn:
             known, now = self._known.get(name), self._pace.clock.monotonic()

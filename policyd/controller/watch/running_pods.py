@@ -8,7 +8,7 @@ import msgspec
 from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.kueue.names import MANAGED, POD_SET, QUEUE_NAME
 from policyd.api.meta import ObjectMeta, OwnerReference, Wire
-from policyd.api.pods import PodSpec, PodTemplate
+from policyd.api.pods import PodSpec
 from policyd.controller.watch.claimed_devices import ClaimedDevices
 from policyd.controller.watch.mirror import Mirror
 from policyd.jobs.base import controller_of
@@ -18,7 +18,6 @@ from policyd.jobs.requests import (
     RequestRules,
     UncountedDevicesError,
     requests_of,
-    with_part,
 )
 from policyd.kube.client import Reader
 from policyd.kube.pace import Pace
@@ -88,7 +87,7 @@ def open_running_pods(
 def _trimmed(pod: RunningPod, rules: RequestRules, *, everything: bool) -> RunningPod:
     metadata, labels = pod.metadata, pod.metadata.labels
     queues = everything or bool(labels.keys() & {QUEUE_NAME, MANAGED, POD_SET})
-    requests, uncounted = _requests(_counted(pod, rules), rules)
+    requests, uncounted = _requests(pod.spec, rules)
     amounts = {
         intern(name): amount
         for name, amount in requests.items()
@@ -114,14 +113,6 @@ def _trimmed(pod: RunningPod, rules: RequestRules, *, everything: bool) -> Runni
         amounts=amounts,
         queues=queues,
     )
-
-
-def _counted(pod: RunningPod, rules: RequestRules) -> PodSpec:
-    """Return the specification of a pod with its part of a GPU; one that is not known is none."""
-    try:
-        return with_part(PodTemplate(pod.metadata, pod.spec), rules)
-    except UncountedDevicesError:  # its replica counts
-        return pod.spec
 
 
 def _requests(spec: PodSpec, rules: RequestRules) -> tuple[dict[str, int], int]:
