@@ -1,7 +1,7 @@
 """Settings from flags, the environment and Kueue's Configuration, read once.
 
-The only reader of the environment. How a process runs, its flags say; how all queues decide, the
-Configuration that Kueue's users have already.
+How a process runs, its flags say; how all queues decide, the Configuration that Kueue's users have
+already.
 """
 
 import os
@@ -34,16 +34,6 @@ _LISTS = {
 
 SERVICE_LINKS = ("_PORT", "_SERVICE_HOST", "_SERVICE_PORT", "_TCP", "_UDP", "_ADDR", "_PROTO")
 """The variables that Kubernetes sets for each Service; a Service may be named policyd."""
-
-
-def environment() -> Mapping[str, str]:
-    """Return the process's environment, read once by each composition root and passed on."""
-    return dict(os.environ)
-
-
-def without_usage_statistics() -> None:
-    """Keep Ray from sending usage statistics, of this process and of those that it starts."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-import uvicorn
-
 from policyd.program import GARBAGE, INTERRUPTED, in_words
+
+if sys.platform == "win32":
+    from asyncio import new_event_loop
+else:
+    from uvloop import new_event_loop
 
 T = TypeVar("T")
 
@@ -44,9 +47,7 @@ def run(
     gc.set_threshold(GARBAGE)
     if keep_buffers:
         _keep_buffers()
-    # The loop that uvicorn would choose: uvloop, where there is one.
-    loop_factory = uvicorn.Config("", loop="auto", log_config=None).get_loop_factory()
-    with in_words(), asyncio.Runner(loop_factory=loop_factory) as runner:
+    with in_words(), asyncio.Runner(loop_factory=new_event_loop) as runner:
         try:
             runner.run(_until_signalled(main))
         except (asyncio.CancelledError, StoppedError):

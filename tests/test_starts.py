@@ -38,6 +38,14 @@ LATER = (*RARE, *FORECASTS, *ANSWERS, *BIG)
             id="controller",
         ),
         pytest.param("policyd.cli.up", LATER, id="up"),
+        *(
+            pytest.param(
+                f"policyd.cli.questions.{question}",
+                ("policyd.cel", "policyd.dialects", "policyd.engine.compile", "uvicorn", *BIG),
+                id=question,
+            )
+            for question in ("queue", "quota", "why", "job", "priority", "events", "top")
+        ),
     ],
 )
 def test_a_start_does_not_import_what_is_needed_later(program, later):

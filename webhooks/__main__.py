@@ -14,7 +14,8 @@ import msgspec
 from policyd.program import CommandProcess, uncollected
 
 with uncollected():
-    from policyd.config import Settings, configured, environment
+    from policyd.config import Settings, configured
+    from policyd.environment import environment
     from policyd.errors import ConfigurationError
     from policyd.kube.connection import connection_from
     from policyd.kube.http_client import HttpClient

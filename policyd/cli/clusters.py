@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 from policyd.api.kinds import resource_for_kind
 from policyd.cli.options import ClusterOptions, ContextOptions
-from policyd.config import environment
 from policyd.engine.documents.findings import Finding, Severity
+from policyd.environment import environment
 from policyd.kube.client import Reader
 from policyd.kube.connection import ApiConnection, connection_from
 from policyd.kube.discovery import served_resources

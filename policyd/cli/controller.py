@@ -16,7 +16,7 @@ from policyd.api.makers import Makers
 from policyd.api.names import SYSTEM_NAMESPACES
 from policyd.cli.configuring import CONFIG, configured
 from policyd.cli.options import KUBECONFIG
-from policyd.config import Settings, environment
+from policyd.config import Settings
 from policyd.connections import Listening
 from policyd.controller.cycle_loop import cycle_spans
 from policyd.controller.metrics.counters import metrics_of
@@ -26,6 +26,7 @@ from policyd.controller.queues.pending_workloads import prepare_orders
 from policyd.controller.queues.visibility import Callers, create_app
 from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings, ForecastsSettings
+from policyd.environment import environment
 from policyd.errors import ConfigurationError
 from policyd.health import HEALTH_BOUNDS
 from policyd.kube.connection import ApiConnection, connection_from

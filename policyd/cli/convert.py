@@ -7,7 +7,7 @@ import yaml
 
 from policyd.api.kueue.v1beta1 import KINDS, OLD_API_VERSION, UnconvertibleError, upgraded
 from policyd.api.meta import Json
-from policyd.cli.formats.files import read_objects
+from policyd.cli.formats.documents import read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all, unusable
 from policyd.engine.documents.findings import Finding

@@ -8,8 +8,8 @@ import click
 
 from policyd.cli.formats.report import count
 from policyd.cli.options import KUBECONFIG
-from policyd.config import environment
 from policyd.controller.queues.in_use import release
+from policyd.environment import environment
 from policyd.kube.connection import connection_from
 from policyd.kube.http_client import HttpClient
 from policyd.process import run

@@ -28,14 +28,15 @@ from policyd.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from policyd.api.meta import Json
 from policyd.cli.bootstrap import bootstrap, shipped
 from policyd.cli.configuring import CONFIG, configured
-from policyd.cli.formats.files import load
+from policyd.cli.formats.documents import load
 from policyd.cli.formats.report import exit_code, show_all
 from policyd.cli.live import Live
-from policyd.config import Settings, environment
+from policyd.config import Settings
 from policyd.controller.queues.pending_workloads import prepare_orders
 from policyd.controller.queues.visibility import create_app
 from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings
+from policyd.environment import environment
 from policyd.errors import ConfigurationError, system_reason
 from policyd.kube import resources
 from policyd.kube.client import Client

@@ -7,7 +7,7 @@ import random
 import pytest
 import yaml
 
-from policyd.cli.formats.files import load
+from policyd.cli.formats.documents import load
 from policyd.engine.objects.workloads import find_kind
 from policyd.engine.offline import scan as scan_module
 from policyd.engine.offline.requests import (

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from click.testing import CliRunner
 
 from policyd.cli import main
-from policyd.cli.formats.files import load_texts
+from policyd.cli.formats.documents import load_texts
 from policyd.cli.planning.executors import cores
 from policyd.cli.policies.audit_files import LogProblems, log_files
 from policyd.cli.policies.judging import Judge, Judging, Setup

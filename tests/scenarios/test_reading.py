@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from tests.scenarios.api import eventually
-from tests.scenarios.clusters import COMMANDS
+from tests.scenarios.clusters import COMMANDS, answer
 from tests.scenarios.objects import job
 from tests.scenarios.test_queue import admitted, of_class, preempting, waiting
 
@@ -46,11 +46,13 @@ def test_the_line_can_be_asked_for_one_person(full, ask):
     ],
 )
 def test_a_watch_prints_changes_and_ends_when_interrupted(
-    cluster, full, ask, tmp_path, question, states
+    cluster, full, tmp_path, question, states
 ):
     before, after = states
     # Answers may be some seconds old: until then, this is the job of the last test.
-    eventually(lambda: before in json.dumps(ask(*question)), what="its snapshot is read")
+    eventually(
+        lambda: before in json.dumps(answer(cluster, *question)), what="its snapshot is read"
+    )
     command = [COMMANDS / "policyd", *question, "--watch", "-o", "json", "-n", "team-a"]
     printed = tmp_path / "printed"
     with printed.open("w") as out:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import click
 
-from policyd.cli.formats.files import DIALECT, cannot_read, content, load, load_documents, text_of
+from policyd.cli.formats.documents import DIALECT, load, load_documents
+from policyd.cli.formats.files import cannot_read, content, text_of
 from policyd.cli.formats.snapshots import facts_beside
 from policyd.cli.formats.suites import (
     Outcomes,

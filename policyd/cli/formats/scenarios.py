@@ -24,7 +24,7 @@ from policyd.api.names import RUN_FOR
 from policyd.api.nodes import Node
 from policyd.cel import CelError
 from policyd.cel.lib.time import parse_duration
-from policyd.cli.formats.files import read_objects
+from policyd.cli.formats.documents import read_objects
 from policyd.cli.formats.scenario_jobs import SkippedJobs, job_workloads
 from policyd.controller.queues.queue_settings import other_teams, queue_settings
 from policyd.controller.watch.workload_values import WorkloadContext, workload_value

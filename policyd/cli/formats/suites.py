@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from policyd.api.meta import Json
-from policyd.cli.formats.files import content, load, read_objects
+from policyd.cli.formats.documents import load, read_objects
+from policyd.cli.formats.files import content
 from policyd.dialects.gatekeeper import suites as gatekeeper
 from policyd.dialects.kat.layout import FOLDER, is_input, tests_of
 from policyd.dialects.kat.suites import run_test

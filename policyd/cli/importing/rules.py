@@ -15,7 +15,7 @@ from policyd.api.selectors import LabelSelector
 from policyd.cel import Budget, CelCompileError, CelError, Program, compile_expression
 from policyd.cel.environments import base_environment
 from policyd.cel.types import DYN
-from policyd.cli.formats.files import read_objects
+from policyd.cli.formats.documents import read_objects
 from policyd.engine.compile.schema import DocumentShape, Schema, schema_of
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from policyd.cli.formats.files import read_objects
+from policyd.cli.formats.documents import read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count
 from policyd.cli.migrate.writing import (

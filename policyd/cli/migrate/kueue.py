@@ -14,7 +14,7 @@ from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
 from policyd.api.configuration.frameworks import kind_of
 from policyd.api.kueue.names import QUEUE_NAME
 from policyd.cli.clusters import CLUSTER, connection_for, missing, resource_of
-from policyd.cli.formats.files import read_many_objects
+from policyd.cli.formats.documents import read_many_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all
 from policyd.cli.options import CONTEXT, KUBECONFIG, TEXT_OR_JSON, ContextOptions

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from policyd.cli.formats.files import read_objects
+from policyd.cli.formats.documents import read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, unusable
 from policyd.cli.migrate.writing import (

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, NoReturn
 import click
 import yaml
 
-from policyd.cli.formats.files import load
+from policyd.cli.formats.documents import load
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all
 from policyd.cli.policies.export import PolicyDumper, exported_documents

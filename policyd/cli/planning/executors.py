@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from policyd.cli.formats.progress import progress
 from policyd.cli.planning.extras import extra
-from policyd.config import without_usage_statistics
+from policyd.environment import without_usage_statistics
 from policyd.errors import PolicydError, system_reason
 
 _REACH_SECONDS: Final = 5.0

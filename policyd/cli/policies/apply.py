@@ -15,7 +15,8 @@ from policyd.admission.decisions import combined
 from policyd.admission.in_turn import decided_in_turn
 from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json
-from policyd.cli.formats.files import load, once, read_objects
+from policyd.cli.formats.documents import load, read_objects
+from policyd.cli.formats.files import once
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all, unusable
 from policyd.cli.formats.reports import FORMATS, Format, ReportEntry, entries_of, report

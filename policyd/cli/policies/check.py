@@ -9,7 +9,7 @@ from typing import Literal
 import click
 
 from policyd.cel.environments import DEFAULT_VERSION, VERSIONS
-from policyd.cli.formats.files import load_documents, read_objects
+from policyd.cli.formats.documents import load_documents, read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import as_json, count, exit_code, show_all
 from policyd.cli.formats.reports import TEXT_JSON_OR_REPORT, Format, ReportEntry, entries_of, report

@@ -9,7 +9,8 @@ import click
 import msgspec
 
 from policyd.cel.explain import Explanation
-from policyd.cli.formats.files import DIALECT, load, once, read_objects
+from policyd.cli.formats.documents import DIALECT, load, read_objects
+from policyd.cli.formats.files import once
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all, unusable
 from policyd.cli.formats.steps import brief, line_of, outcome_as_json, step_as_json

@@ -10,7 +10,7 @@ import click
 import yaml
 
 from policyd.api.meta import Json
-from policyd.cli.formats.files import read_objects
+from policyd.cli.formats.documents import read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all
 from policyd.cli.policies.proving import SECONDS, Proofs, differences

@@ -11,7 +11,8 @@ from policyd.api.admission import AdmissionRequest
 from policyd.api.kueue.names import QUEUE_NAME
 from policyd.api.meta import Json
 from policyd.cli.clusters import missing, read_cluster
-from policyd.cli.formats.files import load_texts, read_objects, texts
+from policyd.cli.formats.documents import load_texts, read_objects
+from policyd.cli.formats.files import texts
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all
 from policyd.cli.planning.executors import cores

@@ -10,7 +10,7 @@ import msgspec
 from policyd.api.admission import GroupVersionResource
 from policyd.api.meta import Json
 from policyd.cli.clusters import read_cluster
-from policyd.cli.formats.files import ManyObjects, read_many_objects
+from policyd.cli.formats.documents import ManyObjects, read_many_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import unusable
 from policyd.cli.planning.executors import cores

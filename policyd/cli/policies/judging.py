@@ -20,7 +20,7 @@ from policyd.admission.in_turn import decided_together
 from policyd.api.admission import AdmissionRequest, Operation
 from policyd.api.makers import Makers
 from policyd.api.meta import Json
-from policyd.cli.formats.files import load_texts
+from policyd.cli.formats.documents import load_texts
 from policyd.cli.policies.request_options import Labels, NamespaceOptions
 from policyd.clock import SystemClock
 from policyd.engine.compile.load import Loaded

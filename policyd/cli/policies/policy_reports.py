@@ -12,7 +12,8 @@ import yaml
 from policyd.api.admission import GroupVersionResource
 from policyd.api.meta import Json
 from policyd.cli.clusters import missing, read_cluster
-from policyd.cli.formats.files import ManyObjects, load_texts, once, read_many_objects, texts
+from policyd.cli.formats.documents import ManyObjects, load_texts, read_many_objects
+from policyd.cli.formats.files import once, texts
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all, unusable
 from policyd.cli.formats.tables import show_table

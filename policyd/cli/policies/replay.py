@@ -13,7 +13,8 @@ import msgspec
 from policyd.admission.in_turn import decided_together, queues_concern
 from policyd.api.makers import Makers
 from policyd.api.meta import Json
-from policyd.cli.formats.files import load, once, read_objects
+from policyd.cli.formats.documents import load, read_objects
+from policyd.cli.formats.files import once
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all
 from policyd.cli.options import IMPACT_OPTIONS, ClusterOptions, check_cluster, from_cluster

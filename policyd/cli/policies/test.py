@@ -10,7 +10,7 @@ from typing import Any, Literal, Unpack
 import click
 
 from policyd.cli.formats.case_files import Tested, case_files, run_all_together, run_files, untested
-from policyd.cli.formats.files import load
+from policyd.cli.formats.documents import load
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import as_json, count, exit_code, show_all
 from policyd.cli.formats.reports import TEXT_JSON_OR_REPORT, Format, ReportEntry, entries_of, report

@@ -10,7 +10,7 @@ import yaml
 
 from policyd.api.meta import Json
 from policyd.cli.bootstrap import shipped
-from policyd.cli.formats.files import load
+from policyd.cli.formats.documents import load
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import show_all
 from policyd.cli.options import TEXT_OR_JSON
