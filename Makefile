@@ -59,8 +59,13 @@ fix: $(STAMP) ## format the code, and apply safe lint fixes
 controlplane: ## build a real Kubernetes control plane for the tests, in a per-user cache
 	@tests/controlplane/build.sh
 
+# Files that take minutes begin first, so that no process is left alone with one at the end. Much of
+# the time is spent waiting for clusters: three processes keep two cores busy.
+LONG_FIRST := tests/docs/test_consoles.py tests/e2e/test_takeover.py tests/live tests/scenarios/test_multikueue.py \
+	tests/scenarios/test_variants.py tests/charts tests/soak tests/matrix
+
 e2e: $(STAMP) controlplane ## run the end-to-end tests against a real kube-apiserver
-	@$(BIN)/pytest -m e2e -n 2 --dist loadfile $(if $(K),-k "$(K)")
+	@$(BIN)/pytest -m e2e -n 3 --dist loadfile --no-loadscope-reorder $(LONG_FIRST) tests $(if $(K),-k "$(K)")
 
 browser: $(STAMP) controlplane ## look at the page in Chromium, which is installed if it is missing: K=words, SCREENSHOTS=1 writes docs/images
 	@code=0; tests/browser/install.sh $(BIN)/python || code=$$?; \

@@ -12,8 +12,7 @@ from policyd.api.policy import ParamKind
 from policyd.api.selectors import LabelSelector
 from policyd.cel.lib.authorizer import Authorization as PermissionDecision
 from policyd.cel.lib.authorizer import AuthorizedAction as Permission
-from policyd.engine.compile.load import Loaded, gather, load_document
-from policyd.engine.documents.reading import Document
+from policyd.engine.compile.load import Loaded, gather
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.evaluate.review import refusal
 from policyd.engine.model.decision import Decision
@@ -21,6 +20,7 @@ from policyd.engine.model.params import ParamError
 from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.objects.match import labels_of
 from policyd.local.apiserver.admission.attributes import WriteAttributes
+from policyd.local.apiserver.admission.loading import load_stored
 from policyd.local.apiserver.admission.review import review_request
 from policyd.local.apiserver.admission.webhooks import Reshape
 from policyd.local.apiserver.conversion import to_served, to_stored
@@ -119,7 +119,7 @@ class StoredPolicies:
         if len(stored) == len(self._stored) and all(map(_same, stored, self._stored)):
             return
         known = {id(obj): part for obj, part in zip(self._stored, self._parts, strict=True)}
-        self._parts = [known.get(id(obj)) or _load(obj) for obj in stored]
+        self._parts = [known.get(id(obj)) or load_stored(obj) for obj in stored]
         loaded = gather(self._parts)
         again = [p for p in loaded.policies if p.policy.spec.reinvocation_policy == "IfNeeded"]
         self._stored = stored
@@ -179,10 +179,6 @@ def _refused(request: AdmissionRequest, decision: Decision) -> StatusError:
     }
     given = {key: value for key, value in details.items() if value}
     return StatusError(status.code, status.reason, status.message, details=given)
-
-
-def _load(obj: Object) -> Loaded:
-    return load_document(Document(obj, obj["metadata"]["name"]))
 
 
 def _same(one: Object, other: Object) -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import msgspec
 
 from policyd.api.selectors import LabelSelector
-from policyd.engine.compile.load import load_document
 from policyd.engine.documents.reading import Document
 from policyd.engine.export.refused import refused
+from policyd.local.apiserver.admission.loading import load_stored
 from policyd.local.apiserver.admission.webhook import check_conditions
 from policyd.local.apiserver.checks import metadata
 from policyd.local.apiserver.status import Cause, Object, not_permitted, required, wrong
@@ -182,7 +182,7 @@ def _check_reach(webhook: Object, path: str) -> Iterator[Cause]:
 def check_admission_policy(value: Object) -> Iterator[Cause]:
     """Check a policy or a binding: every expression has to compile."""
     document = Document(value, value["metadata"].get("name", ""))
-    for finding in (*load_document(document).findings, *refused(document)):
+    for finding in (*load_stored(value).findings, *refused(document)):
         if finding.severity == "error":
             yield Cause("FieldValueInvalid", f"Invalid value: {finding.message}", finding.field)
 
