@@ -133,6 +133,9 @@ Fields that came after Kueue {FIRST}. `v1beta2` came with 0.15, so fields that i
 
 - Defaults and stages of gates that changed between September 2026 and Kueue 0.20.6.
 - Fields of the kinds, and of the Configuration, that came with 0.20, except those named above.
+- The fields of CapacityProviders and DynamicQuotaOrchestrators, who writes capacity to them, how it
+  becomes quota, and what then happens to workloads beyond it. So policyd has no quota that follows
+  them: what is known is that quota follows real capacity, by `status.effectiveQuotas`.
 - How many workloads a cycle of 0.20.6 refills at most: 8 in the sources of September 2026.
 - In which patch release of 0.15 to 0.19 a gate or field came that was ported back.
 """

@@ -22,7 +22,6 @@ from policyd.errors import did_you_mean
 from policyd.forecast.correction import Interval
 from policyd.jobs.base import queue_name
 from policyd.jobs.kinds.ray_cluster import MOST_POD_SETS
-from policyd.jobs.requests import RequestRules
 from policyd.jobs.workload import Priority, new_spec
 from policyd.snapshot.dry_run import (
     AdmissionDryRun,
@@ -36,7 +35,7 @@ from policyd.snapshot.rules import BudgetRule, LocalQueueRule, QueueRules
 from policyd.status.quantities import format_amount
 from policyd.status.remedies import Shortfall
 from policyd.workload.held_quota import pods_ask_for_gpus
-from policyd.workload.pod_set_values import pod_set_values
+from policyd.workload.pod_set_values import pod_set_values, rules_of_snapshot
 
 LONGEST: Final = 256
 """Characters of a warning: the API server cuts all of them where they have more than 4,096."""
@@ -154,12 +153,7 @@ def _planned(
             submission.metadata, pod_sets=submission.pod_sets, priority=Priority(value=priority)
         ),
     )
-    given = RequestRules(
-        limits=rules.limits.get(local.namespace, {}),
-        overheads=rules.overheads,
-        resources=rules.resources,
-        shared_gpus=rules.shared_gpus,
-    )
+    given = rules_of_snapshot(rules, local.namespace)
     pod_sets, objection = pod_set_values(workload, {}, given)
     if objection is not None:
         return f"would wait: {objection.message}"

@@ -110,9 +110,11 @@ class RequestBudget:
 
     Attributes:
         strained: Whether a policy took more than its share.
+        beside: What functions of the caller need of the request besides their arguments.
     """
 
     strained = False
+    beside: object = None
 
     def __init__(
         self,
@@ -196,6 +198,11 @@ class Budget:
         self._policy = policy
         if allowance is not None and allowance.strained:
             self.renew()
+
+    @property
+    def beside(self) -> object:
+        """What functions of the caller need of the request besides their arguments, if anything."""
+        return None if self._allowance is None else self._allowance.beside
 
     @property
     def remaining(self) -> int:

@@ -371,7 +371,9 @@ class Controller:
         while True:
             with log_unforeseen("stranded_devices_error"):
                 steps = Steps(self.pace, rests=1.0)
-                found = await steps.run(stranded_of_flavors(self.cache.state))
+                devices = self.cache.devices
+                claimed = () if devices is None else ((await devices.on_nodes()).of_node,)
+                found = await steps.run(stranded_of_flavors(self.cache.state, *claimed))
                 self.health.metrics.stranded(found)
             await self.pace.sleep(STRANDED_SECONDS)
 

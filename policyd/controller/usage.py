@@ -9,14 +9,19 @@ together take no more than it was admitted with. The owner reference of a pod is
 counts only as far as that.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
+import msgspec
 import structlog
 
-from policyd.api.kueue import ClusterQueue, Workload
+from policyd.alloc.ledger import Holding
+from policyd.api.kueue import ClusterQueue, ResourceFlavor, Workload
 from policyd.api.makers import group_kind_of
 from policyd.api.names import SYSTEM_NAMESPACES
+from policyd.api.pods import PodResourceClaim, PodTemplate
 from policyd.controller.jobs.owners import SeenOwners
 from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.reconcile import Reconcile
@@ -32,7 +37,13 @@ from policyd.jobs.base import controller_of
 from policyd.jobs.lifecycle import has_quota
 from policyd.kube.changes import Change, Modified
 from policyd.kube.resources import PODS
-from policyd.workload.usage_book import AdmittedUsage, OutsideUsage, PodUsage, UsageBook
+from policyd.workload.usage_book import (
+    AdmittedUsage,
+    OutsideUsage,
+    PodUsage,
+    UsageBook,
+    usage_of,
+)
 
 log = structlog.get_logger()
 
@@ -83,11 +94,12 @@ class Usage:
             writes.pace,
             resources=settings.resources,
             everything=settings.integrations.manages_all,
-            devices=cache.devices,
+            devices=cache.devices is not None,
         )
         self.pods.listen(self._pod_changed)
         cache.mirrors.workloads.listen(self._workload_changed)
         cache.mirrors.cluster_queues.listen(self._queue_changed)
+        cache.mirrors.flavors.listen(self._flavor_changed)
 
     def reconcilers(self) -> dict[str, Reconcile]:
         """Return the reconcilers of pods that may run outside of quota."""
@@ -95,7 +107,7 @@ class Usage:
 
     def all_keys(self) -> list[ReconcileKey]:
         """Return a key for every pod that takes anything, as after a start."""
-        return [_key(pod) for pod in self.pods if pod.amounts]
+        return [_key(pod) for pod in self.pods if pod.takes]
 
     def drop(self) -> None:
         """Drop all findings: another process leads, and reports them."""
@@ -106,7 +118,7 @@ class Usage:
     # Changes.
 
     def _pod_changed(self, change: Change[RunningPod]) -> None:
-        if change.object.amounts or (isinstance(change, Modified) and change.old.amounts):
+        if change.object.takes or (isinstance(change, Modified) and change.old.takes):
             self._cache.hooks.reconcile(_key(change.object))
 
     def _workload_changed(self, change: Change[Workload]) -> None:
@@ -126,6 +138,11 @@ class Usage:
             self._covered = covered
             for key in self.all_keys():
                 self._cache.hooks.reconcile(key)
+
+    def _flavor_changed(self, _change: Change[ResourceFlavor]) -> None:
+        for pod in self.pods:
+            if pod.amounts is None:
+                self._cache.hooks.reconcile(_key(pod))
 
     def _look_at(self, paths: tuple[str, ...]) -> None:
         for path in paths:
@@ -168,9 +185,10 @@ class Usage:
         everything = pod.queues and metadata.namespace not in SYSTEM_NAMESPACES
         gates = self._cache.state.settings.gates
         claims = {CLAIMS} if refuses_uncounted(gates) else set[str]()
+        rules = self._cache.request_rules(metadata.namespace)
         return {
             name: amount
-            for name, amount in pod.amounts.items()
+            for name, amount in pod.amounts_by(rules).items()
             if name in self._covered | claims and (everything or is_device(name))
         }
 
@@ -194,31 +212,74 @@ class Usage:
         share = self._share(group)
         if not share.count:
             return NO_QUOTA
+        if not self._book.is_within(group, share):
+            share = self._share(group, anew=True)
         beyond = self._book.beyond(group, share)
         self._look_at(tuple(each for each in beyond if each != path and each not in self._since))
         return BEYOND if path in beyond else ""
 
-    def _share(self, group: str) -> AdmittedUsage:
-        """Return the usage of a group's workloads: that of the largest, if one replaces another."""
+    def _share(self, group: str, *, anew: bool = False) -> AdmittedUsage:
+        """Return the usage of a group's workloads: that of the largest, if one replaces another.
+
+        Args:
+            group: The name of the workloads.
+            anew: Whether pods may take as well what their template takes as it is counted now:
+                flavors, devices and the Configuration may have changed since the admission.
+        """
         count, amounts = 0, dict[str, int]()
         for key in self._cache.index.chain(group):
             holding = self._cache.state.holding(key)
+            workload = self._cache.mirrors.workloads.get(key)
             if holding is None:
                 continue
             own: dict[str, int] = {}
             for each in holding.admission.pod_sets:
                 for name, amount in each.usage.items():
                     own[name] = own.get(name, 0) + amount
-            own[CLAIMS] = self._claims(key)
+            if workload is not None:
+                own[CLAIMS] = sum(
+                    len(each.template.spec.resource_claims) * each.count
+                    for each in workload.spec.pod_sets
+                )
+                if anew:
+                    own = _larger(own, self._counted_anew(workload, holding))
             count = max(count, sum(each.count for each in holding.admission.pod_sets))
-            amounts = {n: max(own.get(n, 0), amounts.get(n, 0)) for n in own.keys() | amounts}
+            amounts = _larger(own, amounts)
         return AdmittedUsage(count=count, amounts=amounts)
 
-    def _claims(self, key: str) -> int:
-        """Return the number of claims of all pods of a workload."""
-        workload = self._cache.mirrors.workloads.get(key)
-        pod_sets = () if workload is None else workload.spec.pod_sets
-        return sum(len(each.template.spec.resource_claims) * each.count for each in pod_sets)
+    def _counted_anew(self, workload: Workload, holding: Holding) -> Counter[str]:
+        """Return what the pods of a workload take, as it is counted now.
+
+        Limits of the namespace are left out, and claims from templates that are newer than the
+        quota: users can change these.
+        """
+        namespace, since = workload.metadata.namespace, holding.workload.reserved_at or 0.0
+        rules = replace(self._cache.request_rules(namespace), limits={})
+        templates = {each.name: each.template for each in workload.spec.pod_sets}
+        total = Counter[str]()
+        for each in holding.admission.pod_sets:
+            template = templates.get(each.name)
+            if template is None:
+                continue
+            claims = tuple(
+                claim
+                for claim in template.spec.resource_claims
+                if self._is_older(claim, namespace, since)
+            )
+            spec = msgspec.structs.replace(template.spec, resource_claims=claims)
+            amounts, _ = usage_of(PodTemplate(template.metadata, spec), rules)
+            for name, amount in amounts.items():
+                total[name] += amount * each.count
+        return total
+
+    def _is_older(self, claim: PodResourceClaim, namespace: str, since: float) -> bool:
+        """Tell whether the template of a claim was there before a moment."""
+        if self._cache.devices is None:
+            return False
+        key = f"{namespace}/{claim.resource_claim_template_name}"
+        found = self._cache.mirrors.devices.templates.get(key)
+        created = None if found is None else found.metadata.creation_timestamp
+        return created is not None and created.timestamp() < since
 
     # The owner of a pod.
 
@@ -281,6 +342,10 @@ class Usage:
 
 def _key(pod: RunningPod) -> ReconcileKey:
     return ReconcileKey("Usage", pod.metadata.namespace, pod.metadata.name)
+
+
+def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {n: max(one.get(n, 0), other.get(n, 0)) for n in one.keys() | other.keys()}
 
 
 def _written(resource: str, amount: int) -> str:

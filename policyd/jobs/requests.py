@@ -95,6 +95,21 @@ def _limits_requested(resources: Resources) -> Resources:
     return msgspec.structs.replace(resources, requests=requests)
 
 
+def as_counted(pod: PodTemplate, rules: RequestRules, name: str = "") -> PodSpec:
+    """Return the specification of a pod from which its requests are counted.
+
+    Args:
+        pod: The pod, or its template.
+        rules: Rules about its requests.
+        name: Of its pod set, for errors.
+
+    Raises:
+        UncountedDevicesError: If no flavor has its part of a GPU, or that is not valid.
+    """
+    spec = prepared(pod.spec, rules)
+    return with_part(msgspec.structs.replace(pod, spec=spec), rules, name)
+
+
 def with_part(pod: PodTemplate, rules: RequestRules, name: str = "") -> PodSpec:
     """Return the specification of a pod, with the part of a GPU that it requests as overhead.
 

@@ -13,11 +13,10 @@ from typing import Final, NamedTuple
 
 from policyd.alloc.workload import QueuedWorkload
 from policyd.api.kueue import Workload
-from policyd.jobs.requests import RequestRules
 from policyd.multikueue.dispatch import ROUND_SECONDS, next_round
 from policyd.multikueue.settings import MultiKueueSettings
 from policyd.snapshot.dry_run import AdmissionDryRun, NeverFits, WouldStart
-from policyd.workload.pod_set_values import pod_set_values
+from policyd.workload.pod_set_values import pod_set_values, rules_of_snapshot
 
 PATIENCE_SECONDS: Final = 30.0
 """How long a worker may need for its first forecast: it makes them once it is asked."""
@@ -72,16 +71,11 @@ def try_workload(dry_run: AdmissionDryRun, workload: Workload, *, now: float) ->
         now: Seconds since the epoch.
     """
     metadata, spec = workload.metadata, workload.spec
-    rules = dry_run.rules
     local = dry_run.local_queue(metadata.namespace, spec.queue_name)
     use = None if local is None else dry_run.status(local.cluster_queue)
     if local is None or use is None or not local.open or not use.active:
         return Trial(NEVER)
-    given = RequestRules(
-        limits=rules.limits.get(metadata.namespace, {}),
-        overheads=rules.overheads,
-        resources=rules.resources,
-    )
+    given = rules_of_snapshot(dry_run.rules, metadata.namespace)
     pod_sets, objection = pod_set_values(workload, {}, given)
     if objection is not None:
         return Trial(NEVER)

@@ -103,11 +103,8 @@ async def find_nodes(
     async for page in pages(reader, PODS, into=QueuedPod, field_selector=NOT_ENDED):
         for pod in page.items:
             if pod.spec.node_name and not has_ended(pod):
-                running = _running(pod, levels_of_all, now)
-                requests = claimed.requests(
-                    f"{pod.metadata.namespace}/{pod.metadata.name}", running
-                )
-                _put(pods, replace(running, requests=alike.one(requests)))
+                running = claimed.running(pod.metadata.key, _running(pod, levels_of_all, now))
+                _put(pods, replace(running, requests=alike.one(running.requests)))
     held = [*pods.values(), *claimed.unused()]
     return FoundNodes(claimed.with_devices(nodes), held, levels, flavors, tuple(left_out))
 
@@ -164,6 +161,13 @@ def _mappings(configuration: Mapping[str, Json] | None, left_out: list[str]) -> 
     return DeviceMappings.of(() if resources is None else resources.device_class_mappings)
 
 
+_GIVEN: Final = "given/"
+"""Beginning of the label of a node that says how it gives pods a kind of devices: no other node
+can give them to a pod that is moved."""
+_BY_CLAIMS: Final = "claims"
+_DIRECTLY: Final = "directly"
+
+
 class _ClaimedDevices:
     """The devices of claims, given to the nodes that have them and the pods that use them."""
 
@@ -185,27 +189,45 @@ class _ClaimedDevices:
         """Return nodes with the devices that pods get by claims."""
         if self._use is None:
             return nodes
-        totals = ((node, self._use.of_node(node.name).total) for node in nodes)
-        return [
-            replace(node, allocatable=total_of(node.allocatable, total)) if total else node
-            for node, total in totals
-        ]
+        return [self._with(node, self._use.of_node(node.name).total) for node in nodes]
 
-    def requests(self, pod: str, running: RunningPods) -> Mapping[str, int]:
-        """Return what a pod holds; of a claim that several pods use, the first holds the devices.
+    def _with(self, node: TopologyNode, total: Mapping[str, int]) -> TopologyNode:
+        labels = {
+            **{_GIVEN + name: _BY_CLAIMS for name in devices_of(total)},
+            **{_GIVEN + name: _DIRECTLY for name in devices_of(node.allocatable)},
+        }
+        allocatable = total_of(node.allocatable, total)
+        return replace(node, allocatable=allocatable, labels={**node.labels, **labels})
+
+    def running(self, pod: str, running: RunningPods) -> RunningPods:
+        """Return a pod with what it holds, and where that is given in the same way.
+
+        Of a claim that several pods use, the first holds the devices.
 
         Args:
             pod: `namespace/name`.
             running: The pod.
         """
+        if self._use is None:
+            return running
         own = self._own.get(running.node, {})
         requests = {
             name: amount
             for name, amount in running.requests.items()
             if name not in self._backed or own.get(name)
         }
-        held = [self._unused.pop(id(each), None) for each in self._held.get(pod, ())]
-        return total_of(requests, *(each.amounts for each in held if each is not None))
+        found = (self._unused.pop(id(each), None) for each in self._held.get(pod, ()))
+        held = total_of(*(each.amounts for each in found if each is not None))
+        ways = {
+            # An extended resource that a class backs may be given in both ways.
+            **{_GIVEN + n: _DIRECTLY for n in devices_of(requests) if n not in self._backed},
+            **{_GIVEN + n: _BY_CLAIMS for n in devices_of(held) if not running.requests.get(n)},
+        }
+        return replace(
+            running,
+            requests=total_of(requests, held),
+            node_selector={**running.node_selector, **ways},
+        )
 
     def unused(self) -> Iterator[RunningPods]:
         """Yield what claims hold that no pod uses, as if a job held it that cannot be moved."""

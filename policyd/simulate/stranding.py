@@ -10,12 +10,13 @@ alone: quota is left out.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from policyd.alloc.amount import total_of
 from policyd.alloc.cluster_queue import QueueState
 from policyd.alloc.cycle import plan_cycle
 from policyd.alloc.pending import Ticket
@@ -43,6 +44,10 @@ _PLENTY: Final = 1 << 60
 _ALL: Final = "nodes"
 """The only flavor, topology and queue of the state that moves are planned on."""
 _ANY_TAINT: Final = (TaintToleration(operator="Exists"),)
+
+
+ClaimedOfNode = Callable[[str], tuple[Mapping[str, int], Mapping[str, int]]]
+"""Returns the devices of a node that pods get by claims, all and the free ones, by resource."""
 
 
 class RunningPods(Value, frozen=True):
@@ -507,8 +512,15 @@ MOST_REQUESTS: Final = 10
 """Different requests of a ClusterQueue's pending workloads that count: those that come first."""
 
 
-def stranded_of_flavors(state: CoreState) -> Generator[None, None, dict[tuple[str, str], int]]:
+def stranded_of_flavors(
+    state: CoreState,
+    claimed: ClaimedOfNode = lambda _node: ({}, {}),
+) -> Generator[None, None, dict[tuple[str, str], int]]:
     """Count the stranded devices of each flavor whose topology names nodes, in steps.
+
+    Args:
+        state: The queues and nodes.
+        claimed: Returns the devices of a node that pods get by claims.
 
     Returns:
         The number of devices by flavor and resource.
@@ -518,15 +530,20 @@ def stranded_of_flavors(state: CoreState) -> Generator[None, None, dict[tuple[st
     pending = [_QueuePending(queue) for queue in state.queues.values()] if trees else ()
     for flavor, tree in trees:
         asked = [pods for queue in pending for pods in queue.asked(flavor)]
-        counted = yield from count_stranded([*_free(tree)], asked)
+        counted = yield from count_stranded([*_free(tree, claimed)], asked)
         found.update({(flavor, resource): number for resource, number in counted.items()})
     return found
 
 
-def _free(tree: TopologyTree) -> Iterator[NodeFree]:
+def _free(tree: TopologyTree, claimed: ClaimedOfNode) -> Iterator[NodeFree]:
     for leaf in tree.leaves.values():
         node = tree.node(leaf)
-        yield NodeFree(node, {name: tree.free.left(name, leaf) for name in node.allocatable})
+        left = {name: tree.free.left(name, leaf) for name in node.allocatable}
+        total, free = claimed(node.name)
+        if total:
+            node = replace(node, allocatable=total_of(node.allocatable, total))
+            left = total_of(left, free)
+        yield NodeFree(node, left)
 
 
 class _QueuePending:

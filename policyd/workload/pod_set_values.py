@@ -15,6 +15,7 @@ from policyd.jobs.requests import (
     InvalidRequestsError,
     RequestRules,
     UncountedDevicesError,
+    as_counted,
     backed_resources,
     check_requests,
     part_flavors,
@@ -24,6 +25,7 @@ from policyd.jobs.requests import (
     with_part,
 )
 from policyd.node_rules import LabelRequirement, Term
+from policyd.snapshot.rules import QueueRules
 from policyd.workload.conversion import tolerations
 from policyd.workload.topology_values import (
     asks_for_place,
@@ -172,11 +174,18 @@ def assignment_value(
     placed = assignment.topology_assignment
     if placed is None or template is None:
         return value
-    spec = template.spec
+    spec = prepared(template.spec, rules)
     with suppress(InvalidRequestsError):  # its flavor no longer shares GPUs
-        spec = with_part(template, rules)
-    return replace(
-        value,
-        placement=topology_assignment(placed),
-        pod_requests=_taken(prepared(spec, rules), rules),
+        spec = as_counted(template, rules)
+    return replace(value, placement=topology_assignment(placed), pod_requests=_taken(spec, rules))
+
+
+def rules_of_snapshot(rules: QueueRules, namespace: str) -> RequestRules:
+    """Return the rules about requests that a snapshot knows; devices of claims are unknown."""
+    return RequestRules(
+        limits=rules.limits.get(namespace, {}),
+        overheads=rules.overheads,
+        resources=rules.resources,
+        namespace=namespace,
+        shared_gpus=rules.shared_gpus,
     )

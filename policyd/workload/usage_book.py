@@ -2,13 +2,64 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import msgspec
+
+from policyd.api.meta import ObjectMeta
+from policyd.api.pods import PodTemplate
+from policyd.jobs.requests import (
+    InvalidRequestsError,
+    RequestRules,
+    UncountedDevicesError,
+    as_counted,
+    requests_of,
+)
 
 Amounts = Mapping[str, int]
 
 _SPARE: Mapping[str, int] = {"cpu": 1_000, "memory": 2 * 1024**3, "ephemeral-storage": 2 * 1024**3}
 """Usage of a pod that is allowed beyond its share: other webhooks add containers that its workload
 does not include. They do not add devices."""
+
+
+class Taken(NamedTuple):
+    """What a pod takes, whether or not a queue could count it.
+
+    Attributes:
+        amounts: In the units of the quota, by resource.
+        claims: The number of its claims that `amounts` does not include: those that pods share,
+            and those whose devices cannot be counted.
+    """
+
+    amounts: dict[str, int]
+    claims: int
+
+
+def usage_of(pod: PodTemplate, rules: RequestRules) -> Taken:
+    """Return what a pod takes, counted as for admission as far as it can be.
+
+    A part of a GPU that no flavor has is the replica by which the pod gets it; claims that cannot
+    be counted are a number of claims.
+    """
+    try:
+        spec = as_counted(pod, rules)
+    except UncountedDevicesError:
+        spec = as_counted(msgspec.structs.replace(pod, metadata=ObjectMeta()), rules)
+    claims = len(spec.resource_claims)
+    shared = sum(not each.resource_claim_template_name for each in spec.resource_claims)
+    alone = msgspec.structs.replace(spec, resource_claims=())
+    without = replace(rules, devices=None)
+    attempts = ((spec, rules, shared), (alone, rules, claims), (alone, without, claims))
+    for each, counted, left in attempts[2 if rules.devices is None else 0 :]:
+        try:
+            return Taken(requests_of(each, counted), left)
+        except UncountedDevicesError:  # a template may be gone while its pods run
+            continue
+        except InvalidRequestsError:
+            break
+    return Taken({}, claims)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

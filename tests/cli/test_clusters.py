@@ -149,6 +149,33 @@ def test_policies_whose_params_may_not_be_read_are_left_out_with_a_sentence(run,
     assert result.exit_code == 1
 
 
+CLAIMED = "validations: [{expression: pod.claimedDevices() < 9}]"
+
+
+def claiming():
+    made = plain("team-a")
+    claims = [{"name": "a", "resourceClaimTemplateName": "many"}]
+    return made | {"spec": {**made["spec"], "resourceClaims": claims}}
+
+
+@pytest.mark.parametrize(("count", "denied"), [(8, False), (9, True)])
+def test_devices_of_claims_are_those_of_the_cluster(run, client, count, denied):
+    asked = {"deviceClassName": "gpu", "count": count}
+    spec = {"spec": {"devices": {"requests": [{"name": "a", "exactly": asked}]}}}
+    put(client, r.RESOURCE_CLAIM_TEMPLATES, "many", "team-a", spec=spec)
+
+    assert run("apply", CLAIMED, obj=claiming()).exit_code == denied
+
+
+def test_policies_that_count_claims_are_left_out_if_these_may_not_be_read(run, client):
+    client.fail(DENIED, verb="page", plural="resourceclaimtemplates", times=9)
+
+    result = run("apply", CLAIMED, obj=claiming())
+
+    assert "left out, for want of claims: `p`: you may not do that" in result.stderr
+    assert "denied" not in result.stderr
+
+
 CHANGED = "validations: [{expression: object.metadata.?labels == oldObject.metadata.?labels}]"
 
 

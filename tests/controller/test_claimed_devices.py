@@ -284,21 +284,29 @@ async def test_pods_within_their_claims_are_within_quota_and_others_are_reported
     async with running(world):
         world.put(r.JOBS, claiming("train", template="two"))
         await world.pass_time(3)
-        job = world.get(r.JOBS, "train")
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "controller": True}
         offer_template(world, "four", 4)
-        for name, template in (("within", "two"), ("beyond", "four")):
-            spec = claiming(name, template=template)["spec"]["template"]["spec"]
-            metadata = {
-                "name": name,
-                "labels": {POD_SET: "main"},
-                "ownerReferences": [{**owner, "uid": job["metadata"]["uid"]}],
-            }
-            world.create(r.PODS, {"metadata": metadata, "spec": spec})
+        claiming_pod(world, "within", template="two")
+        claiming_pod(world, "beyond", template="four")
         await world.pass_time(30)
 
-        reported = {e["involvedObject"]["name"] for e in world.events("OutsideQuota")}
-        assert reported == {"beyond"}
+        assert reported(world) == {"beyond"}
+
+
+def claiming_pod(world, name, job="train", *, limits=None, **asked):
+    """Create a pod of a job as it comes past the webhooks."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job, "controller": True}
+    spec = claiming(name, **asked)["spec"]["template"]["spec"]
+    spec["containers"][0]["resources"] = {"limits": limits or {}}
+    metadata = {
+        "name": name,
+        "labels": {POD_SET: "main"},
+        "ownerReferences": [{**owner, "uid": world.get(r.JOBS, job)["metadata"]["uid"]}],
+    }
+    return world.create(r.PODS, {"metadata": metadata, "spec": spec})
+
+
+def reported(world):
+    return {e["involvedObject"]["name"] for e in world.events("OutsideQuota")}
 
 
 async def test_without_a_mapping_nothing_about_devices_is_read():

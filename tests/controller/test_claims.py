@@ -10,6 +10,18 @@ from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.kueue.names import POD_SET
 from policyd.controller.watch.workload_values import DEVICES_OFF
 from policyd.kube import resources as r
+from tests.controller.test_claimed_devices import (
+    DRIVER,
+    claiming_pod,
+    furnished,
+    mapped,
+    offer_class,
+    offer_template,
+    reported,
+    spent,
+    usage,
+)
+from tests.controller.test_claimed_devices import claiming as job_claiming
 from tests.controller.world import GPU, QUEUE, World, pod_spec, running
 
 pytestmark = pytest.mark.anyio
@@ -145,6 +157,63 @@ async def test_pods_that_claim_more_than_their_workload_are_reported_as_outside_
         messages = {e["involvedObject"]["name"]: e["message"] for e in world.events("OutsideQuota")}
         assert "claims" in messages
         assert "resourceclaims: 1" in messages["claims"]
+
+
+async def test_admitted_pods_are_within_quota_whatever_is_published_or_deleted_since():
+    world = furnished(
+        resources=mapped(counter={"name": "memory", "driver": DRIVER}),
+        templates=(("part", 1),),
+        gpus=16,
+    )
+    world.put(r.RESOURCE_SLICES, spent("4"))
+    world.deletes_outside_quota = True
+    async with running(world):
+        await world.pass_time(2)
+        job = job_claiming("train", template="part", pods=2)
+        world.put(r.JOBS, job)
+        await world.pass_time(3)
+        assert usage(world, "train") == {GPU: "8"}
+
+        claiming_pod(world, "before", template="part")
+        world.put(r.RESOURCE_SLICES, spent("6", generation=2))
+        await world.pass_time(3)
+        claiming_pod(world, "larger-devices", template="part")
+        await world.pass_time(40)
+        assert reported(world) == set()
+
+        world.delete(r.RESOURCE_CLAIM_TEMPLATES, "part")
+        await world.pass_time(40)
+        assert reported(world) == set()
+
+        offer_template(world, "part", 9)
+        claiming_pod(world, "of-another-template", template="part")
+        await world.pass_time(40)
+        assert "of-another-template" in reported(world)
+
+
+async def test_an_extended_resource_of_an_admitted_pod_is_within_quota_without_its_template():
+    world = furnished(on={"kueue_dra_integration_extended_resource": True}, templates=())
+    offer_class(world, extendedResourceName="example.com/gpu")
+    (queue,) = world.all(r.CLUSTER_QUEUES)
+    (group,) = queue["spec"]["resourceGroups"]
+    group["coveredResources"].append("example.com/gpu")
+    group["flavors"][0]["resources"].append({"name": "example.com/gpu", "nominalQuota": 0})
+    world.put(r.CLUSTER_QUEUES, queue)
+    offer_template(world, "two", 2)
+    async with running(world):
+        await world.pass_time(2)
+        job = job_claiming("train", template="two")
+        resources = {"limits": {"example.com/gpu": "3"}}
+        job["spec"]["template"]["spec"]["containers"][0]["resources"] = resources
+        world.put(r.JOBS, job)
+        await world.pass_time(3)
+        assert usage(world, "train") == {GPU: "5"}
+
+        world.delete(r.RESOURCE_CLAIM_TEMPLATES, "two")
+        await world.pass_time(2)
+        claiming_pod(world, "within", template="two", limits=resources["limits"])
+        await world.pass_time(40)
+        assert reported(world) == set()
 
 
 def claiming_job(name):

@@ -4,8 +4,10 @@ import pytest
 
 from policyd.controller.run import STRANDED_SECONDS
 from policyd.kube import resources as r
+from tests.controller.test_claimed_devices import allocated, claiming, furnished, offer_slice
 from tests.controller.test_topologies import HOST, RACK, P, flavor, job, node, racks
 from tests.controller.world import GPU, World, condition, running
+from tests.questions.test_unqueued_jobs import owned
 
 pytestmark = pytest.mark.anyio
 
@@ -164,3 +166,25 @@ async def test_a_metric_has_the_devices_that_no_pending_pod_can_use(world):
     job(world, "small", pods=17, gpus=1)
     await world.pass_time(STRANDED_SECONDS)
     assert stranded() == 0  # it waits for quota, and could use the rest of the node
+
+
+async def test_devices_of_claims_are_stranded_until_a_pending_pod_can_use_them():
+    """A node has four, of which a claim has one; another node has none."""
+    made = furnished(templates=(("one", 1),), gpus=1)
+    made.put(r.RESOURCE_FLAVORS, flavor())
+    made.put(r.TOPOLOGIES, racks())
+    for name in ("n1", "n2"):
+        made.put(r.NODES, node(name, "a", gpus=0))
+    offer_slice(made, *({"name": name} for name in "abcd"))
+    allocated(made, "a", owners=owned("Pod", "p", api="v1"))
+    async with running(made):
+        value = made.controller.health.metrics.registry.get_sample_value
+        names = {"flavor": "h100", "resource": GPU}
+        await made.pass_time(20)
+        assert value("policyd_stranded_devices", names) == 3
+
+        made.put(r.JOBS, claiming("first", template="one"))
+        made.put(r.JOBS, claiming("waits", template="one"))
+        await made.pass_time(STRANDED_SECONDS)
+        assert made.suspended("waits") is True
+        assert value("policyd_stranded_devices", names) == 0

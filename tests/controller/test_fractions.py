@@ -6,7 +6,9 @@ import pytest
 from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.gpus import DEVICE_MEMORY, REPLICAS, SHARED_GPU, SHARING, THOUSANDTHS
 from policyd.api.kueue import Workload
+from policyd.api.kueue.names import POD_SET
 from policyd.api.nodes import Node
+from policyd.controller.usage import OUTSIDE
 from policyd.kube import resources as r
 from policyd.workload.held_quota import held_quota
 from policyd.workload.topology_values import node_spec
@@ -31,11 +33,12 @@ def furnished(*, flavors=None, quota=2_000, resources=COUNTED):
     return world
 
 
-def offer_quota(world, flavors, quota):
-    amounts = {"name": THOUSANDTHS, "nominalQuota": quota}
+def offer_quota(world, flavors, quota, others=()):
+    quotas = {THOUSANDTHS: quota, **dict(others)}
+    amounts = [{"name": name, "nominalQuota": each} for name, each in quotas.items()]
     group = {
-        "coveredResources": [THOUSANDTHS],
-        "flavors": [{"name": name, "resources": [amounts]} for name in flavors],
+        "coveredResources": list(quotas),
+        "flavors": [{"name": name, "resources": amounts} for name in flavors],
     }
     world.put(
         r.CLUSTER_QUEUES,
@@ -213,6 +216,104 @@ async def test_parts_are_placed_by_thousandths_on_nodes_of_shared_gpus():
         assert usage(world, "large") == {THOUSANDTHS: "1600"}
         message = world.condition("larger", "QuotaReserved")["message"]
         assert f'excluded: resource "{THOUSANDTHS}": 2' in message
+
+
+def sharing_pod(world, name, job="", *, replicas="1", **asked):
+    """Create a pod as it comes past the webhooks, with a part of a GPU or without."""
+    spec = sharing(name)["spec"]["template"]["spec"]
+    spec["containers"][0]["resources"] = {"limits": {SHARED_GPU: replicas}}
+    annotations = {key.replace("_", "-"): text for key, text in asked.items()}
+    metadata = {"name": name, "annotations": annotations}
+    if job:
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job, "controller": True}
+        metadata["labels"] = {POD_SET: "main"}
+        metadata["ownerReferences"] = [{**owner, "uid": world.get(r.JOBS, job)["metadata"]["uid"]}]
+    return world.create(r.PODS, {"metadata": metadata, "spec": spec})
+
+
+def outside_quota(world):
+    return {e["involvedObject"]["name"]: e["message"] for e in world.events(OUTSIDE)}
+
+
+async def admitted_part(world, **asked):
+    """Have a job with two pods of a part admitted, in a queue that covers replicas as well."""
+    offer_quota(world, ["t4"], 2_000, {SHARED_GPU: 8})
+    world.deletes_outside_quota = True
+    world.put(r.JOBS, sharing("train", pods=2, **asked))
+    await world.pass_time(3)
+    assert list(usage(world, "train")) == [THOUSANDTHS]
+
+
+async def test_a_part_outside_of_quota_is_reported_in_thousandths():
+    world = furnished()
+    async with running(world):
+        sharing_pod(world, "alone", gpu_memory="8000")
+        sharing_pod(world, "bad", gpu_fraction="NaN")
+        await world.pass_time(10)
+
+        message = f"takes {THOUSANDTHS}: 500 that no queue has given it: it belongs to no workload"
+        assert outside_quota(world) == {"alone": message}  # of a replica, there is no quota
+
+
+async def test_pods_of_an_admitted_part_are_within_quota_and_others_are_reported():
+    world = furnished()
+    async with running(world):
+        await admitted_part(world, gpu_fraction="0.5")
+        for name in ("a", "b"):
+            sharing_pod(world, name, "train", gpu_fraction="0.5")
+        await world.pass_time(40)
+        assert outside_quota(world) == {}
+
+        world.delete(r.PODS, "b")
+        sharing_pod(world, "larger", "train", gpu_fraction="0.6")
+        await world.pass_time(10)
+        assert list(outside_quota(world)) == ["larger"]
+        world.delete(r.PODS, "larger")
+        sharing_pod(world, "whole", "train", replicas="4")
+        await world.pass_time(10)
+        assert list(outside_quota(world)) == ["larger", "whole"]
+        assert world.get(r.PODS, "a")
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        pytest.param({**T4, DEVICE_MEMORY: "10000"}, id="smaller-gpus"),
+        pytest.param({**T4, REPLICAS: "2"}, id="fewer-replicas"),
+        pytest.param({}, id="shared-no-longer"),
+    ],
+)
+async def test_pods_of_an_admitted_part_stay_within_quota_when_flavors_change(annotations):
+    world = furnished()
+    async with running(world):
+        await admitted_part(world, gpu_memory="4000")
+        sharing_pod(world, "before", "train", gpu_memory="4000")
+        await world.pass_time(3)
+        offer_flavor(world, "t4", annotations)
+        await world.pass_time(3)
+        sharing_pod(world, "after", "train", gpu_memory="4000")
+        await world.pass_time(40)
+        assert outside_quota(world) == {}
+
+        offer_flavor(world, "t4", T4)
+        await world.pass_time(40)
+        assert outside_quota(world) == {}
+
+
+async def test_a_limit_range_of_a_user_gives_admitted_pods_no_more_quota():
+    world = furnished()
+    async with running(world):
+        await admitted_part(world, gpu_fraction="0.5")
+        default = {"type": "Container", "default": {"nvidia.com/gpu": "8"}}
+        metadata = {"name": "more", "namespace": "ns"}
+        world.put(r.LIMIT_RANGES, {"metadata": metadata, "spec": {"limits": [default]}})
+        offer_quota(world, ["t4"], 2_000, {SHARED_GPU: 8, "nvidia.com/gpu": 8})
+        pod = sharing_pod(world, "a", "train", gpu_fraction="0.5")
+        pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "8"
+        world.put(r.PODS, pod)
+        await world.pass_time(10)
+
+        assert list(outside_quota(world)) == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policyd.api.quantity import parse_quantity
-from policyd.engine.objects.pods import PodError, claims, count_pods, gpus, is_gpu, total
+from policyd.engine.objects.pods import (
+    PodError,
+    claimed_devices,
+    claims,
+    count_pods,
+    gpus,
+    is_gpu,
+    total,
+)
 from policyd.engine.objects.workloads import KINDS, find_kind, pod_templates
 from tests.engine.reviews import job, job_set, mutated, pod, policies, policy, request, template
 
@@ -379,3 +387,91 @@ def test_a_part_of_a_gpu_counts_as_one(name):
     assert gpus({"kind": "Pod", "metadata": metadata, "spec": {"containers": [{}]}}) == 1
     assert gpus({"kind": "Pod", "metadata": metadata, "spec": spec}) == 1
     assert gpus({"apiVersion": "batch/v1", "kind": "Job", "spec": job}) == 3
+
+
+def claim_of(*requests):
+    return {"devices": {"requests": [{"name": f"r{n}", **r} for n, r in enumerate(requests)]}}
+
+
+def exactly(**fields):
+    return {"exactly": {"deviceClassName": "gpu", **fields}}
+
+
+CLAIMS = {
+    ("ResourceClaimTemplate", "two"): claim_of(exactly(count=2)),
+    ("ResourceClaim", "two"): claim_of(exactly(), exactly(count=1)),
+    ("ResourceClaimTemplate", "most"): claim_of(
+        {"firstAvailable": [{"count": 3}, {}, {"count": 2}]}
+    ),
+    ("ResourceClaimTemplate", "admin"): claim_of(exactly(count=9, adminAccess=True), exactly()),
+    ("ResourceClaimTemplate", "admin-of-all"): claim_of(
+        exactly(allocationMode="All", adminAccess=True)
+    ),
+    ("ResourceClaimTemplate", "beta"): claim_of({"deviceClassName": "gpu", "count": 2}),
+    ("ResourceClaimTemplate", "none"): {},
+    ("ResourceClaimTemplate", "all"): claim_of(exactly(allocationMode="All")),
+    ("ResourceClaimTemplate", "newer"): claim_of(exactly(allocationMode="Newer")),
+    ("ResourceClaimTemplate", "below-zero"): claim_of(exactly(count=-1)),
+    ("ResourceClaimTemplate", "text"): claim_of(exactly(count="8")),
+}
+
+
+def with_claims(*names, shared=()):
+    claims = [{"resourceClaimTemplateName": each} for each in names]
+    claims += [{"resourceClaimName": each} for each in shared]
+    named = [{"name": f"c{n}", **each} for n, each in enumerate(claims)]
+    return {"spec": {"containers": [{"name": "main"}], "resourceClaims": named}}
+
+
+def job_of(pods, *names, shared=()):
+    made = job(parallelism=pods)
+    made["spec"]["template"] = with_claims(*names, shared=shared)
+    return made
+
+
+def claimed(obj):
+    return claimed_devices(obj, lambda kind, name: CLAIMS[kind, name])
+
+
+@pytest.mark.parametrize(
+    ("obj", "count"),
+    [
+        pytest.param(with_claims(), 0, id="no-claims"),
+        pytest.param(with_claims("two"), 2, id="exact"),
+        pytest.param(with_claims("two", "two"), 4, id="two-from-one-template"),
+        pytest.param(with_claims("most"), 3, id="alternatives"),
+        pytest.param(with_claims("admin", "admin-of-all"), 1, id="admin-access"),
+        pytest.param(with_claims("beta"), 2, id="as-in-v1beta1"),
+        pytest.param(with_claims("none"), 0, id="no-requests"),
+        pytest.param(with_claims(shared=["two", "two"]), 2, id="one-claim-twice"),
+        pytest.param(job_of(3, "two", shared=["two"]), 8, id="of-all-pods"),
+        pytest.param(job_of(0, "two"), 0, id="no-pods"),
+    ],
+)
+def test_devices_of_claims_count(obj, count):
+    assert claimed(obj) == count
+
+
+@pytest.mark.parametrize(
+    ("obj", "words"),
+    [
+        pytest.param(with_claims("all"), "requests all devices that match", id="all"),
+        pytest.param(with_claims("newer"), "requests all devices that match", id="unknown-mode"),
+        pytest.param(
+            with_claims("below-zero"), "a number of devices that is none", id="below-zero"
+        ),
+        pytest.param(with_claims("text"), "a number of devices that is none", id="text"),
+        pytest.param(with_claims(""), "names no ResourceClaim", id="no-name"),
+    ],
+)
+def test_devices_of_claims_that_say_no_number_are_an_error(obj, words):
+    with pytest.raises(PodError, match=words):
+        claimed(obj)
+
+
+def test_claims_that_are_not_known_are_an_error_and_not_zero():
+    counting = policies(policy("validations: [{expression: pod.claimedDevices() < 9}]"))
+
+    assert counting.validate(request(pod())).allowed
+    (denial,) = counting.validate(request(pod() | with_claims("two"))).denials
+    assert "how many devices ResourceClaimTemplate `two` is for is not known" in denial.message

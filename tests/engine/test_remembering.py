@@ -408,3 +408,24 @@ def test_and_it_does_recall():
 
     assert not asked(request(with_image("a", name="one")))
     assert asked(request(same))
+
+
+def test_a_pod_with_claims_is_decided_on_each_time_that_their_devices_count():
+    """The template may be another one by then."""
+    counts = {"one": 1}
+
+    def claims(_namespace, _kind, name):
+        exactly = {"deviceClassName": "gpu", "count": counts[name]}
+        return {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+
+    variables = "variables: [{name: claimed, expression: pod.claimedDevices()}]"
+    spec = f"{variables}\nvalidations: [{{expression: variables.claimed < 2}}]"
+    counting = policies(policy(spec))
+    surroundings = PolicyContext(namespaces=counting.surroundings.namespaces, claims=claims)
+    remembering = Remembering(PolicySet(counting.policies, surroundings=surroundings), "validate")
+    claiming = pod()
+    claiming["spec"]["resourceClaims"] = [{"name": "r", "resourceClaimTemplateName": "one"}]
+
+    assert remembering.decide(request(claiming)).allowed
+    counts["one"] = 2
+    assert not remembering.decide(request(claiming)).allowed

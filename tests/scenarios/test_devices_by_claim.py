@@ -52,9 +52,7 @@ def publish(api):
         pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
         api.create(made("ResourceSlice", node, spec=spec))
-    allowed = {"metadata": {"labels": {"policyd.io/max-claims-per-pod": "1"}}}
-    api.patch("Namespace", "team-a", allowed)
-    for name, count in (("two", {"count": 2}), ("one", {})):
+    for name, count in (("two", {"count": 2}), ("one", {}), ("nine", {"count": 9})):
         model = f"device.attributes['{DRIVER}'].model == 'h100'"
         asked = {"deviceClassName": DRIVER, "selectors": [{"cel": {"expression": model}}], **count}
         devices = {"requests": [{"name": "gpus", "exactly": asked}]}
@@ -104,6 +102,13 @@ def test_a_request_for_one_device_counts_one(api):
 
     assert used(api, "single") == "1"
     api.delete("Job", "single", "team-a")
+
+
+def test_a_pod_has_no_more_devices_than_policies_allow_and_none_that_are_not_known(api):
+    with pytest.raises(driver.Refused, match="a pod requests 9 GPUs, 9 of them by claims"):
+        api.create(claiming("many", "nine"))
+    with pytest.raises(driver.Refused, match="there is no ResourceClaimTemplate `gone`"):
+        api.create(claiming("unknown", "gone"))
 
 
 def test_nodes_show_which_jobs_have_the_devices_of_claims(cluster, api, ask):

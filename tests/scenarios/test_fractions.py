@@ -1,8 +1,11 @@
 """Parts of GPUs: from the annotation of a user to the replica of a pod, and the quota for it."""
 
+import time
+
 import pytest
 import yaml
 
+from policyd.controller.usage import GRACE_SECONDS
 from tests.scenarios import clusters
 from tests.scenarios.api import PATCH_TYPES, PATHS, Refused, eventually
 from tests.scenarios.objects import job, pod
@@ -15,6 +18,11 @@ CONFIGURATION = {
     "apiVersion": "config.kueue.x-k8s.io/v1beta2",
     "kind": "Configuration",
     "resources": {"gpuFractions": True},
+}
+GPUS = {
+    "policyd.io/shared-gpus": "time-slicing",
+    "policyd.io/shared-gpu-replicas": "4",
+    "policyd.io/shared-gpu-memory": "16000",
 }
 POLICY = clusters.PROJECT / "policies/gpu/gpu-fractions/policy.yaml"
 
@@ -43,15 +51,10 @@ def furnish(api):
     offered = {"status": {"capacity": {SHARED: "8"}, "allocatable": {SHARED: "8"}}}
     path = f"{PATHS['Node']}/{node}/status"
     api.call("PATCH", path, offered, content_type=PATCH_TYPES["merge"])
-    annotations = {
-        "policyd.io/shared-gpus": "time-slicing",
-        "policyd.io/shared-gpu-replicas": "4",
-        "policyd.io/shared-gpu-memory": "16000",
-    }
     tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     spec = {"nodeLabels": {"pool": "t4"}, "tolerations": tolerations}
-    api.create(made("ResourceFlavor", "t4", annotations=annotations, spec=spec))
-    quotas = {"cpu": "96", "memory": "1Ti", THOUSANDTHS: "1500"}
+    api.create(made("ResourceFlavor", "t4", annotations=GPUS, spec=spec))
+    quotas = {"cpu": "96", "memory": "1Ti", THOUSANDTHS: "1500", SHARED: "0"}
     resources = [{"name": name, "nominalQuota": quota} for name, quota in quotas.items()]
     group = {
         "coveredResources": list(quotas),
@@ -141,3 +144,26 @@ def test_a_pod_without_a_queue_gets_no_part(api):
 
     with pytest.raises(Refused, match="requests 1 GPU but names no queue"):
         api.create(alone)
+
+
+def test_pods_are_within_quota_while_flavors_change_and_reported_once_their_job_is_gone(api):
+    """The queue covers replicas too: as such, its pods would be beyond what was admitted."""
+    api.create(sharing("inside", pods=2, gpu_memory="6000"))
+    running = eventually(lambda: running_pods(api, "inside", 2), within=60, what="both pods run")
+    smaller = {**GPUS, "policyd.io/shared-gpu-memory": "12000"}
+    api.patch("ResourceFlavor", "t4", {"metadata": {"annotations": smaller}})
+    time.sleep(GRACE_SECONDS + 2)
+    assert outside_quota(api) == []
+
+    path = PATHS["Job"].format(namespace="team-a")
+    api.call("DELETE", f"{path}/inside", {"propagationPolicy": "Orphan"})
+    found = eventually(lambda: outside_quota(api), within=60, what="its pods are reported")
+    assert f"{THOUSANDTHS}: 500 that no queue has given it" in found[0]
+    for each in running:
+        api.delete("Pod", each["metadata"]["name"], "team-a")
+    api.patch("ResourceFlavor", "t4", {"metadata": {"annotations": GPUS}})
+
+
+def outside_quota(api):
+    events = api.find("Event", "team-a")
+    return [each["message"] for each in events if each["reason"] == "OutsideQuota"]

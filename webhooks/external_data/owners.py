@@ -1,4 +1,4 @@
-"""Questions of reviews of jobs to the API server: policyd's account, owners, and Workloads.
+"""Questions of reviews to the API server: policyd's account, owners, Workloads and claims.
 
 Owners are looked up where owner references are trusted.
 
@@ -9,7 +9,7 @@ up.
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import structlog
@@ -18,12 +18,22 @@ from policyd.admission.jobs import Requesters
 from policyd.api.admission import UserInfo
 from policyd.api.kueue import Workload
 from policyd.api.makers import group_kind_of
-from policyd.api.meta import Wire
+from policyd.api.meta import Json, Wire
+from policyd.cel import CelError
+from policyd.engine.model.surroundings import CLAIM_KINDS, missing_claim
+from policyd.engine.objects.workloads import value_at
+from policyd.errors import PolicydError
 from policyd.jobs.kinds.registry import find_kind, find_parent
 from policyd.jobs.rules.imported import ImportedObject, has_quota_for
 from policyd.kube.client import PartialObject, Reader, Writer
 from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
-from policyd.kube.resources import SELF_SUBJECT_REVIEWS, WORKLOADS, Resource
+from policyd.kube.resources import (
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    SELF_SUBJECT_REVIEWS,
+    WORKLOADS,
+    Resource,
+)
 from webhooks.external_data.lookups import ExternalAnswer, ExternalLookups, UnansweredError
 
 log = structlog.get_logger(__name__)
@@ -139,3 +149,47 @@ class ReservedQuotas:
         except NotFoundError:
             return ExternalAnswer(None, _AT_ONCE)
         return ExternalAnswer(found, _AT_ONCE)
+
+
+CLAIM_SECONDS: Final = 5.0
+"""How long the specification of a claim counts, which cannot change: the pods of a job ask once."""
+
+_CLAIMS: Final = {each.kind: each for each in (RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES)}
+
+
+class Claims:
+    """Looks up the claims of pods and their templates, for policies that count devices.
+
+    Args of the constructor:
+        reader: The API server.
+        lookups: Fetches the data of reviews.
+    """
+
+    def __init__(self, reader: Reader, lookups: ExternalLookups) -> None:
+        self._reader = reader
+        self._lookups = lookups
+
+    def spec(self, namespace: str, kind: str, name: str) -> Json:
+        """Return the specification of a claim.
+
+        Raises:
+            CelError: If it does not exist, cannot be read, or is to be asked for first.
+        """
+        key = b"claim " + msgspec.json.encode((kind, namespace, name))
+        try:
+            found = self._lookups.answer(key, partial(self._ask, namespace, kind, name))
+        except PolicydError as error:
+            raise CelError(f"{kind} `{name}`: {error}") from error
+        if found is None:
+            raise missing_claim(namespace, kind, name)
+        return cast("Json", found)
+
+    async def _ask(self, namespace: str, kind: str, name: str) -> ExternalAnswer:
+        try:
+            found = await self._reader.get(
+                _CLAIMS[kind], name, namespace=namespace, into=dict[str, Any]
+            )
+        except NotFoundError:
+            return ExternalAnswer(None, GONE_SECONDS)
+        spec = value_at(found, CLAIM_KINDS[kind])
+        return ExternalAnswer(spec, CLAIM_SECONDS, len(msgspec.json.encode(spec)))

@@ -34,7 +34,13 @@ from policyd.engine.model.decision import ALLOWED, Decision
 from policyd.engine.model.dialects import DEFAULT_DIALECT, Dialect, Volatile
 from policyd.engine.model.params import StoredParams
 from policyd.engine.model.queue_facts import QueueFacts, no_queue_facts
-from policyd.engine.model.surroundings import Authorize, PolicyContext, deny_all_permissions
+from policyd.engine.model.surroundings import (
+    Authorize,
+    ClaimLookup,
+    PolicyContext,
+    deny_all_permissions,
+    no_claims,
+)
 from policyd.engine.objects.match import NamespaceLookup
 from policyd.engine.remember.remembering import MOST_DECISIONS, Remembering
 from policyd.errors import ConfigurationError
@@ -90,6 +96,7 @@ class PoliciesInForce:
         metrics: WebhookMetrics,
         params: Params | None = None,
         authorize: Authorize = deny_all_permissions,
+        claims: ClaimLookup = no_claims,
         reads: ClusterReads | None = None,
         http: Web | None = None,
         images: ImageData | None = None,
@@ -108,6 +115,7 @@ class PoliciesInForce:
             metrics: Where policies are counted.
             params: The params of policies; those of files only if left out.
             authorize: Tells the permissions of users.
+            claims: Returns specifications of claims.
             reads: The objects of the cluster that Kyverno's policies may read.
             http: The HTTP requests of these, and of GlobalContextEntries.
             images: The data of images for these.
@@ -123,6 +131,7 @@ class PoliciesInForce:
         self._metrics = metrics
         self._params = params or Params(None, pace=Pace())
         self._authorize = authorize
+        self._claims = claims
         self._reads = reads
         self._http = http
         self._images = images
@@ -193,6 +202,7 @@ class PoliciesInForce:
             namespaces=self._namespaces,
             params=self._params,
             authorize=self._authorize,
+            claims=self._claims,
             now=_CLOCK.now,
             makers=self._makers,
             queues=self._queues,

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from policyd.engine.model.surroundings import deny_all_permissions
+from policyd.engine.model.surroundings import deny_all_permissions, no_claims
 from policyd.jobs.frameworks import makers_of
 from policyd.kube.informer import Informer
 from policyd.kube.resources import NAMESPACES
 from webhooks.certificate.files import fingerprint, follow
 from webhooks.external_data.fetching import Fetcher
 from webhooks.external_data.lookups import ExternalLookups
+from webhooks.external_data.owners import Claims
 from webhooks.external_data.passwords import Passwords
 from webhooks.external_data.permissions import Permissions
 from webhooks.external_data.reads import ClusterObjects
@@ -38,6 +39,7 @@ async def read_policies(server: WebhookServer, start: Start) -> PoliciesInForce:
         metrics=server.metrics,
         params=params,
         authorize=permissions.authorize if permissions else deny_all_permissions,
+        claims=Claims(server.client, lookups).spec if server.client else no_claims,
         reads=reads,
         http=http,
         images=images,

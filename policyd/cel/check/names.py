@@ -23,7 +23,8 @@ ELSEWHERE: Final = {
     **dict.fromkeys(("parseImageReference", "parseServiceAccount", "listObjToMap"), _KYVERNO),
     **dict.fromkeys(("globalContext", "image", "sha256", "sha1", "md5"), _KYVERNO),
     **dict.fromkeys(
-        ("pod", "workload", "maker", "gpus", "claims", "devices"), "policyd's own policies"
+        ("pod", "workload", "maker", "gpus", "claims", "claimedDevices", "devices"),
+        "policyd's own policies",
     ),
     **dict.fromkeys(("queue", "clusterQueue", "cluster"), "policyd's own policies"),
     "authorizer": "validations, mutations and match conditions",

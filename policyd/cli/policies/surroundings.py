@@ -18,7 +18,7 @@ from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
 from policyd.kube.pages import pages, whole
 from policyd.kube.resources import Resource
-from policyd.questions.queue_objects import listed
+from policyd.questions.queue_objects import listed, listed_if_served
 from policyd.questions.snapshots import NoSnapshotsError
 from policyd.snapshot.facts import LocalQueueKey, SnapshotFacts, facts_of
 from policyd.snapshot.reading import SnapshotError
@@ -165,8 +165,8 @@ class _Objects:
                 found = f"it cannot be read as it is: {error}"
         self._surroundings.stored[key] = found
 
-    async def params(self, policies: Iterable[CompiledPolicy]) -> None:
-        """Read the params of policies."""
+    async def params(self, policies: Sequence[CompiledPolicy]) -> None:
+        """Read the params of policies, and the claims whose devices they count."""
         users: dict[ParamKind, list[CompiledPolicy]] = {}
         for policy in policies:
             if policy.policy.spec.param_kind is not None:
@@ -181,6 +181,18 @@ class _Objects:
                 names = ", ".join(f"`{policy.name}`" for policy in using)
                 self._note(missing(f"left out, for want of params: {names}", error))
                 self._surroundings.left_out.update(policy.id for policy in using)
+
+        await self._claims([policy for policy in policies if policy.counts_claims])
+
+    async def _claims(self, policies: Sequence[CompiledPolicy]) -> None:
+        """Read all claims and templates, if policies count their devices."""
+        for resource in (r.RESOURCE_CLAIMS, r.RESOURCE_CLAIM_TEMPLATES) if policies else ():
+            try:
+                self._surroundings.objects += await listed_if_served(self._reader, resource)
+            except ForbiddenError as error:
+                names = ", ".join(f"`{policy.name}`" for policy in policies)
+                self._note(missing(f"left out, for want of claims: {names}", error))
+                self._surroundings.left_out.update(policy.id for policy in policies)
 
     def _note(self, finding: Finding) -> None:
         self._surroundings.findings.append(finding)

@@ -8,7 +8,6 @@ from typing import Any
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import PodSet, Workload
 from policyd.api.meta import ObjectMeta, OwnerReference
-from policyd.api.pod_requests import pod_requests
 from policyd.controller.jobs.owners import SeenOwners
 from policyd.controller.patches import draft_of, versioned
 from policyd.controller.watch.cache import Cache
@@ -28,10 +27,12 @@ from policyd.jobs.ancestors import (
 from policyd.jobs.base import JobKind, JobObject, controller_of
 from policyd.jobs.kinds.registry import kind_of_owner
 from policyd.jobs.lifecycle import is_finished
+from policyd.jobs.requests import RequestRules
 from policyd.jobs.slices import latest_active, may_grow
 from policyd.kube.client import PartialObject
 from policyd.kube.errors import NotFoundError
 from policyd.workload.transitions import is_admitted
+from policyd.workload.usage_book import usage_of
 
 
 class Children:
@@ -139,8 +140,9 @@ class Children:
         admitted = [each for each in workloads if is_admitted(each)]
         if self._cache.integrations.makers.trusted or not admitted:
             return True
-        wanted = _requested(self._kind.pod_sets(job))
-        given = _requested(each for workload in admitted for each in workload.spec.pod_sets)
+        rules = self._cache.request_rules(job.metadata.namespace)
+        wanted = _requested(self._kind.pod_sets(job), rules)
+        given = _requested((each for one in admitted for each in one.spec.pod_sets), rules)
         return all(given[name] >= amount for name, amount in wanted.items())
 
     async def _unwatched(self, job: ObjectMeta) -> dict[str, ObjectMeta]:
@@ -201,14 +203,13 @@ class Children:
         self._writes.record(self._resource, job.metadata, "Suspended", message)
 
 
-def _requested(pod_sets: Iterable[PodSet]) -> Counter[str]:
-    """Return the requests of all pods together."""
+def _requested(pod_sets: Iterable[PodSet], rules: RequestRules) -> Counter[str]:
+    """Return what all pods take together."""
     total = Counter[str]()
     for each in pod_sets:
-        for resource, amount in pod_requests(each.template.spec).items():
+        amounts, claims = usage_of(each.template, rules)
+        for resource, amount in ({**amounts, CLAIMS: claims}).items():
             total[resource] += amount * each.count
-        if each.template.spec.resource_claims:
-            total[CLAIMS] += len(each.template.spec.resource_claims) * each.count
     return total
 
 

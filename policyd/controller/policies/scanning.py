@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from policyd.api.meta import Json
 from policyd.controller.writes import NotLeadingError
 from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.surroundings import no_claims
 from policyd.engine.offline.report import ReportApi, ResultKey, Rows, scanned
 from policyd.engine.offline.scan import Listed, PolicyScan, ScannedObject, resources_to_list
 from policyd.jobs.kinds.registry import KINDS
@@ -148,7 +149,8 @@ class Scanner:
         if await self._reports.api() is None:
             return
         began = self._pace.clock.monotonic()
-        scan = PolicyScan(self._policies())
+        # Claims are looked up while a review waits; here, results say that they are not known.
+        scan = PolicyScan(self._policies(), claims=no_claims)
         for listed in resources_to_list(scan.policies, _KNOWN):
             try:
                 await self._look_at(scan, listed)

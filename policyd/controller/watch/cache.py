@@ -53,7 +53,7 @@ from policyd.jobs.base import JobObject
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold
 from policyd.jobs.pods import QueuedPod
-from policyd.jobs.requests import RequestRules, prepared, requests_of, with_part
+from policyd.jobs.requests import RequestRules, as_counted, requests_of
 from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import PartialObject
 from policyd.kube.pace import Pace
@@ -170,8 +170,7 @@ class Cache:
             InvalidRequestsError: If something is not a quantity.
         """
         rules = self._rules.of(namespace)
-        counted = msgspec.structs.replace(pod, spec=prepared(pod.spec, rules))
-        return requests_of(with_part(counted, rules), rules)
+        return requests_of(as_counted(pod, rules), rules)
 
     def request_rules(self, namespace: str) -> RequestRules:
         """Return the rules about requests of the pods of a namespace."""

@@ -1,27 +1,24 @@
 """Pods that may use resources of queues, trimmed to that: there are many, and most use none."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from sys import intern
 
 import msgspec
 
 from policyd.api.configuration.kinds import ResourcesConfiguration
+from policyd.api.gpus import NUM_DEVICES, PARTS, asks_for_part
 from policyd.api.kueue.names import MANAGED, POD_SET, QUEUE_NAME
 from policyd.api.meta import ObjectMeta, OwnerReference, Wire
-from policyd.api.pods import PodSpec
-from policyd.controller.watch.claimed_devices import ClaimedDevices
+from policyd.api.pods import PodSpec, PodTemplate
 from policyd.controller.watch.mirror import Mirror
 from policyd.jobs.base import controller_of
 from policyd.jobs.pods import NOT_ENDED, QueuedPodStatus
-from policyd.jobs.requests import (
-    InvalidRequestsError,
-    RequestRules,
-    UncountedDevicesError,
-    requests_of,
-)
+from policyd.jobs.requests import RequestRules
 from policyd.kube.client import Reader
 from policyd.kube.pace import Pace
 from policyd.kube.resources import PODS
+from policyd.workload.usage_book import usage_of
 
 LONGEST_GRACE_SECONDS = 900.0
 """A pod that is deleted, and may run on for longer than this, still counts."""
@@ -37,16 +34,32 @@ class RunningPod(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: QueuedPodStatus = QueuedPodStatus()
-    amounts: dict[str, int] = {}
-    """Computed here; not sent by the API server."""
+    amounts: dict[str, int] | None = {}
+    """Computed here; not sent by the API server. None if other objects decide about it: the pod
+    then keeps what it requests."""
     queues: bool = False
     """Whether it names a queue itself, or belongs to an object that does. Computed here."""
+
+    @property
+    def takes(self) -> bool:
+        """Whether it takes anything that counts."""
+        return self.amounts is None or bool(self.amounts)
 
     def counts(self, now: float) -> bool:
         """Tell whether it runs, or may be sent to a node, and takes anything."""
         deleted = self.metadata.deletion_timestamp
         goes = deleted is not None and deleted.timestamp() < now + LONGEST_GRACE_SECONDS
-        return bool(self.amounts) and not (self.spec.scheduling_gates or goes)
+        return self.takes and not (self.spec.scheduling_gates or goes)
+
+    def amounts_by(self, rules: RequestRules) -> dict[str, int]:
+        """Return the requests that count against quota, in the units of admission.
+
+        Args:
+            rules: Those of the pod's namespace, which decide if the amounts were not computed.
+        """
+        if self.amounts is not None:
+            return self.amounts
+        return _amounts(PodTemplate(self.metadata, self.spec), rules, queues=self.queues)
 
 
 def is_device(resource: str) -> bool:
@@ -60,7 +73,7 @@ def open_running_pods(
     *,
     resources: ResourcesConfiguration | None,
     everything: bool,
-    devices: ClaimedDevices | None = None,
+    devices: bool,
 ) -> Mirror[RunningPod]:
     """Return a mirror of pods that have not ended.
 
@@ -69,71 +82,81 @@ def open_running_pods(
         pace: Time.
         resources: The requests that count against quota, and their names there.
         everything: Whether all pods queue; if not, of those in no queue only devices matter.
-        devices: What counts devices of claims, if they are counted.
+        devices: Whether devices of claims are counted.
     """
-    counted = resources or ResourcesConfiguration()
+    rules = RequestRules(resources=resources or ResourcesConfiguration())
 
     def trim(pod: RunningPod) -> RunningPod:
-        rules = RequestRules(
-            resources=counted,
-            devices=None if devices is None else devices.counter,
-            namespace=pod.metadata.namespace,
-        )
-        return _trimmed(pod, rules, everything=everything)
+        queues = everything or bool(pod.metadata.labels.keys() & {QUEUE_NAME, MANAGED, POD_SET})
+        template = PodTemplate(pod.metadata, pod.spec)
+        amounts = _amounts(template, rules, queues=queues)
+        parts = rules.resources.gpu_fractions and asks_for_part(pod.metadata.annotations)
+        if parts or (devices and _may_have_devices(pod.spec)):
+            return _trimmed(pod, None, queues=queues)
+        return _trimmed(pod, amounts, queues=queues)
 
     return Mirror(reader, PODS, into=RunningPod, pace=pace, trim=trim, field_selector=NOT_ENDED)
 
 
-def _trimmed(pod: RunningPod, rules: RequestRules, *, everything: bool) -> RunningPod:
-    metadata, labels = pod.metadata, pod.metadata.labels
-    queues = everything or bool(labels.keys() & {QUEUE_NAME, MANAGED, POD_SET})
-    requests, uncounted = _requests(pod.spec, rules)
+def _amounts(pod: PodTemplate, rules: RequestRules, *, queues: bool) -> dict[str, int]:
+    # The API server has set its overhead and the defaults of its namespace.
+    requests, claims = usage_of(pod, replace(rules, limits={}, overheads={}))
     amounts = {
         intern(name): amount
         for name, amount in requests.items()
         if amount and (queues or is_device(name))
     }
-    if queues and uncounted:
-        amounts[CLAIMS] = uncounted
+    if queues and claims:
+        amounts[CLAIMS] = claims
+    return amounts
+
+
+def _may_have_devices(spec: PodSpec) -> bool:
+    """Tell whether a pod has claims, or extended resources, which device classes may back."""
+    stated = (each.resources for each in (*spec.init_containers, *spec.containers))
+    return bool(spec.resource_claims) or any(
+        is_device(name) for each in stated for name in (*each.limits, *each.requests)
+    )
+
+
+def _trimmed(pod: RunningPod, amounts: dict[str, int] | None, *, queues: bool) -> RunningPod:
+    metadata = pod.metadata
+    takes = amounts is None or bool(amounts)
     kept = ObjectMeta(
         name=metadata.name,
         namespace=intern(metadata.namespace),
         uid=metadata.uid,
         resource_version=metadata.resource_version,
-        creation_timestamp=metadata.creation_timestamp if amounts else None,
-        deletion_timestamp=metadata.deletion_timestamp if amounts else None,
-        owner_references=_controllers(metadata) if amounts else (),
+        annotations=_kept(metadata.annotations) if amounts is None else {},
+        creation_timestamp=metadata.creation_timestamp if takes else None,
+        deletion_timestamp=metadata.deletion_timestamp if takes else None,
+        owner_references=_controllers(metadata) if takes else (),
     )
     spec = PodSpec(node_name=intern(pod.spec.node_name), scheduling_gates=pod.spec.scheduling_gates)
+    if amounts is None:
+        spec = msgspec.structs.replace(
+            spec,
+            containers=pod.spec.containers,
+            init_containers=pod.spec.init_containers,
+            overhead=pod.spec.overhead,
+            resources=pod.spec.resources,
+            resource_claims=pod.spec.resource_claims,
+        )
     return msgspec.structs.replace(
         pod,
         metadata=kept,
-        spec=spec if amounts else _NOTHING,
+        spec=spec if takes else _NOTHING,
         status=QueuedPodStatus(intern(pod.status.phase)),
         amounts=amounts,
         queues=queues,
     )
 
 
-def _requests(spec: PodSpec, rules: RequestRules) -> tuple[dict[str, int], int]:
-    """Return the requests of a pod, and the number of its claims that they do not include.
-
-    Those are claims that pods share, and all where devices cannot be counted.
-    """
-    claims = [
-        each
-        for each in spec.resource_claims
-        if rules.devices is None or not each.resource_claim_template_name
-    ]
-    try:
-        return requests_of(spec, rules), len(claims)
-    except UncountedDevicesError:  # a template may be gone while its pods run
-        return _requests(spec, replace(rules, devices=None))
-    except InvalidRequestsError:
-        return {}, len(claims)
-
-
 _NOTHING = PodSpec()
+
+
+def _kept(annotations: Mapping[str, str]) -> dict[str, str]:
+    return {name: annotations[name] for name in (*PARTS, NUM_DEVICES) if name in annotations}
 
 
 def _controllers(metadata: ObjectMeta) -> tuple[OwnerReference, ...]:

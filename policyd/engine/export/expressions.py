@@ -6,6 +6,7 @@ replaced, each by plain CEL that comes to the same.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import msgspec
 
@@ -114,11 +115,11 @@ class Scope:
     def ask(self, of: str, method: str) -> str | None:
         """Return the CEL for a method, None if plain CEL cannot express it."""
         match (of, method):
-            case ("pod", "gpus" | "claims" | "devices"):
+            case ("pod", "gpus" | "claims" | "claimedDevices" | "devices"):
                 return _OF_POD[method](self._pod())
             case ("pod", _):
                 return None
-            case (_, "gpus" | "claims" | "devices" | "pods"):
+            case (_, "gpus" | "claims" | "claimedDevices" | "devices" | "pods"):
                 return self._in_all(method)
             case (_, "controller"):
                 return controller_of(self.workload)
@@ -258,12 +259,28 @@ def claims_of(pod: str) -> str:
     return f"{pod}.?spec.?resourceClaims.orValue([]).size()"
 
 
+def claimed_devices_of(pod: str) -> str:
+    """Return the CEL that is 0 for a pod without claims, and an error for one with claims.
+
+    How many devices they are for, only policyd's webhooks can look up.
+    """
+    return f"({claims_of(pod)} == 0 ? 0 : {{'': 0}}['{_NOT_COUNTED}'])"
+
+
+_NOT_COUNTED: Final = "devices of claims, which only the webhooks of policyd count"
+
+
 def devices_of(pod: str) -> str:
     """Return the CEL that adds up the GPUs and claims of one pod."""
     return f"({gpus_of(pod)} + {claims_of(pod)})"
 
 
-_OF_POD: Mapping[str, OfPod] = {"gpus": gpus_of, "claims": claims_of, "devices": devices_of}
+_OF_POD: Mapping[str, OfPod] = {
+    "gpus": gpus_of,
+    "claims": claims_of,
+    "claimedDevices": claimed_devices_of,
+    "devices": devices_of,
+}
 """The counted fields of one pod, by method."""
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, count
+from typing import Final
 
 import msgspec
 
@@ -60,13 +61,16 @@ class Needs:
         return not (self.pods or self.counts or self.workload or self.gang)
 
 
+_COUNTED: Final = frozenset({"gpus", "claims", "claimedDevices"})
+
+
 def needs_of(policy: CompiledPolicy, methods: frozenset[str]) -> Needs:
     """Return the features of kinds that a policy depends on; `methods` are those that it calls."""
     levels = {step.level for step in policy.steps}
     return Needs(
         pods="pod" in policy.uses
-        or bool(levels & {"pods", "pods-metadata"} or methods & {"gpus", "claims", "devices"}),
-        counts=bool(methods & {"pods", "gpus", "claims"}),
+        or bool(levels & {"pods", "pods-metadata"} or methods & {*_COUNTED, "devices"}),
+        counts=bool(methods & {*_COUNTED, "pods"}),
         workload="workload" in levels,
         changes=bool(levels - {"object"}),
         gang=any(step.field == "gang" for step in policy.steps),

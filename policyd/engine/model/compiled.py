@@ -24,6 +24,7 @@ from policyd.engine.inject.operations import InjectedField
 from policyd.engine.inject.templates import ValueTemplate
 from policyd.engine.model.environments import PolicyEnvironments
 from policyd.engine.model.facts import Facts
+from policyd.engine.model.functions import COUNTS_CLAIMS
 from policyd.engine.model.queue_facts import QUEUE_VARIABLES
 from policyd.engine.objects.match import selects_all
 
@@ -249,6 +250,12 @@ class CompiledPolicy:
     def reads_queues(self) -> bool:
         """Whether an expression reads the facts of queues."""
         return not self.uses.isdisjoint(QUEUE_VARIABLES)
+
+    @property
+    def counts_claims(self) -> bool:
+        """Whether an expression counts the devices of claims, which are other objects."""
+        programs = (*self.programs, *self.variables.values())
+        return any(COUNTS_CLAIMS in program.source for program in programs)
 
     @property
     def ignores_failures(self) -> bool:

@@ -108,6 +108,7 @@ class Facts:
         self.out_of_time = out_of_time
         self.allowance = RequestBudget(asked, None if out_of_time is never else out_of_time)
         """The budget of all expressions together."""
+        self.allowance.beside = surroundings.claims, request.namespace
         self.exempted: list[str] = []
         """The reasons of the exceptions that apply."""
         self.looked_up: dict[frozenset[str], tuple[dict[str, object], bool]] = {}

@@ -11,7 +11,7 @@ For an object that makes no pods, `pod` is empty: it asks for nothing.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TypeVar
 
 from policyd.api.makers import controllers_of, group_kind_of
@@ -23,11 +23,13 @@ from policyd.cel.functions import Overload, Size, Version, method
 from policyd.cel.lib.quantity import QUANTITY, CelQuantity
 from policyd.cel.types import DYN, INT, STRING, Type, map_of
 from policyd.engine.model.queue_facts import QUEUE_STRUCTS, QUEUE_VARIABLES
+from policyd.engine.model.surroundings import no_claims
 from policyd.engine.objects.pods import (
     ASKED_FOR,
     PART_OF_GPU,
     PodError,
     Side,
+    claimed_devices,
     claims,
     count_pods,
     devices,
@@ -93,6 +95,13 @@ def _owned(obj: Json) -> int:
     return len(owners) if isinstance(owners, list) else 0
 
 
+def _claiming(pod: Json, *_budget: object) -> int:
+    """Return the work of looking at the claims of a pod, or at all templates of a workload."""
+    spec = pod.get("spec")
+    claims = spec.get("resourceClaims") if isinstance(spec, dict) else None
+    return _looking(pod) + (_PART_WORK * len(claims) if isinstance(claims, list) else 0)
+
+
 def _total(side: Side) -> Callable[[Json, str], CelQuantity]:
     def run(pod: Json, resource: str) -> CelQuantity:
         return CelQuantity(total(pod, resource, side))
@@ -136,6 +145,15 @@ class _Remembering:
         return last[4]
 
 
+def _claimed(pod: Json, budget: Budget | None = None) -> int:
+    """Count the devices of claims, which the request's surroundings know."""
+    match None if budget is None else budget.beside:
+        case (lookup, str(namespace)) if callable(lookup):
+            return claimed_devices(pod, partial(lookup, namespace))
+        case _:
+            return claimed_devices(pod, partial(no_claims, ""))
+
+
 def controller_kind(obj: Json) -> str:
     """Return the kind of the controller that an object names, empty if it names none."""
     return next((group_kind_of(owner)[1] for owner in controllers_of(obj)), "")
@@ -145,12 +163,16 @@ def controller_kind(obj: Json) -> str:
 _LOOK = Size(cost=10, work=_looking)
 _REMEMBERED = Size(cost=10, counted=True)
 _OWNERS = Size(cost=10, work=_owned)
+_ASKED = Size(cost=100, work=_claiming, counted=True)
+"""Like other questions about objects of the cluster."""
 
 CONTROLLER = tuple(
     ("metadata", "ownerReferences", EACH, name) for name in ("apiVersion", "controller", "kind")
 )
 """All that says which kind of controller an object has, as paths in it."""
 _CLAIMS = (("spec", "resourceClaims"),)
+COUNTS_CLAIMS = "claimedDevices"
+"""The method whose result depends on other objects than the pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +219,14 @@ _OWN = (
     _own(
         method("claims", POD, returns=INT, run=_failing(claims), size=_LOOK),
         "ResourceClaims by which a pod gets devices, or all pods of a workload.",
+        looks_at=_CLAIMS,
+        reads=("resourceClaims",),
+    ),
+    _own(
+        method(COUNTS_CLAIMS, POD, returns=INT, run=_failing(_claimed), size=_ASKED),
+        "Devices that a pod gets by ResourceClaims, or all pods of a workload: the most of"
+        " alternatives, and none of those with admin access. An error if a claim or template does"
+        " not exist, or requests all devices that match.",
         looks_at=_CLAIMS,
         reads=("resourceClaims",),
     ),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from policyd.api.admission import UserInfo
 from policyd.api.makers import Makers
+from policyd.api.meta import Json
 from policyd.cel import CelError
 from policyd.cel.lib.authorizer import Authorization as PermissionDecision
 from policyd.cel.lib.authorizer import AuthorizedAction as Permission
@@ -27,6 +28,33 @@ def deny_all_permissions(_user: UserInfo, _permission: Permission) -> Permission
     raise CelError("users' permissions are unknown: declare them")
 
 
+ClaimLookup = Callable[[str, str, str], Json]
+"""Returns the specification of a claim, given its namespace, `ResourceClaim` or
+`ResourceClaimTemplate`, and its name. Raises a CelError if that is not known."""
+
+
+CLAIM_GROUP = "resource.k8s.io"
+CLAIM_KINDS = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec")}
+"""The kinds of claims, each with the path of the specification."""
+
+
+def missing_claim(namespace: str, kind: str, name: str) -> CelError:
+    """Return the error of a claim or template that does not exist."""
+    return CelError(
+        f"there is no {kind} `{name}` in namespace `{namespace}`, so that its devices cannot be"
+        " counted: create it first"
+    )
+
+
+def no_claims(_namespace: str, kind: str, name: str) -> Json:
+    """Refuse to answer: claims are unknown.
+
+    Raises:
+        CelError: Always.
+    """
+    raise CelError(f"how many devices {kind} `{name}` is for is not known here")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyContext:
     """The data that policies may read besides the request.
@@ -45,6 +73,7 @@ class PolicyContext:
         now: Returns seconds since the epoch; without it, exceptions with an end have ended.
         schemas: The schemas of custom kinds, by group, version and kind, if known.
         makers: The makers of owned objects, as in `maker`.
+        claims: Returns specifications of claims, for the devices that they are for.
         queues: Returns the facts of the queues, as they are when a review begins to read them.
         extra: The values of variables of external data, by name; others that the policy's format
             has are refused.
@@ -60,5 +89,6 @@ class PolicyContext:
     now: Callable[[], float] | None = None
     schemas: Mapping[tuple[str, str, str], Schema] = field(default_factory=dict)
     makers: Makers = field(default_factory=Makers)
+    claims: ClaimLookup = no_claims
     queues: Callable[[], QueueFacts] = no_queue_facts
     extra: Mapping[str, object] = field(default_factory=dict)

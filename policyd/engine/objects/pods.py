@@ -85,6 +85,70 @@ def claims(obj: Json) -> int:
     return _of_all_pods(obj, _claims_of)
 
 
+ClaimSpecOf = Callable[[str, str], Json]
+"""Returns the specification of a claim, given `ResourceClaim` or `ResourceClaimTemplate` and its
+name. Raises a PolicydError if it is not known."""
+
+
+def claimed_devices(obj: Json, spec_of: ClaimSpecOf) -> int:
+    """Count the devices that a pod or pod template gets by claims, or all pods of a workload.
+
+    A claim that pods share counts once; of alternatives, the largest counts.
+
+    Raises:
+        PodError: If the pod or a claim is misshapen, or it says no number.
+    """
+    known: dict[tuple[str, str], int] = {}
+    shared: set[tuple[str, str]] = set()
+
+    def of_pod(pod: Json) -> int:
+        total = 0
+        for each in _items(_object(pod, "spec"), "resourceClaims"):
+            template = each.get("resourceClaimTemplateName")
+            named = template or each.get("resourceClaimName")
+            if not isinstance(named, str) or not named:
+                raise PodError("a claim of the pod names no ResourceClaim and no template")
+            key = ("ResourceClaimTemplate" if template else "ResourceClaim"), named
+            if key not in known:
+                known[key] = _devices_of_claim(spec_of(*key), *key)
+            if template:
+                total += known[key]
+            else:
+                shared.add(key)
+        return total
+
+    total = _of_all_pods(obj, of_pod)
+    return total + sum(known[key] for key in shared)
+
+
+def _devices_of_claim(spec: Json, kind: str, name: str) -> int:
+    """Return the most devices that a claim is for; admin access takes none from others."""
+    total = 0
+    for request in _items(_object({"devices": {}, **_mapping(spec)}, "devices"), "requests"):
+        exactly = request.get("exactly")
+        wanted = [exactly] if isinstance(exactly, dict) else _items(request, "firstAvailable")
+        wanted = wanted or [request]  # as written before v1
+        counts = [0]
+        for each in wanted:
+            if each.get("adminAccess") is True:
+                continue
+            count = each.get("count", 1)
+            if each.get("allocationMode", "ExactCount") != "ExactCount":
+                raise PodError(
+                    f"{kind} `{name}` requests all devices that match, and their number is known"
+                    " only when it is allocated"
+                )
+            if type(count) is not int or count < 0:
+                raise PodError(f"{kind} `{name}` requests a number of devices that is none")
+            counts.append(count)
+        total += max(counts)
+    return total
+
+
+def _mapping(value: Json) -> dict[str, Json]:
+    return value if isinstance(value, dict) else {}
+
+
 def _gpus_of_pod(pod: Json) -> int:
     return _effective(pod, _gpus_of) or _parts_of(pod)
 

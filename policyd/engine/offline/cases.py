@@ -291,6 +291,7 @@ def ask_case(
         makers=Makers(),
         queues=lambda: queues,
         as_written=surroundings.as_written,
+        existing=existing,
         extra=surroundings.external(existing) if existing or loaded.background else None,
     )
     acting = ActingPolicies(

@@ -24,7 +24,15 @@ from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.model.bindings import in_force
 from policyd.engine.model.params import StoredParams
 from policyd.engine.model.queue_facts import QueueFacts, no_queue_facts
-from policyd.engine.model.surroundings import Authorize, PolicyContext, deny_all_permissions
+from policyd.engine.model.surroundings import (
+    CLAIM_GROUP,
+    CLAIM_KINDS,
+    Authorize,
+    ClaimLookup,
+    PolicyContext,
+    deny_all_permissions,
+    missing_claim,
+)
 from policyd.engine.objects.equivalents import plural_of
 from policyd.engine.objects.match import NamespaceLookup
 from policyd.engine.objects.workloads import find_kind, value_at
@@ -257,6 +265,7 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
     makers: Makers = BELIEVING,
     queues: Callable[[], QueueFacts] = no_queue_facts,
     as_written: bool = False,
+    existing: Iterable[Json] = (),
 ) -> PolicySet:
     """Make a set of loaded policies with the given facts of the cluster.
 
@@ -270,6 +279,7 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
         makers: The makers of owned objects; their owners if left out.
         queues: Returns the facts of the queues, unknown ones if left out.
         as_written: Whether Kyverno's policies see objects without defaults, as with its CLI.
+        existing: Further objects that may be claims, or their templates.
     """
     known = (*loaded.objects, *objects)
     surroundings = PolicyContext(
@@ -282,6 +292,7 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
         schemas=custom_schemas(known),
         extra=extra or {},
         makers=makers,
+        claims=given_claims((*known, *existing)),
         queues=queues,
     )
     return PolicySet(
@@ -290,6 +301,25 @@ def offline_set(  # noqa: PLR0913 - all that policies may ask about
         exceptions=loaded.exceptions,
         surroundings=surroundings,
     )
+
+
+def given_claims(objects: Iterable[Json]) -> ClaimLookup:
+    """Return a lookup of the claims and templates among objects."""
+    found: dict[tuple[str, str, str], Json] = {}
+    for each in objects:
+        kind = each.get("kind") if isinstance(each, dict) else None
+        if kind in CLAIM_KINDS and str(each.get("apiVersion")).startswith(f"{CLAIM_GROUP}/"):
+            namespace = value_at(each, ("metadata", "namespace")) or "default"
+            name = value_at(each, ("metadata", "name"))
+            found[str(namespace), kind, str(name)] = value_at(each, CLAIM_KINDS[kind])
+
+    def lookup(namespace: str, kind: str, name: str) -> Json:
+        try:
+            return found[namespace, kind, name]
+        except KeyError:
+            raise missing_claim(namespace, kind, name) from None
+
+    return lookup
 
 
 def alone(loaded: Loaded) -> Loaded:

@@ -33,6 +33,7 @@ from policyd.engine.evaluate.validation import Concerns, all_true, concerns, val
 from policyd.engine.evaluate.verdict import VerdictBuilder
 from policyd.engine.model.compiled import CompiledPolicy, CompiledValidation
 from policyd.engine.model.facts import Facts
+from policyd.engine.model.surroundings import ClaimLookup
 from policyd.engine.objects.match import resource_matches
 from policyd.engine.objects.workloads import WorkloadKind, find_kind
 from policyd.engine.offline.report import (
@@ -279,12 +280,18 @@ class _Plan(NamedTuple):
 class PolicyScan:
     """One pass over existing objects, with the policies of its beginning."""
 
-    def __init__(self, policies: PolicySet) -> None:
-        """Take the policies; shadows are asked too."""
+    def __init__(self, policies: PolicySet, *, claims: ClaimLookup | None = None) -> None:
+        """Take the policies; shadows are asked too.
+
+        Args:
+            policies: The policies.
+            claims: Returns specifications of claims, if others than those of reviews.
+        """
         known = [*policies.policies, *policies.shadows]
         self.shadows = {policy.name: policy.shadow_of for policy in policies.shadows}
         """For each shadow, the policy that it may replace."""
-        self._surroundings = replace(policies.surroundings, makers=BELIEVING)
+        given = policies.surroundings
+        self._surroundings = replace(given, makers=BELIEVING, claims=claims or given.claims)
         left_out: list[CompiledPolicy] = []
         chosen: dict[Operation, list[CompiledPolicy]] = {"CREATE": [], "UPDATE": []}
         for policy in known:

@@ -97,6 +97,7 @@ def comparable_reads(policy: CompiledPolicy, operation: Operation) -> PolicyRead
         any(_NAMESPACE in each.fields for each in requests)
         or "namespaceObject" in policy.uses
         or policy.policy.spec.param_kind is not None
+        or policy.counts_claims  # which are those of the namespace
         or bool(policy.namespace)
         or any(binding.constraints is not None for binding in policy.bindings)
     )

@@ -55,6 +55,7 @@ _THE_SAME: Final = frozenset(
 """The attributes that requests for new pods share, or that the key holds anyway."""
 
 _NOTHING: Final = b"null"
+_HAS_CLAIMS: Final = b'"resourceClaims"'
 _encode = msgspec.json.Encoder().encode
 
 
@@ -95,6 +96,7 @@ class Remembering:
         if not asked <= _DIFFERENT.keys() | _THE_SAME:
             return
         self._pod = decoder
+        self._counts_claims = any(policy.counts_claims for policy in concerned)
         self._asked = [get for name, get in _DIFFERENT.items() if name in asked]
         self._params = [
             (policy.policy.spec.param_kind, binding.param_ref)
@@ -147,6 +149,8 @@ class Remembering:
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
         seen = _encode((pod, request.namespace, *(get(request) for get in self._asked)))
+        if self._counts_claims and _HAS_CLAIMS in seen:
+            return None  # how many devices they are for, other objects say
         return seen if len(seen) <= LONGEST_FOOTPRINT else None
 
 

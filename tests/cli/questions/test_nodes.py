@@ -57,20 +57,20 @@ def client():
     return client
 
 
-def driver(client, *names, **of_class):
-    """Let a driver offer devices on a node `dra`, which has none of its own."""
-    labels = {"rack": "r3", "kubernetes.io/hostname": "dra", "gpu": "h100"}
+def driver(client, *names, at="dra", **of_class):
+    """Let a driver offer devices on a node, which has none of its own."""
+    labels = {"rack": "r3", "kubernetes.io/hostname": at, "gpu": "h100"}
     status = {"allocatable": {"cpu": "64", "pods": "9"}, "conditions": READY}
-    put(client, r.NODES, "dra", namespace="", labels=labels, status=status)
+    put(client, r.NODES, at, namespace="", labels=labels, status=status)
     devices = [{"name": each} for each in names]
-    pool = {"name": "dra", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "gpu.example.com", "nodeName": "dra", "pool": pool, "devices": devices}
-    put(client, r.RESOURCE_SLICES, "dra", spec, namespace="")
+    pool = {"name": at, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.example.com", "nodeName": at, "pool": pool, "devices": devices}
+    put(client, r.RESOURCE_SLICES, at, spec, namespace="")
     put(client, r.DEVICE_CLASSES, "gpus", of_class, namespace="")
 
 
-def claim(client, name, *devices, pods=()):
-    results = [{"driver": "gpu.example.com", "pool": "dra", "device": each} for each in devices]
+def claim(client, name, *devices, at="dra", pods=()):
+    results = [{"driver": "gpu.example.com", "pool": at, "device": each} for each in devices]
     reserved = [{"resource": "pods", "name": each} for each in pods]
     status = {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}
     put(client, r.RESOURCE_CLAIMS, name, status=status)
@@ -284,6 +284,21 @@ async def test_pods_that_share_a_claim_are_not_moved(client):
         for plan in (await asked(client)).moves
         for move in plan.moves
     )
+
+
+@pytest.mark.parametrize("free", [True, False])
+async def test_a_pod_with_a_claim_is_moved_where_claims_give_it_devices(client, free):
+    """Nodes with GPUs of their own have room, too, but no devices for claims."""
+    driver(client, *"abcd", extendedResourceName="")
+    driver(client, *"efgh", at="other")
+    claim(client, "one", "a", pods=("p",))
+    pod(client, "p", "dra", 0, owner=("Job", "claims"))
+    claim(client, "kept", *("efgh" if not free else "e"), at="other")
+    waits = pod_set(count=1, selector={"rack": "r3"}, **{GPU: 4, "cpu": 1_000})
+    serve(client, workload("ns/job-new", "q", waits, at=1), mapped="gpus")
+
+    (*plans,) = (await asked(client)).moves
+    assert [each.workload for plan in plans for each in plan.moves] == ["ns/Job/claims"] * free
 
 
 @pytest.mark.parametrize("plural", ["resourceslices", "deviceclasses", "resourceclaims"])

@@ -174,3 +174,48 @@ async def test_every_user_has_all_rights(api, kind):
     reply = await api.send("POST", f"/apis/authorization.k8s.io/v1/{kind}", {"spec": {}})
 
     assert (reply.code, reply.body["status"]["allowed"]) == (201, True)
+
+
+async def test_admin_access_needs_the_label_of_the_namespace_and_claims_do_not_change(api):
+    path = "/apis/resource.k8s.io/v1/namespaces/default"
+    exactly = {"deviceClassName": "gpu", "adminAccess": True}
+    spec = {"devices": {"requests": [{"name": "a", "exactly": exactly}]}}
+    about = {"apiVersion": "resource.k8s.io/v1", "metadata": {"name": "admin"}}
+    claim = {**about, "kind": "ResourceClaim", "spec": spec}
+    template = {**about, "kind": "ResourceClaimTemplate", "spec": {"spec": spec}}
+    wanted = [("resourceclaims", claim), ("resourceclaimtemplates", template)]
+    why = "spec.devices.requests[0].adminAccess: Forbidden: admin access to devices requires"
+
+    for plural, body in wanted:
+        refused = await api.send("POST", f"{path}/{plural}", body)
+        assert (refused.code, why in refused.body["message"]) == (422, True)
+    await api.patch(
+        f"{NAMESPACES}/default",
+        {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}},
+    )
+    for plural, body in wanted:
+        await api.create(f"{path}/{plural}", body)
+        changed = await api.patch(f"{path}/{plural}/admin", {"spec": None})
+        assert changed.code == 422
+
+
+async def test_a_claim_gets_devices_with_admin_access_where_its_namespace_permits_that(api):
+    path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    spec = {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "gpu"}}]}}
+    about = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+    await api.create(path, {**about, "metadata": {"name": "a"}, "spec": spec})
+    device = {"request": "a", "driver": "gpu.example.com", "pool": "p", "device": "d"}
+    results = [{**device, "adminAccess": True}]
+    status = {"status": {"allocation": {"devices": {"results": results}}}}
+
+    refused = await api.patch(f"{path}/a/status", status)
+    label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+    await api.patch(f"{NAMESPACES}/default", label)
+    given = await api.patch(f"{path}/a/status", status)
+    label["metadata"]["labels"] = {"resource.kubernetes.io/admin-access": None}
+    await api.patch(f"{NAMESPACES}/default", label)
+    kept = await api.patch(f"{path}/a/status", {"metadata": {"labels": {"a": "b"}}})
+
+    assert refused.code == 422
+    assert "status.allocation.devices.results[0].adminAccess: Forbidden" in refused.body["message"]
+    assert (given.code, kept.code) == (200, 200)

@@ -1,6 +1,6 @@
-"""The rules of nodes, namespaces, priority classes and leases."""
+"""The rules of nodes, namespaces, priority classes, leases and claims of devices."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from policyd.local.apiserver.checks import metadata
 from policyd.local.apiserver.kinds.container_checks import NOT_NEGATIVE
@@ -72,3 +72,49 @@ def check_lease(lease: Object) -> Iterator[Cause]:
         yield wrong("spec.leaseDurationSeconds", seconds, "must be greater than 0")
     if spec.get("leaseTransitions", 0) < 0:
         yield wrong("spec.leaseTransitions", spec["leaseTransitions"], NOT_NEGATIVE)
+
+
+ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
+"""Label of the namespaces in which claims may have admin access."""
+
+
+def check_claim_update(new: Object, old: Object) -> Iterator[Cause]:
+    """Check a change of a claim or of a template of claims."""
+    if new.get("spec") != old.get("spec"):
+        yield wrong("spec", new.get("spec"), "field is immutable")
+
+
+def check_admin_access(
+    new: Object, old: Object | None, labels: Mapping[str, str]
+) -> Iterator[Cause]:
+    """Check that the namespace of a claim, or of a template of claims, permits admin access.
+
+    Args:
+        new: The claim or template.
+        old: As it was; None if it is new. Its specification, and devices that it has, stay.
+        labels: Of its namespace.
+    """
+    if labels.get(ADMIN_ACCESS) == "true":
+        return
+    why = f"admin access to devices requires the `{ADMIN_ACCESS}: true` label on the containing"
+    path = _asked_for_admin(new) if old is None else _has_admin(new)
+    if path and not (old is not None and _has_admin(old)):
+        yield not_permitted(f"{path}.adminAccess", f"{why} namespace")
+
+
+def _asked_for_admin(claim: Object) -> str:
+    """Return the path of the first request with admin access; it is the same for templates."""
+    spec = claim.get("spec") or {}
+    devices = (spec.get("spec") or spec).get("devices") or {}
+    for index, request in enumerate(devices.get("requests") or ()):
+        if (request.get("exactly") or {}).get("adminAccess"):
+            return f"spec.devices.requests[{index}]"
+    return ""
+
+
+def _has_admin(claim: Object) -> str:
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    for index, device in enumerate((allocation.get("devices") or {}).get("results") or ()):
+        if device.get("adminAccess"):
+            return f"status.allocation.devices.results[{index}]"
+    return ""

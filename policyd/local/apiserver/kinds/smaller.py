@@ -78,7 +78,9 @@ def default_claim(claim: Object) -> None:
 
 def default_claim_template(template: Object) -> None:
     """Fill in how many devices the requests of a template of claims are for."""
-    _default_devices((template.get("spec") or {}).get("spec") or {})
+    spec = template.get("spec") or {}
+    spec.setdefault("metadata", {})
+    _default_devices(spec.get("spec") or {})
 
 
 def _default_devices(spec: Object) -> None:

@@ -86,6 +86,8 @@ def stamp_created(new: Object, served: Served, now: float) -> None:
 
 def counts_generations(served: Served) -> bool:
     """Tell whether objects of this kind carry a generation."""
+    if served.group == "resource.k8s.io":
+        return served.plural not in ("resourceclaims", "resourceclaimtemplates")
     return served.group not in WITHOUT_GENERATION or served.plural == "pods"
 
 

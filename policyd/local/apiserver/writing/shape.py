@@ -171,13 +171,24 @@ def begin(new: Object, served: Served, now: str) -> None:
         start(new)
 
 
-def check(new: Object, old: Object | None, served: Served) -> None:
+def check(
+    new: Object, old: Object | None, served: Served, *, namespace: Object | None = None
+) -> None:
     """Check an object that is created (`old` is None) or changed.
+
+    Args:
+        new: The object.
+        old: As it was.
+        served: Its kind.
+        namespace: Its namespace; None if that decides nothing.
 
     Raises:
         StatusError: 422, with all that is wrong.
     """
     causes = list(_causes(new, old, served))
+    if served.storage in CLAIMS:
+        labels = ((namespace or {}).get("metadata") or {}).get("labels") or {}
+        causes = [*cluster_checks.check_admin_access(new, old, labels), *causes]
     if causes:
         kind = served.kind if served.kept_as else served.qualified_kind
         raise invalid(kind, new["metadata"].get("name", ""), causes)
@@ -261,6 +272,8 @@ def _paths(value: object, path: str) -> Iterator[str]:
             yield from _paths(item, f"{path}[{index}]")
 
 
+CLAIMS = ("resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io")
+
 Default = Callable[[Object], None]
 Check = Callable[[Object], Iterator[Cause]]
 CheckUpdate = Callable[[Object, Object], Iterator[Cause]]
@@ -336,6 +349,7 @@ CHECKS_OF_UPDATES: Mapping[str, CheckUpdate] = {
     "pods": pod_updates.check_pod_update,
     "priorityclasses.scheduling.k8s.io": cluster_checks.check_priority_class_update,
     "replicasets.apps": workloads.check_workload_update,
+    **dict.fromkeys(CLAIMS, cluster_checks.check_claim_update),
     "secrets": smaller.check_config_map_update,
     "statefulsets.apps": workloads.check_stateful_set_update,
 }

@@ -168,9 +168,13 @@ async def create_object(
     attributes.name = new["metadata"]["name"]
     metadata.stamp_created(new, served, now)
     shape.begin(new, served, rfc3339(now))
-    shape.check(new, None, served)
+    shape.check(new, None, served, namespace=_namespace(state, new))
     await state.admission.validate(attributes)
     return _store_new(state, request, new)
+
+
+def _namespace(state: ServerState, obj: Object) -> Object | None:
+    return state.store.get("namespaces", "", obj["metadata"].get("namespace", ""))
 
 
 async def _mutated(state: ServerState, attributes: WriteAttributes) -> Object:
@@ -227,7 +231,7 @@ async def _change(
     new = await _mutated(state, attributes)
     _keep_other_half(request, old, new)
     metadata.stamp_updated(new, old, served)
-    shape.check(new, old, served)
+    shape.check(new, old, served, namespace=_namespace(state, new))
     await state.admission.validate(attributes)
     return _store_change(state, request, old, new)
 

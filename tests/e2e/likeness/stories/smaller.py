@@ -45,6 +45,24 @@ def node(name, **more):
     return make("Node", name, **more)
 
 
+def claim(name, *, firstAvailable=False, **more):  # noqa: N803 - as the field is written
+    exactly = {"deviceClassName": "gpu.example.com", **more}
+    asked = {"exactly": exactly}
+    if firstAvailable:
+        asked = {"firstAvailable": [{"name": "large", **exactly}]}
+    requests = [{"name": "other", "exactly": {"deviceClassName": "other"}}, {"name": "a", **asked}]
+    return make("ResourceClaim", name, spec={"devices": {"requests": requests}})
+
+
+def template(name, **more):
+    return make("ResourceClaimTemplate", name, spec={"spec": claim(name, **more)["spec"]})
+
+
+def permit_admin_access(value):
+    labels = {"resource.kubernetes.io/admin-access": value}
+    return patch("Namespace", "{namespace}", {"metadata": {"labels": labels}})
+
+
 STORIES = {
     "config-maps": [
         create(config_map()),
@@ -88,6 +106,26 @@ STORIES = {
         remove("Namespace", "nowhere"),
         create(config_map(metadata={"namespace": "nowhere"})),
         create(pod(), dryRun="All"),
+    ],
+    "claims-of-devices": [
+        create(claim("plain")),
+        create(claim("admin", adminAccess=True)),
+        create(claim("refused", adminAccess=False)),
+        create(template("plain")),
+        create(template("admin", adminAccess=True)),
+        permit_admin_access("false"),
+        create(claim("admin", adminAccess=True)),
+        permit_admin_access("true"),
+        create(claim("admin", adminAccess=True)),
+        create(template("admin", adminAccess=True)),
+        create(claim("first", firstAvailable=True)),
+        permit_admin_access(None),
+        patch("ResourceClaim", "admin", {"metadata": {"labels": {"a": "b"}}}),
+        patch("ResourceClaim", "plain", {"spec": {"devices": {"requests": []}}}),
+        replace("ResourceClaim", "plain", claim("plain", adminAccess=True)),
+        replace("ResourceClaimTemplate", "plain", template("plain", adminAccess=True)),
+        patch("ResourceClaimTemplate", "admin", {"metadata": {"labels": {"a": "b"}}}),
+        read("ResourceClaim", "plain"),
     ],
     "a-namespace-that-is-not-there": [
         type(read("Pod", "x"))(
