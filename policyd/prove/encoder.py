@@ -26,6 +26,8 @@ from policyd.prove.values import (
     UnencodableError,
     all_of,
     any_of,
+    is_false,
+    is_true,
     joined,
     negation,
     only_if,
@@ -246,8 +248,8 @@ class Encoder:
 
     def _conditional(self, node: ast.Conditional) -> Outcome:
         true, false = truth(self.encode(node.condition))
-        then = only_if(true, self.encode(node.then)) if not z3.is_false(true) else ()
-        if z3.is_false(false):
+        then = only_if(true, self.encode(node.then)) if not is_false(true) else ()
+        if is_false(false):
             return then
         return joined([*then, *only_if(false, self.encode(node.otherwise))])
 
@@ -301,7 +303,7 @@ class Encoder:
                 kept, dropped = TRUE, FALSE
                 if node.condition is not None:
                     kept, dropped = truth(self.encode(node.condition))
-                result = () if z3.is_false(kept) else self.encode(node.result)
+                result = () if is_false(kept) else self.encode(node.result)
             rounds.append((there, kept, dropped, result, names))
         return _FOLDS[node.kind](node, value, rounds)
 
@@ -406,7 +408,7 @@ def _map(_node: ast.Comprehension, value: Any, rounds: _Rounds) -> Outcome:  # n
     for there, kept, dropped, result, _ in rounds:
         fine.append(any_of([negation(there), dropped, all_of([kept, succeeds(result)])]))
         made.append((all_of([there, kept]), result))
-        whole = whole and z3.is_true(kept)
+        whole = whole and is_true(kept)
     return only_if(all_of(fine), sure(v.Listing(tuple(made), dense=whole)))
 
 

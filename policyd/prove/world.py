@@ -27,6 +27,7 @@ from policyd.prove.values import (
     UnencodableError,
     all_of,
     any_of,
+    is_false,
     joined,
     negation,
     only_if,
@@ -49,7 +50,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     "list",
     "map",
 )
-_PRESENT: Final = frozenset(KINDS) - {"absent"}
+_PRESENT: Final = KINDS[1:]
 LEAST: Final = -(2**63)
 GREATEST: Final = 2**63 - 1
 
@@ -84,7 +85,7 @@ _MOST_WORK: Final = 400_000
 """Nodes and values, for one question and kind."""
 _OFTEN: Final = 200
 """Nodes and values after which the time is looked at."""
-ANY: Final = ValueSchema(kinds=_PRESENT)
+ANY: Final = ValueSchema(kinds=frozenset(_PRESENT))
 _SCALARS: Final[dict[str, frozenset[Kind]]] = {
     "bool": frozenset({"bool"}),
     "int32": frozenset({"int"}),
@@ -92,7 +93,7 @@ _SCALARS: Final[dict[str, frozenset[Kind]]] = {
     "double": frozenset({"int", "double"}),
     "intstr": frozenset({"int", "string"}),
     "quantity": frozenset({"int", "string"}),
-    "any": _PRESENT,
+    "any": frozenset(_PRESENT),
 }
 _INT32: Final = (-(2**31), 2**31 - 1)
 
@@ -220,6 +221,8 @@ class UnknownValue:
     _items: list["UnknownValue"] | None = None
     _extras: list[tuple[Any, "UnknownValue"]] | None = None
     _seen: int = -1
+    _conditions: dict[tuple[Kind, ...], Any] = field(default_factory=dict)
+    _alternatives: Outcome | None = None
 
     def __post_init__(self) -> None:
         self.kind = z3.Int(f"{self.path}#kind")
@@ -227,11 +230,13 @@ class UnknownValue:
 
     def is_a(self, *kinds: Kind) -> Any:  # noqa: ANN401 - a term of z3
         """Return the condition that it is of one of some kinds."""
-        # In one order whatever sets are in: how long the solver takes depends on it.
-        possible = [kind for kind in KINDS if kind in kinds and kind in self.schema.kinds]
-        if len(possible) == len(self.schema.kinds):
-            return TRUE
-        return any_of(self.kind == KINDS.index(kind) for kind in possible)
+        if kinds not in self._conditions:
+            # In one order whatever sets are in: how long the solver takes depends on it.
+            possible = [kind for kind in KINDS if kind in kinds and kind in self.schema.kinds]
+            whole = len(possible) == len(self.schema.kinds)
+            each = (self.kind == KINDS.index(kind) for kind in possible)
+            self._conditions[kinds] = TRUE if whole else any_of(each)
+        return self._conditions[kinds]
 
     @property
     def present(self) -> Any:  # noqa: ANN401 - a term of z3
@@ -247,6 +252,11 @@ class UnknownValue:
 
     def alternatives(self) -> Outcome:
         """Return what it may be, a map as this node itself."""
+        if self._alternatives is None:
+            self._alternatives = self._possible()
+        return self._alternatives
+
+    def _possible(self) -> Outcome:
         kinds = self.schema.kinds
         made = [
             Alternative(self.is_a("bool"), Bool(self.of("bool"))),
@@ -259,7 +269,7 @@ class UnknownValue:
             made.append(Alternative(self.is_a("list"), self.listing()))
         if "map" in kinds:
             made.append(Alternative(self.is_a("map"), self))
-        return tuple(each for each in made if not z3.is_false(each.when))
+        return tuple(each for each in made if not is_false(each.when))
 
     def listing(self) -> Listing:
         """Return its elements, as a list."""
@@ -524,7 +534,7 @@ def truth(outcome: Outcome) -> tuple[Any, Any]:
 def decided(true: Any, false: Any) -> Outcome:  # noqa: ANN401 - terms of z3
     """Return the outcome that is true or false under conditions, and fails otherwise."""
     when = any_of([true, false])
-    return () if z3.is_false(when) else (Alternative(when, Bool(true)),)
+    return () if is_false(when) else (Alternative(when, Bool(true)),)
 
 
 def unwrapped(outcome: Outcome) -> tuple[Any, Outcome]:
