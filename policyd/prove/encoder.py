@@ -71,9 +71,22 @@ class Encoder:
             UnencodableError: If a part has no formula.
             CelCompileError: If it is not an expression of the environment.
         """
-        checked = check(parse(source, macros=frozenset(environment.macros)), source, environment)
+        macros = frozenset(environment.macros)
+        checked = check(parse(source, macros=macros), source, environment)
         self._references = checked.references
-        return self.encode(checked.tree)
+        # Policies that are compared have most expressions in common.
+        names = tuple(_resolved(node, each) for node, each in checked.references.items())
+        given = tuple(
+            (name, each.when.ast.value, id(each.value))
+            for name, outcome in self.roots.items()
+            for each in outcome
+        )
+        own = tuple((name, id(outcome)) for name, outcome in self.variables.items())
+        key = source, macros, names, given, own
+        if key not in self.world.encoded:
+            kept = self.roots, dict(self.variables)  # so that no other value gets their addresses
+            self.world.encoded[key] = self.encode(checked.tree), kept
+        return self.world.encoded[key][0]
 
     def encode(self, node: ast.ExpressionNode) -> Outcome:
         """Return what a part of an expression may be."""
@@ -366,6 +379,13 @@ class Encoder:
             name = reference.overloads[0].name
         arguments = [self.encode(part) for part in parts]
         return functions.call(self.world, name, arguments)
+
+
+def _resolved(node: ast.ExpressionNode, reference: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    """Return what a reference of an expression says, as far as its outcome depends on it."""
+    if isinstance(reference, FunctionReference):
+        reference = reference.has_receiver, *(each.name for each in reference.overloads[:1])
+    return node.position, type(node).__name__, type(reference).__name__, reference
 
 
 _Rounds = list[tuple[Any, Any, Any, Outcome, dict[str, Outcome]]]

@@ -9,7 +9,7 @@ import ctypes
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 import z3
@@ -24,6 +24,7 @@ from policyd.prove.examples import Answer, Verdict, completed, decider, example_
 from policyd.prove.meanings import (
     Meaning,
     Side,
+    UnknownRequest,
     kinds_of,
     kinds_of_all,
     meanings,
@@ -33,6 +34,7 @@ from policyd.prove.meanings import (
     together,
     unknown_request,
 )
+from policyd.prove.texts import Texts
 from policyd.prove.values import UnencodableError
 from policyd.prove.world import World
 
@@ -42,8 +44,12 @@ Question = Literal["equal", "implies", "disjoint", "never-denies", "always-denie
 OF_TWO: Final = frozenset({"equal", "implies", "disjoint"})
 DEFAULT_BOUND: Final = 4
 """Elements of a list or map, at most."""
-DEFAULT_SECONDS: Final = 5.0
-"""For the solver, for each kind of object."""
+DEFAULT_SECONDS: Final = 60.0
+"""For the solver, for each kind of object: a guard, which an answer is not to depend on."""
+DEFAULT_STEPS: Final = 3_000_000
+"""Of the solver, for each kind of object; it takes one to three millions a second."""
+_FIRST_STEPS: Final = 1_000_000
+"""Before the solver looks at a question in another way."""
 _MOST_MEMORY: Final = 2_048
 """For the solver, in MB."""
 _DISAGREES: Final = "the solver found an object on which the engine decides otherwise"
@@ -53,12 +59,32 @@ Patience = float | Callable[[], float]
 """Seconds for the solver, for each kind of object, or what returns them each time."""
 
 
+class Limits(NamedTuple):
+    """How long the solver looks for an answer about one kind of object.
+
+    Attributes:
+        seconds: Returns the seconds that are left.
+        steps: Of the solver.
+        shared: Whether the seconds are for more than the solver.
+    """
+
+    seconds: Callable[[], float]
+    steps: int
+    shared: bool
+
+    @property
+    def quick(self) -> "Limits":
+        """Those of a look that is not the last one."""
+        return self._replace(steps=min(self.steps, _FIRST_STEPS))
+
+
 def answer(
     question: Question,
     sides: tuple[Side, ...],
     *,
     bound: int = DEFAULT_BOUND,
     seconds: Patience = DEFAULT_SECONDS,
+    steps: int = DEFAULT_STEPS,
 ) -> Answer:
     """Answer a question about one or two sets of policies.
 
@@ -68,21 +94,23 @@ def answer(
         sides: The sets, each of at least one policy.
         bound: Elements of a list or map, at most.
         seconds: For the solver, for each kind of object; asked each time if it is a function.
+        steps: Of the solver, for each kind of object: the same on each machine.
     """
+    limits = Limits(seconds if callable(seconds) else lambda: seconds, steps, callable(seconds))
     policies = tuple(itertools.chain(*sides))
     why = _not_to_be_compared(policies)
     if why:
         return Answer(verdict="unknown", bound=bound, why=why)
     if question != "disjoint" and _of_templates_alone(policies):
         # What holds for a pod with no more than a template has holds for templates.
-        found = _answer_for(question, sides, (pods(),), bound, seconds, relaxed=True)
+        found = _answer_for(question, sides, (pods(),), bound, limits, relaxed=True)
         if found.why != _DISAGREES:
             return found
     try:
         kinds = tuple(kinds_of_all(policies))
     except UnencodableError as error:
         return Answer(verdict="unknown", bound=bound, why=f"policyd prove does not know {error}")
-    return _answer_for(question, sides, kinds, bound, seconds)
+    return _answer_for(question, sides, kinds, bound, limits)
 
 
 def _not_to_be_compared(policies: Side) -> str:
@@ -173,7 +201,7 @@ def _answer_for(  # noqa: PLR0913 - each says something of one question
     sides: tuple[Side, ...],
     kinds: tuple[BuiltinResource | None, ...],
     bound: int,
-    seconds: Patience,
+    limits: Limits,
     *,
     relaxed: bool = False,
 ) -> Answer:
@@ -182,8 +210,12 @@ def _answer_for(  # noqa: PLR0913 - each says something of one question
     if relaxed:
         asked = tuple(tuple(_for_any_template(policy) for policy in side) for side in sides)
     # An example with single elements is the easiest to find, and to read.
+    earlier: list[tuple[UnknownRequest, Answer]] = []
     for elements, kind in itertools.product(dict.fromkeys((1, bound)), kinds):
-        of_kind = _answer_of_kind(question, asked, kind, elements, seconds, relaxed=relaxed)
+        quick = limits if elements == bound else limits.quick
+        of_kind = _answer_of_kind(
+            question, asked, kind, elements, quick, relaxed=relaxed, earlier=earlier
+        )
         if of_kind.verdict == "refuted":
             of_kind = _confirmed(question, sides, of_kind, kind)
             if of_kind.verdict == "refuted":
@@ -212,17 +244,24 @@ def _answer_of_kind(  # noqa: PLR0913 - each says something of one question
     sides: tuple[Side, ...],
     kind: BuiltinResource | None,
     bound: int,
-    seconds: Patience,
+    limits: Limits,
     *,
     relaxed: bool,
+    earlier: list[tuple[UnknownRequest, Answer]],
 ) -> Answer:
-    """Return what the solver says, with its example as it found it."""
+    """Return what the solver says, with its example as it found it.
+
+    What it says without an example is kept with the request: it holds for kinds that are alike.
+    """
     policies = tuple(itertools.chain(*sides))
     world = World(bound=bound, typed=not all(policy.own for policy in policies))
-    world.seconds = seconds if callable(seconds) else None
+    world.seconds = limits.seconds if limits.shared else None
     try:
         if not any(operations_of(policy, kind) for policy in policies):
             return Answer(verdict="proved", bound=bound)
+        known = _known(earlier, World(bound=bound, typed=world.typed), policies, kind)
+        if known is not None:
+            return known
         request = unknown_request(world, policies, kind, relaxed=relaxed)
         each = iter(meanings(world, request, policies))
         found = tuple(together(itertools.islice(each, len(side))) for side in sides)
@@ -232,28 +271,79 @@ def _answer_of_kind(  # noqa: PLR0913 - each says something of one question
         why = str(error) if isinstance(error, CelCompileError) else "the formulas are too deep"
         return Answer(verdict="unknown", bound=bound, why=why)
     answered = Answer(verdict="proved", bound=bound)
+    axioms = world.axioms()
     for against in _against(question, found):
-        limit = seconds() if callable(seconds) else seconds
-        solver, why = _solver(limit), ""
-        try:
-            solver.add(*world.axioms(), against)
-            result = solver.check() if limit > 0 else z3.unknown
-        except z3.Z3Exception as error:
-            result, why = z3.unknown, f"the solver gave up: {error}"
-        if result == z3.sat:
-            return example_of(world, request, solver.model(), bound)
-        if result == z3.unknown:
-            why = why or f"the solver found no answer within {max(limit, 0):g} s"
+        model, why = _solved([*axioms, against], limits)
+        if model is not None:
+            return example_of(world, request, model, bound)
+        if why:
             answered = Answer(verdict="unknown", bound=bound, why=why)
+    earlier.append((request, answered))
     return answered
 
 
-def _solver(seconds: float) -> z3.Solver:
-    """Return a solver for one check: the incremental one decides fewer strings."""
+def _known(
+    earlier: list[tuple[UnknownRequest, Answer]],
+    world: World,
+    policies: Side,
+    kind: BuiltinResource | None,
+) -> Answer | None:
+    """Return the answer for an earlier kind if it is that for another one, too."""
+    comparable = [each for each in earlier if each[1].bound == world.bound]
+    if not comparable:
+        return None
+    other = unknown_request(world, policies, kind)
+    alike = (answered for before, answered in comparable if before.alike(other, policies))
+    return next(alike, None)
+
+
+def _solved(formulas: list[Any], limits: Limits) -> tuple[z3.ModelRef | None, str]:
+    """Return a model of formulas, or why it is not known; neither if there is none."""
+    limit = limits.seconds()
+    if limit <= 0:
+        return None, "no time is left for the solver"
+    try:
+        looks = [(limits.quick.steps, _checked), (limits.quick.steps, _checked_without_strings)]
+        if limits != limits.quick:
+            looks.append((limits.steps, _checked))
+        for steps, look in looks:
+            result, model = look(formulas, steps, limit)
+            if result != z3.unknown:
+                return model, ""
+    except z3.Z3Exception as error:
+        return None, f"the solver gave up: {error}"
+    return None, f"the solver found no answer in {limits.steps:,} steps and {limit:g} s"
+
+
+def _checked(
+    formulas: list[Any], steps: int, seconds: float
+) -> tuple[z3.CheckSatResult, z3.ModelRef | None]:
+    """Return what the solver finds in so many steps: the incremental one decides fewer strings."""
     solver = z3.Tactic("smt").solver()
+    solver.set("rlimit", steps)
     solver.set("timeout", max(1, int(seconds * 1000)))
     solver.set("max_memory", _MOST_MEMORY)
-    return solver
+    solver.add(*formulas)
+    result = solver.check()
+    return result, solver.model() if result == z3.sat else None
+
+
+def _checked_without_strings(
+    formulas: list[Any], steps: int, seconds: float
+) -> tuple[z3.CheckSatResult, z3.ModelRef | None]:
+    """Return what the solver finds if strings are opaque, or a few that are likely."""
+    texts = Texts.of(formulas)
+    if not texts.strings:
+        return z3.unknown, None
+    result, _ = _checked([*texts.formulas, *texts.facts()], steps, seconds)
+    if result != z3.sat:
+        return result, None
+    few = texts.among_few()
+    _, model = _checked([*texts.formulas, *texts.facts(), *few], steps, seconds)
+    if model is None:
+        return z3.unknown, None
+    result, model = _checked([*formulas, texts.found(model)], steps, seconds)
+    return (result, model) if result == z3.sat else (z3.unknown, None)
 
 
 def _against(question: Question, meanings: tuple[Meaning, ...]) -> Iterator[Any]:

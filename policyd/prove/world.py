@@ -80,6 +80,17 @@ class ValueSchema:
     always: bool = False
     quantity: bool = False
 
+    def same_apart_from_parts(self, other: "ValueSchema") -> bool:
+        """Whether another is the same but for what fields and elements may be."""
+        return (
+            replace(
+                other,
+                fields=other.fields and self.fields,
+                element=other.element and self.element,
+            )
+            == self
+        )
+
 
 _MOST_WORK: Final = 400_000
 """Nodes and values, for one question and kind."""
@@ -223,6 +234,7 @@ class UnknownValue:
     _seen: int = -1
     _conditions: dict[tuple[Kind, ...], Any] = field(default_factory=dict)
     _alternatives: Outcome | None = None
+    _lacks: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.kind = z3.Int(f"{self.path}#kind")
@@ -289,6 +301,7 @@ class UnknownValue:
         if name not in self.children:
             schema = self._schema_of_field(name)
             if schema is None:
+                self._lacks.add(name)
                 return None
             self.children[name] = UnknownValue(self.world, f"{self.path}.{name}", schema)
         return self.children[name]
@@ -320,6 +333,25 @@ class UnknownValue:
             *((node.present, text_term(name), node) for name, node in self.children.items()),
             *((size > index, key, node) for index, (key, node) in enumerate(self._extras or ())),
         ]
+
+    def alike(self, other: "UnknownValue") -> bool:
+        """Whether all that was asked of it so far would be the same of another."""
+        mine, its = self.schema, other.schema
+        if not (
+            mine.same_apart_from_parts(its)
+            and other.children.keys() <= self.children.keys()
+            and (self._seen < 0 or {*(mine.fields or ())} == {*(its.fields or ())})
+            and all(other.field(name) is None for name in self._lacks)
+        ):
+            return False
+        parts = [(child, other.field(name)) for name, child in self.children.items()]
+        if self._items is not None:
+            elements = other.listing().elements
+            parts += zip(self._items, (each[0].value for _, each in elements), strict=True)
+        if self._extras is not None:
+            values = [node for _, _, node in other.entries()][-len(self._extras) :]
+            parts += zip((node for _, node in self._extras), values, strict=True)
+        return all(its is not None and mine.alike(its) for mine, its in parts)
 
     @property
     def grown(self) -> bool:
@@ -457,6 +489,7 @@ class World:
         seconds: Returns the seconds that are left.
         spent: The work done so far: nodes that were visited, with loops unrolled, and values there.
         chosen: The texts of an example that are read as quantities or durations, by their terms.
+        encoded: The outcomes of expressions by all that they depend on, with what their keys name.
     """
 
     bound: int
@@ -467,6 +500,7 @@ class World:
     chosen: dict[str, str] = field(default_factory=dict)
     seconds: Callable[[], float] | None = None
     spent: int = 0
+    encoded: dict[Any, tuple[Outcome, Any]] = field(default_factory=dict)
 
     def spend(self, work: int) -> None:
         """Count the work of an expression.
@@ -496,6 +530,7 @@ class World:
     def begin(self) -> None:
         """Forget the facts, and how much the entries of maps were, for another encoding."""
         self.facts.clear()
+        self.encoded.clear()
         for node in self.nodes:
             node._seen = -1  # noqa: SLF001 - of the same file
 

@@ -78,12 +78,19 @@ class _PathOrLevel(click.Path):
     help="Elements of each list and map, at most.",
 )
 @click.option(
+    "--steps",
+    type=click.IntRange(1_000, 10_000_000_000),
+    default=3_000_000,
+    show_default=True,
+    help="Steps of the solver, for each kind of object.",
+)
+@click.option(
     "--timeout",
     "seconds",
-    type=click.FloatRange(0.1, 600),
-    default=5.0,
+    type=click.FloatRange(0.1, 3600),
+    default=60.0,
     show_default=True,
-    help="Seconds for the solver, for each kind of object.",
+    help="Seconds for the solver, for each kind of object: a guard beside --steps.",
 )
 @TEXT_OR_JSON
 def command(  # noqa: PLR0913, PLR0917 - one for each option
@@ -92,6 +99,7 @@ def command(  # noqa: PLR0913, PLR0917 - one for each option
     against: str | None,
     name: str,
     bound: int,
+    steps: int,
     seconds: float,
     output: Literal["text", "json"],
 ) -> None:
@@ -109,7 +117,9 @@ def command(  # noqa: PLR0913, PLR0917 - one for each option
 
     A solver looks for an object with lists and maps of at most --bound elements. The engine then
     evaluates the policies for the object; if it disagrees, the answer is unknown. A proof holds up
-    to the bound. What has no formula, such as a call to the cluster, is named.
+    to the bound. What has no formula, such as a call to the cluster, is named. How far the solver
+    looks is counted in its steps, so that an answer does not depend on how busy the machine is;
+    where it is unknown, more of them may decide it.
 
     Needs the extra `prove`: pip install 'policyd[prove]'.
 
@@ -140,7 +150,9 @@ def command(  # noqa: PLR0913, PLR0917 - one for each option
 
     def ask(asked: str, *of: "Side") -> "Answer":
         of_engine = "implies" if asked == "subsumes" else asked
-        found = questions.answer(cast("Question", of_engine), of, bound=bound, seconds=seconds)
+        found = questions.answer(
+            cast("Question", of_engine), of, bound=bound, seconds=seconds, steps=steps
+        )
         return cast("Answer", found)
 
     if against is not None:
