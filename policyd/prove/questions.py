@@ -9,7 +9,7 @@ import ctypes
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 import z3
@@ -17,10 +17,19 @@ import z3
 from policyd.api.admission import Rule
 from policyd.api.kinds import BuiltinResource
 from policyd.api.policy import MatchConstraints
+from policyd.api.selectors import LabelSelector, Requirement
 from policyd.cel.errors import CelCompileError
 from policyd.engine.model.compiled import CompiledBinding, CompiledPolicy
 from policyd.errors import PolicydError
-from policyd.prove.examples import Answer, Verdict, completed, decider, example_of, verdict_on
+from policyd.prove.examples import (
+    Answer,
+    Verdict,
+    completed,
+    decider,
+    example_of,
+    selected_labels,
+    verdict_on,
+)
 from policyd.prove.meanings import (
     Meaning,
     Side,
@@ -34,7 +43,7 @@ from policyd.prove.meanings import (
     together,
     unknown_request,
 )
-from policyd.prove.texts import Texts
+from policyd.prove.solver import Limits, limits_of, solved
 from policyd.prove.values import UnencodableError
 from policyd.prove.world import World
 
@@ -48,34 +57,11 @@ DEFAULT_SECONDS: Final = 60.0
 """For the solver, for each kind of object: a guard, which an answer is not to depend on."""
 DEFAULT_STEPS: Final = 3_000_000
 """Of the solver, for each kind of object; it takes one to three millions a second."""
-_FIRST_STEPS: Final = 1_000_000
-"""Before the solver looks at a question in another way."""
-_MOST_MEMORY: Final = 2_048
-"""For the solver, in MB."""
 _DISAGREES: Final = "the solver found an object on which the engine decides otherwise"
 _WHOLE: Final = frozenset({"object", "oldObject", "workload"})
 """Variables that are more than the pod template of an object."""
 Patience = float | Callable[[], float]
 """Seconds for the solver, for each kind of object, or what returns them each time."""
-
-
-class Limits(NamedTuple):
-    """How long the solver looks for an answer about one kind of object.
-
-    Attributes:
-        seconds: Returns the seconds that are left.
-        steps: Of the solver.
-        shared: Whether the seconds are for more than the solver.
-    """
-
-    seconds: Callable[[], float]
-    steps: int
-    shared: bool
-
-    @property
-    def quick(self) -> "Limits":
-        """Those of a look that is not the last one."""
-        return self._replace(steps=min(self.steps, _FIRST_STEPS))
 
 
 def answer(
@@ -96,21 +82,56 @@ def answer(
         seconds: For the solver, for each kind of object; asked each time if it is a function.
         steps: Of the solver, for each kind of object: the same on each machine.
     """
-    limits = Limits(seconds if callable(seconds) else lambda: seconds, steps, callable(seconds))
+    limits = limits_of(seconds, steps)
     policies = tuple(itertools.chain(*sides))
     why = _not_to_be_compared(policies)
     if why:
         return Answer(verdict="unknown", bound=bound, why=why)
     if question != "disjoint" and _of_templates_alone(policies):
         # What holds for a pod with no more than a template has holds for templates.
-        found = _answer_for(question, sides, (pods(),), bound, limits, relaxed=True)
+        (found,) = _answers_for(question, sides, (pods(),), bound, limits, relaxed=True)
         if found.why != _DISAGREES:
             return found
     try:
         kinds = tuple(kinds_of_all(policies))
     except UnencodableError as error:
         return Answer(verdict="unknown", bound=bound, why=f"policyd prove does not know {error}")
-    return _answer_for(question, sides, kinds, bound, limits)
+    return _answers_for(question, sides, kinds, bound, limits)[0]
+
+
+def answers_by_control(
+    policies: Side,
+    standard: Side,
+    *,
+    bound: int = DEFAULT_BOUND,
+    seconds: Patience = DEFAULT_SECONDS,
+    steps: int = DEFAULT_STEPS,
+) -> dict[str, Answer]:
+    """Answer for each control of a standard whether policies deny what it forbids of pods.
+
+    Args:
+        policies: The policies to judge. It is asked about the namespaces and objects that all of
+            them select.
+        standard: Policies whose validations are the controls. Where they apply is left out.
+        bound: Elements of a list or map, at most.
+        seconds: For the solver, as `answer` takes them.
+        steps: Of the solver, for each control.
+
+    Raises:
+        UnencodableError: If the policies select nothing in common.
+    """
+    asked, whole = above_standard(policies, standard)
+    controls = {
+        check.place: (replace(policy, validations=(check,)),)
+        for policy in whole
+        for check in policy.validations
+    }
+    why = _not_to_be_compared((*asked, *whole))
+    if why:
+        return dict.fromkeys(controls, Answer(verdict="unknown", bound=bound, why=why))
+    sides, limits = (asked, *controls.values()), limits_of(seconds, steps)
+    found = _answers_for("implies", sides, (pods(),), bound, limits)
+    return dict(zip(controls, found, strict=True))
 
 
 def _not_to_be_compared(policies: Side) -> str:
@@ -161,14 +182,40 @@ def above_standard(policies: Side, standard: Side) -> tuple[Side, Side]:
     """Return policies, and those of a standard, for pods alone: the first may imply the second.
 
     Args:
-        policies: The policies to judge, with the same selectors each.
+        policies: The policies to judge; they are looked at where all of them apply.
         standard: Policies for the namespaces to which the standard applies; here it applies where
             the others do.
+
+    Raises:
+        UnencodableError: If the policies select nothing in common.
     """
-    everywhere = msgspec.structs.replace(policies[0].constraints, resource_rules=())
-    asked = tuple(_for_pods(policy, policy.constraints) for policy in policies)
-    wanted = (_for_pods(policy, everywhere, policy.constraints) for policy in standard)
-    return asked, tuple(wanted)
+    chosen = {
+        name: _in_common([getattr(policy.constraints, name) for policy in policies])
+        for name in ("namespace_selector", "object_selector")
+    }
+    first = msgspec.structs.replace(policies[0].constraints, **chosen)
+    everywhere = msgspec.structs.replace(first, resource_rules=())
+    asked = (
+        _for_pods(policy, msgspec.structs.replace(policy.constraints, **chosen))
+        for policy in policies
+    )
+    wanted = (_for_pods(policy, everywhere, first) for policy in standard)
+    return tuple(asked), tuple(wanted)
+
+
+def _in_common(selectors: list[LabelSelector]) -> LabelSelector:
+    """Return the selector of what all selectors select."""
+    labels: dict[str, str] = {}
+    expressions: dict[Requirement, None] = {}
+    for selector in selectors:
+        labels |= selector.match_labels
+        expressions |= dict.fromkeys(selector.match_expressions)
+    made = LabelSelector(match_labels=labels, match_expressions=tuple(expressions))
+    some = selected_labels(made, {})
+    if not all(selector.matches(some) for selector in selectors):
+        why = "the policies select no namespace or object in common: choose one by --policy"
+        raise UnencodableError(why)
+    return made
 
 
 def _for_pods(
@@ -196,7 +243,7 @@ def _may_be_joined(policy: CompiledPolicy, other: CompiledPolicy) -> bool:
     return plain and msgspec.structs.replace(one, resource_rules=two.resource_rules) == two
 
 
-def _answer_for(  # noqa: PLR0913 - each says something of one question
+def _answers_for(  # noqa: PLR0913 - each says something of one question
     question: Question,
     sides: tuple[Side, ...],
     kinds: tuple[BuiltinResource | None, ...],
@@ -204,26 +251,30 @@ def _answer_for(  # noqa: PLR0913 - each says something of one question
     limits: Limits,
     *,
     relaxed: bool = False,
-) -> Answer:
-    found = Answer(verdict="proved", bound=bound)
+) -> list[Answer]:
+    """Return an answer about the first set and each other one; about the only one if it is."""
+    found = [Answer(verdict="proved", bound=bound)] * max(1, len(sides) - 1)
     asked = sides
     if relaxed:
         asked = tuple(tuple(_for_any_template(policy) for policy in side) for side in sides)
     # An example with single elements is the easiest to find, and to read.
-    earlier: list[tuple[UnknownRequest, Answer]] = []
+    earlier: list[tuple[UnknownRequest, list[Answer]]] = []
     for elements, kind in itertools.product(dict.fromkeys((1, bound)), kinds):
         quick = limits if elements == bound else limits.quick
-        of_kind = _answer_of_kind(
+        looked_for = [index for index, each in enumerate(found) if each.verdict != "refuted"]
+        if not looked_for:
+            break
+        of_kind = _answers_of_kind(
             question, asked, kind, elements, quick, relaxed=relaxed, earlier=earlier
         )
-        if of_kind.verdict == "refuted":
-            of_kind = _confirmed(question, sides, of_kind, kind)
-            if of_kind.verdict == "refuted":
-                return of_kind
-            if relaxed:
-                return of_kind  # to be asked of each kind
-        if of_kind.verdict == "unknown" and elements == bound:
-            found = of_kind
+        for index in looked_for:
+            each = of_kind[index]
+            if each.verdict == "refuted":
+                each = _confirmed(question, (sides[0], sides[index - len(found)]), each, kind)
+                if relaxed and each.verdict != "refuted":
+                    return [each]  # to be asked of each kind
+            if each.verdict == "refuted" or (each.verdict == "unknown" and elements == bound):
+                found[index] = each
     return found
 
 
@@ -239,7 +290,7 @@ def _for_any_template(policy: CompiledPolicy) -> CompiledPolicy:
     return replace(policy, constraints=constraints)
 
 
-def _answer_of_kind(  # noqa: PLR0913 - each says something of one question
+def _answers_of_kind(  # noqa: PLR0913 - each says something of one question
     question: Question,
     sides: tuple[Side, ...],
     kind: BuiltinResource | None,
@@ -247,49 +298,60 @@ def _answer_of_kind(  # noqa: PLR0913 - each says something of one question
     limits: Limits,
     *,
     relaxed: bool,
-    earlier: list[tuple[UnknownRequest, Answer]],
-) -> Answer:
-    """Return what the solver says, with its example as it found it.
+    earlier: list[tuple[UnknownRequest, list[Answer]]],
+) -> list[Answer]:
+    """Return what the solver says, with its examples as it found them.
 
     What it says without an example is kept with the request: it holds for kinds that are alike.
     """
     policies = tuple(itertools.chain(*sides))
     world = World(bound=bound, typed=not all(policy.own for policy in policies))
     world.seconds = limits.seconds if limits.shared else None
+    plain, count = Answer(verdict="proved", bound=bound), max(1, len(sides) - 1)
     try:
         if not any(operations_of(policy, kind) for policy in policies):
-            return Answer(verdict="proved", bound=bound)
+            return [plain] * count
         known = _known(earlier, World(bound=bound, typed=world.typed), policies, kind)
         if known is not None:
             return known
         request = unknown_request(world, policies, kind, relaxed=relaxed)
         each = iter(meanings(world, request, policies))
-        found = tuple(together(itertools.islice(each, len(side))) for side in sides)
+        first, *others = (together(itertools.islice(each, len(side))) for side in sides)
     except UnencodableError as error:
-        return Answer(verdict="unknown", bound=bound, why=f"policyd prove does not know {error}")
+        why = f"policyd prove does not know {error}"
+        return [replace(plain, verdict="unknown", why=why)] * count
     except (CelCompileError, RecursionError, ctypes.ArgumentError) as error:
         why = str(error) if isinstance(error, CelCompileError) else "the formulas are too deep"
-        return Answer(verdict="unknown", bound=bound, why=why)
-    answered = Answer(verdict="proved", bound=bound)
-    axioms = world.axioms()
-    for against in _against(question, found):
-        model, why = _solved([*axioms, against], limits)
+        return [replace(plain, verdict="unknown", why=why)] * count
+    answers = [
+        _asked(_against(question, first, other), world, request, limits)
+        for other in others or [first]
+    ]
+    if all(answered.verdict != "refuted" for answered in answers):
+        earlier.append((request, answers))
+    return answers
+
+
+def _asked(against: Iterator[Any], world: World, request: UnknownRequest, limits: Limits) -> Answer:
+    """Return whether one of some formulas holds for a request, as an answer."""
+    answered, axioms = Answer(verdict="proved", bound=world.bound), world.axioms()
+    for formula in against:
+        model, why = solved([*axioms, formula], limits)
         if model is not None:
-            return example_of(world, request, model, bound)
+            return example_of(world, request, model, world.bound)
         if why:
-            answered = Answer(verdict="unknown", bound=bound, why=why)
-    earlier.append((request, answered))
+            answered = replace(answered, verdict="unknown", why=why)
     return answered
 
 
 def _known(
-    earlier: list[tuple[UnknownRequest, Answer]],
+    earlier: list[tuple[UnknownRequest, list[Answer]]],
     world: World,
     policies: Side,
     kind: BuiltinResource | None,
-) -> Answer | None:
-    """Return the answer for an earlier kind if it is that for another one, too."""
-    comparable = [each for each in earlier if each[1].bound == world.bound]
+) -> list[Answer] | None:
+    """Return the answers for an earlier kind if they are those for another one, too."""
+    comparable = [each for each in earlier if each[0].object.world.bound == world.bound]
     if not comparable:
         return None
     other = unknown_request(world, policies, kind)
@@ -297,58 +359,8 @@ def _known(
     return next(alike, None)
 
 
-def _solved(formulas: list[Any], limits: Limits) -> tuple[z3.ModelRef | None, str]:
-    """Return a model of formulas, or why it is not known; neither if there is none."""
-    limit = limits.seconds()
-    if limit <= 0:
-        return None, "no time is left for the solver"
-    try:
-        looks = [(limits.quick.steps, _checked), (limits.quick.steps, _checked_without_strings)]
-        if limits != limits.quick:
-            looks.append((limits.steps, _checked))
-        for steps, look in looks:
-            result, model = look(formulas, steps, limit)
-            if result != z3.unknown:
-                return model, ""
-    except z3.Z3Exception as error:
-        return None, f"the solver gave up: {error}"
-    return None, f"the solver found no answer in {limits.steps:,} steps and {limit:g} s"
-
-
-def _checked(
-    formulas: list[Any], steps: int, seconds: float
-) -> tuple[z3.CheckSatResult, z3.ModelRef | None]:
-    """Return what the solver finds in so many steps: the incremental one decides fewer strings."""
-    solver = z3.Tactic("smt").solver()
-    solver.set("rlimit", steps)
-    solver.set("timeout", max(1, int(seconds * 1000)))
-    solver.set("max_memory", _MOST_MEMORY)
-    solver.add(*formulas)
-    result = solver.check()
-    return result, solver.model() if result == z3.sat else None
-
-
-def _checked_without_strings(
-    formulas: list[Any], steps: int, seconds: float
-) -> tuple[z3.CheckSatResult, z3.ModelRef | None]:
-    """Return what the solver finds if strings are opaque, or a few that are likely."""
-    texts = Texts.of(formulas)
-    if not texts.strings:
-        return z3.unknown, None
-    result, _ = _checked([*texts.formulas, *texts.facts()], steps, seconds)
-    if result != z3.sat:
-        return result, None
-    few = texts.among_few()
-    _, model = _checked([*texts.formulas, *texts.facts(), *few], steps, seconds)
-    if model is None:
-        return z3.unknown, None
-    result, model = _checked([*formulas, texts.found(model)], steps, seconds)
-    return (result, model) if result == z3.sat else (z3.unknown, None)
-
-
-def _against(question: Question, meanings: tuple[Meaning, ...]) -> Iterator[Any]:
+def _against(question: Question, one: Meaning, other: Meaning) -> Iterator[Any]:
     """Yield formulas of which none holds for a request if the answer is yes."""
-    one, other = meanings[0], meanings[-1]
     match question:
         case "equal":
             yield one.denies != other.denies

@@ -9,14 +9,14 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from policyd.api.quantity import parse_quantity
-from policyd.api.selectors import LabelSelector
+from policyd.api.selectors import LabelSelector, Requirement
 from policyd.engine.compile.load import load_policies
 from policyd.engine.model.compiled import CompiledException
 from policyd.patch.builtin_views import typed_view
 from policyd.prove import questions
 from policyd.prove.meanings import meanings, unknown_request
 from policyd.prove.questions import Answer, above_standard, decider
-from policyd.prove.texts import Texts
+from policyd.prove.solver import Texts
 from policyd.prove.world import World
 from tests.prove.pinning import pinned
 
@@ -322,6 +322,32 @@ def test_a_policy_denies_at_least_what_a_standard_forbids(expression, wanted):
     sides = above_standard((policy(expression),), (standard,))
 
     assert in_force("implies", *sides).verdict == wanted
+
+
+def at_levels(name, *levels):
+    """Return a policy for the namespaces of some levels."""
+    one = policy(f"object.metadata.name != {name!r}", name)
+    selector = LabelSelector(
+        match_expressions=(Requirement(key="level", operator="In", values=levels),)
+    )
+    constraints = msgspec.structs.replace(one.constraints, namespace_selector=selector)
+    return replace(one, constraints=constraints)
+
+
+def test_policies_of_different_namespaces_are_judged_where_all_apply():
+    both = at_levels("a", "baseline", "restricted"), at_levels("b", "restricted")
+
+    found = questions.answers_by_control(both, (at_levels("b", "else"),))
+
+    assert [each.verdict for each in found.values()] == ["proved"]
+    found = questions.answers_by_control(both, (policy("object.metadata.name != 'c'"),))
+    assert [each.verdict for each in found.values()] == ["refuted"]
+
+
+def test_policies_that_select_nothing_in_common_are_refused():
+    apart = at_levels("a", "baseline"), at_levels("b", "restricted")
+    with pytest.raises(questions.UnencodableError, match="no namespace or object in common"):
+        questions.answers_by_control(apart, (policy("false"),))
 
 
 @pytest.mark.parametrize(

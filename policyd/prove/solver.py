@@ -1,19 +1,24 @@
-"""Formulas about strings as formulas about opaque values, which the solver decides sooner.
+"""The solver: formulas as they are, and with opaque values in place of strings.
 
-Each string becomes a value of which only what is listed here is known: which constants it begins
-with, contains or equals, and how that depends on each other. If no value is an answer, no string
-is. If one of a few strings, made of the constants, is an answer, the solver finds it among them.
+Questions about many strings are decided sooner with opaque values. Each string becomes one, of
+which only what is listed here is known: which constants it begins with, contains or equals, and how
+that depends on each other. If no value is an answer, no string is. If one of a few strings, made of
+the constants, is an answer, the solver finds it among them.
 """
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import z3
 
 from policyd.prove.values import all_of, any_of, negation, text_of_term, text_term
 
+_FIRST_STEPS: Final = 1_000_000
+"""Before the solver looks at a question in another way."""
+_MOST_MEMORY: Final = 2_048
+"""For the solver, in MB."""
 _OPAQUE: Final = z3.DeclareSort("text")
 _STRINGS: Final = z3.StringSort()
 _MOST_TRIED: Final = 100
@@ -24,6 +29,32 @@ _TESTS: Final[dict[int, tuple[str, Callable[[str, str], bool]]]] = {
     z3.Z3_OP_SEQ_CONTAINS: ("part", str.__contains__),
 }
 """Tests of a string by a constant."""
+
+
+class Limits(NamedTuple):
+    """How long the solver looks for an answer about one kind of object.
+
+    Attributes:
+        seconds: Returns the seconds that are left.
+        steps: Of the solver.
+        shared: Whether the seconds are for more than the solver.
+    """
+
+    seconds: Callable[[], float]
+    steps: int
+    shared: bool
+
+    @property
+    def quick(self) -> "Limits":
+        """Those of a look that is not the last one."""
+        return self._replace(steps=min(self.steps, _FIRST_STEPS))
+
+
+def limits_of(seconds: float | Callable[[], float], steps: int) -> Limits:
+    """Return limits: seconds that a function returns are shared with other questions."""
+    if callable(seconds):
+        return Limits(seconds, steps, shared=True)
+    return Limits(lambda: seconds, steps, shared=False)
 
 
 @dataclass
@@ -181,3 +212,57 @@ def _relation(one: tuple[str, str], other: tuple[str, str]) -> str:
     if test(text, part):
         return "implies"
     return "" if test(part, text) else "excludes"
+
+
+def solved(formulas: list[Any], limits: Limits) -> tuple[z3.ModelRef | None, str]:
+    """Return a model of formulas, or why it is not known; neither if there is none.
+
+    Args:
+        formulas: What has to hold.
+        limits: How long to look.
+    """
+    limit = limits.seconds()
+    if limit <= 0:
+        return None, "no time is left for the solver"
+    try:
+        looks = [(limits.quick.steps, _checked), (limits.quick.steps, _checked_without_strings)]
+        if limits != limits.quick:
+            looks.append((limits.steps, _checked))
+        for steps, look in looks:
+            result, model = look(formulas, steps, limit)
+            if result != z3.unknown:
+                return model, ""
+    except z3.Z3Exception as error:
+        return None, f"the solver gave up: {error}"
+    return None, f"the solver found no answer in {limits.steps:,} steps and {limit:g} s"
+
+
+def _checked(
+    formulas: list[Any], steps: int, seconds: float
+) -> tuple[z3.CheckSatResult, z3.ModelRef | None]:
+    """Return what the solver finds in so many steps: the incremental one decides fewer strings."""
+    solver = z3.Tactic("smt").solver()
+    solver.set("rlimit", steps)
+    solver.set("timeout", max(1, int(seconds * 1000)))
+    solver.set("max_memory", _MOST_MEMORY)
+    solver.add(*formulas)
+    result = solver.check()
+    return result, solver.model() if result == z3.sat else None
+
+
+def _checked_without_strings(
+    formulas: list[Any], steps: int, seconds: float
+) -> tuple[z3.CheckSatResult, z3.ModelRef | None]:
+    """Return what the solver finds if strings are opaque, or a few that are likely."""
+    texts = Texts.of(formulas)
+    if not texts.strings:
+        return z3.unknown, None
+    result, _ = _checked([*texts.formulas, *texts.facts()], steps, seconds)
+    if result != z3.sat:
+        return result, None
+    few = texts.among_few()
+    _, model = _checked([*texts.formulas, *texts.facts(), *few], steps, seconds)
+    if model is None:
+        return z3.unknown, None
+    result, model = _checked([*formulas, texts.found(model)], steps, seconds)
+    return (result, model) if result == z3.sat else (z3.unknown, None)
