@@ -6,5 +6,5 @@ object on which two policies differ. Imports `engine`, `cel` and `api`. Start wi
 1. `world` has the unknown object: what may be where, up to a bound of elements.
 2. `encoder` writes an expression as a formula, with `functions` and `patterns`.
 3. `meanings` joins them to what a policy denies, once for each of the `templates` of an object.
-4. `questions` asks the solver, and `examples` gives what it finds to the engine to confirm.
+4. `questions` asks the `solver`, and `examples` gives what it finds to the engine to confirm.
 """

@@ -26,6 +26,8 @@ from policyd.prove.values import (
     UnencodableError,
     all_of,
     any_of,
+    is_false,
+    is_true,
     joined,
     negation,
     only_if,
@@ -69,9 +71,22 @@ class Encoder:
             UnencodableError: If a part has no formula.
             CelCompileError: If it is not an expression of the environment.
         """
-        checked = check(parse(source, macros=frozenset(environment.macros)), source, environment)
+        macros = frozenset(environment.macros)
+        checked = check(parse(source, macros=macros), source, environment)
         self._references = checked.references
-        return self.encode(checked.tree)
+        # Policies that are compared have most expressions in common.
+        names = tuple(_resolved(node, each) for node, each in checked.references.items())
+        given = tuple(
+            (name, each.when.ast.value, id(each.value))
+            for name, outcome in self.roots.items()
+            for each in outcome
+        )
+        own = tuple((name, id(outcome)) for name, outcome in self.variables.items())
+        key = source, macros, names, given, own
+        if key not in self.world.encoded:
+            kept = self.roots, dict(self.variables)  # so that no other value gets their addresses
+            self.world.encoded[key] = self.encode(checked.tree), kept
+        return self.world.encoded[key][0]
 
     def encode(self, node: ast.ExpressionNode) -> Outcome:
         """Return what a part of an expression may be."""
@@ -246,8 +261,8 @@ class Encoder:
 
     def _conditional(self, node: ast.Conditional) -> Outcome:
         true, false = truth(self.encode(node.condition))
-        then = only_if(true, self.encode(node.then)) if not z3.is_false(true) else ()
-        if z3.is_false(false):
+        then = only_if(true, self.encode(node.then)) if not is_false(true) else ()
+        if is_false(false):
             return then
         return joined([*then, *only_if(false, self.encode(node.otherwise))])
 
@@ -301,7 +316,7 @@ class Encoder:
                 kept, dropped = TRUE, FALSE
                 if node.condition is not None:
                     kept, dropped = truth(self.encode(node.condition))
-                result = () if z3.is_false(kept) else self.encode(node.result)
+                result = () if is_false(kept) else self.encode(node.result)
             rounds.append((there, kept, dropped, result, names))
         return _FOLDS[node.kind](node, value, rounds)
 
@@ -366,6 +381,13 @@ class Encoder:
         return functions.call(self.world, name, arguments)
 
 
+def _resolved(node: ast.ExpressionNode, reference: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    """Return what a reference of an expression says, as far as its outcome depends on it."""
+    if isinstance(reference, FunctionReference):
+        reference = reference.has_receiver, *(each.name for each in reference.overloads[:1])
+    return node.position, type(node).__name__, type(reference).__name__, reference
+
+
 _Rounds = list[tuple[Any, Any, Any, Outcome, dict[str, Outcome]]]
 
 
@@ -406,7 +428,7 @@ def _map(_node: ast.Comprehension, value: Any, rounds: _Rounds) -> Outcome:  # n
     for there, kept, dropped, result, _ in rounds:
         fine.append(any_of([negation(there), dropped, all_of([kept, succeeds(result)])]))
         made.append((all_of([there, kept]), result))
-        whole = whole and z3.is_true(kept)
+        whole = whole and is_true(kept)
     return only_if(all_of(fine), sure(v.Listing(tuple(made), dense=whole)))
 
 

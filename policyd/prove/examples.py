@@ -161,13 +161,27 @@ def _metadata_of(obj: Mapping[str, Json]) -> Mapping[str, Json]:
 
 def _selected(metadata: Mapping[str, Json], selector: LabelSelector) -> dict[str, Json]:
     """Return metadata with labels that a selector wants, as far as they are missing."""
-    wanted = dict(selector.match_labels)
-    for each in selector.match_expressions:
-        if each.operator in ("In", "Exists"):
-            wanted[each.key] = next(iter(each.values), "true")
     labels = metadata.get("labels")
     given = labels if isinstance(labels, dict) else {}
-    return {**metadata, "labels": {**wanted, **given}} if wanted else {**metadata}
+    wanted = selected_labels(selector, given)
+    return {**metadata, "labels": wanted} if wanted else {**metadata}
+
+
+def selected_labels(selector: LabelSelector, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return labels, with those that a selector wants as far as they are missing."""
+    wanted = dict(selector.match_labels)
+    for each in selector.match_expressions:
+        if each.operator in ("In", "Exists") and each.key not in wanted:
+            wanted[each.key] = _value_of(each.key, selector)
+    return {**wanted, **given}
+
+
+def _value_of(key: str, selector: LabelSelector) -> str:
+    """Return the first value of a label that no requirement of a selector excludes."""
+    asked = [each for each in selector.match_expressions if each.key == key]
+    offered = [value for each in asked if each.operator == "In" for value in each.values]
+    fits = (v for v in offered if all(each.matches({key: v}) for each in asked))
+    return next(fits, offered[0] if offered else "true")
 
 
 def _custom_kinds(policy: CompiledPolicy) -> Iterator[tuple[str, str, str, str]]:

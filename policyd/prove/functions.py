@@ -20,6 +20,8 @@ from policyd.prove.values import (
     UnencodableError,
     all_of,
     any_of,
+    is_false,
+    is_true,
     joined,
     negation,
     only_if,
@@ -82,7 +84,7 @@ def call(world: World, name: str, arguments: Sequence[Outcome]) -> Outcome:
     made: list[Alternative] = []
     for combination in itertools.product(*choices):
         when = all_of(each.when for each in combination)
-        if not z3.is_false(when):
+        if not is_false(when):
             made.extend(only_if(when, function(world, *(each.value for each in combination))))
     return joined(made)
 
@@ -212,7 +214,7 @@ def _arithmetic(compute: Callable[[Any, Any], Any], sign: str) -> Callable[..., 
             case v.Text(), v.Text() if sign == "+":
                 return sure(v.Text(z3.Concat(one.term, other.term)))
             case v.Listing(), v.Listing() if sign == "+":
-                dense = all(z3.is_true(there) for there, _ in one.elements) and other.dense
+                dense = all(is_true(there) for there, _ in one.elements) and other.dense
                 return sure(v.Listing(one.elements + other.elements, dense))
             case v.Measure(), v.Measure() if sign in "+-" and "quantity" not in (
                 one.kind,

@@ -94,6 +94,15 @@ class UnknownRequest(NamedTuple):
     kind: BuiltinResource | None
     relaxed: bool
 
+    def alike(self, other: "UnknownRequest", policies: Side) -> bool:
+        """Whether policies mean the same for another one, of another kind."""
+        kinds = self.kind, other.kind
+        if None in kinds or len({tuple(_places(kind)) for kind in kinds if kind}) > 1:
+            return False
+        if any(len({operations_of(policy, kind) for kind in kinds}) > 1 for policy in policies):
+            return False
+        return all(mine.alike(its) for mine, its in zip(self[:5], other[:5], strict=True))
+
 
 def together(meanings: Iterable[Meaning]) -> Meaning:
     """Return what policies mean that are in force together."""

@@ -17,13 +17,23 @@ import z3
 from policyd.api.admission import Rule
 from policyd.api.kinds import BuiltinResource
 from policyd.api.policy import MatchConstraints
+from policyd.api.selectors import LabelSelector, Requirement
 from policyd.cel.errors import CelCompileError
 from policyd.engine.model.compiled import CompiledBinding, CompiledPolicy
 from policyd.errors import PolicydError
-from policyd.prove.examples import Answer, Verdict, completed, decider, example_of, verdict_on
+from policyd.prove.examples import (
+    Answer,
+    Verdict,
+    completed,
+    decider,
+    example_of,
+    selected_labels,
+    verdict_on,
+)
 from policyd.prove.meanings import (
     Meaning,
     Side,
+    UnknownRequest,
     kinds_of,
     kinds_of_all,
     meanings,
@@ -33,6 +43,7 @@ from policyd.prove.meanings import (
     together,
     unknown_request,
 )
+from policyd.prove.solver import Limits, limits_of, solved
 from policyd.prove.values import UnencodableError
 from policyd.prove.world import World
 
@@ -42,10 +53,10 @@ Question = Literal["equal", "implies", "disjoint", "never-denies", "always-denie
 OF_TWO: Final = frozenset({"equal", "implies", "disjoint"})
 DEFAULT_BOUND: Final = 4
 """Elements of a list or map, at most."""
-DEFAULT_SECONDS: Final = 5.0
-"""For the solver, for each kind of object."""
-_MOST_MEMORY: Final = 2_048
-"""For the solver, in MB."""
+DEFAULT_SECONDS: Final = 60.0
+"""For the solver, for each kind of object: a guard, which an answer is not to depend on."""
+DEFAULT_STEPS: Final = 3_000_000
+"""Of the solver, for each kind of object; it takes one to three millions a second."""
 _DISAGREES: Final = "the solver found an object on which the engine decides otherwise"
 _WHOLE: Final = frozenset({"object", "oldObject", "workload"})
 """Variables that are more than the pod template of an object."""
@@ -59,6 +70,7 @@ def answer(
     *,
     bound: int = DEFAULT_BOUND,
     seconds: Patience = DEFAULT_SECONDS,
+    steps: int = DEFAULT_STEPS,
 ) -> Answer:
     """Answer a question about one or two sets of policies.
 
@@ -68,21 +80,58 @@ def answer(
         sides: The sets, each of at least one policy.
         bound: Elements of a list or map, at most.
         seconds: For the solver, for each kind of object; asked each time if it is a function.
+        steps: Of the solver, for each kind of object: the same on each machine.
     """
+    limits = limits_of(seconds, steps)
     policies = tuple(itertools.chain(*sides))
     why = _not_to_be_compared(policies)
     if why:
         return Answer(verdict="unknown", bound=bound, why=why)
     if question != "disjoint" and _of_templates_alone(policies):
         # What holds for a pod with no more than a template has holds for templates.
-        found = _answer_for(question, sides, (pods(),), bound, seconds, relaxed=True)
+        (found,) = _answers_for(question, sides, (pods(),), bound, limits, relaxed=True)
         if found.why != _DISAGREES:
             return found
     try:
         kinds = tuple(kinds_of_all(policies))
     except UnencodableError as error:
         return Answer(verdict="unknown", bound=bound, why=f"policyd prove does not know {error}")
-    return _answer_for(question, sides, kinds, bound, seconds)
+    return _answers_for(question, sides, kinds, bound, limits)[0]
+
+
+def answers_by_control(
+    policies: Side,
+    standard: Side,
+    *,
+    bound: int = DEFAULT_BOUND,
+    seconds: Patience = DEFAULT_SECONDS,
+    steps: int = DEFAULT_STEPS,
+) -> dict[str, Answer]:
+    """Answer for each control of a standard whether policies deny what it forbids of pods.
+
+    Args:
+        policies: The policies to judge. It is asked about the namespaces and objects that all of
+            them select.
+        standard: Policies whose validations are the controls. Where they apply is left out.
+        bound: Elements of a list or map, at most.
+        seconds: For the solver, as `answer` takes them.
+        steps: Of the solver, for each control.
+
+    Raises:
+        UnencodableError: If the policies select nothing in common.
+    """
+    asked, whole = above_standard(policies, standard)
+    controls = {
+        check.place: (replace(policy, validations=(check,)),)
+        for policy in whole
+        for check in policy.validations
+    }
+    why = _not_to_be_compared((*asked, *whole))
+    if why:
+        return dict.fromkeys(controls, Answer(verdict="unknown", bound=bound, why=why))
+    sides, limits = (asked, *controls.values()), limits_of(seconds, steps)
+    found = _answers_for("implies", sides, (pods(),), bound, limits)
+    return dict(zip(controls, found, strict=True))
 
 
 def _not_to_be_compared(policies: Side) -> str:
@@ -133,14 +182,40 @@ def above_standard(policies: Side, standard: Side) -> tuple[Side, Side]:
     """Return policies, and those of a standard, for pods alone: the first may imply the second.
 
     Args:
-        policies: The policies to judge, with the same selectors each.
+        policies: The policies to judge; they are looked at where all of them apply.
         standard: Policies for the namespaces to which the standard applies; here it applies where
             the others do.
+
+    Raises:
+        UnencodableError: If the policies select nothing in common.
     """
-    everywhere = msgspec.structs.replace(policies[0].constraints, resource_rules=())
-    asked = tuple(_for_pods(policy, policy.constraints) for policy in policies)
-    wanted = (_for_pods(policy, everywhere, policy.constraints) for policy in standard)
-    return asked, tuple(wanted)
+    chosen = {
+        name: _in_common([getattr(policy.constraints, name) for policy in policies])
+        for name in ("namespace_selector", "object_selector")
+    }
+    first = msgspec.structs.replace(policies[0].constraints, **chosen)
+    everywhere = msgspec.structs.replace(first, resource_rules=())
+    asked = (
+        _for_pods(policy, msgspec.structs.replace(policy.constraints, **chosen))
+        for policy in policies
+    )
+    wanted = (_for_pods(policy, everywhere, first) for policy in standard)
+    return tuple(asked), tuple(wanted)
+
+
+def _in_common(selectors: list[LabelSelector]) -> LabelSelector:
+    """Return the selector of what all selectors select."""
+    labels: dict[str, str] = {}
+    expressions: dict[Requirement, None] = {}
+    for selector in selectors:
+        labels |= selector.match_labels
+        expressions |= dict.fromkeys(selector.match_expressions)
+    made = LabelSelector(match_labels=labels, match_expressions=tuple(expressions))
+    some = selected_labels(made, {})
+    if not all(selector.matches(some) for selector in selectors):
+        why = "the policies select no namespace or object in common: choose one by --policy"
+        raise UnencodableError(why)
+    return made
 
 
 def _for_pods(
@@ -168,30 +243,38 @@ def _may_be_joined(policy: CompiledPolicy, other: CompiledPolicy) -> bool:
     return plain and msgspec.structs.replace(one, resource_rules=two.resource_rules) == two
 
 
-def _answer_for(  # noqa: PLR0913 - each says something of one question
+def _answers_for(  # noqa: PLR0913 - each says something of one question
     question: Question,
     sides: tuple[Side, ...],
     kinds: tuple[BuiltinResource | None, ...],
     bound: int,
-    seconds: Patience,
+    limits: Limits,
     *,
     relaxed: bool = False,
-) -> Answer:
-    found = Answer(verdict="proved", bound=bound)
+) -> list[Answer]:
+    """Return an answer about the first set and each other one; about the only one if it is."""
+    found = [Answer(verdict="proved", bound=bound)] * max(1, len(sides) - 1)
     asked = sides
     if relaxed:
         asked = tuple(tuple(_for_any_template(policy) for policy in side) for side in sides)
     # An example with single elements is the easiest to find, and to read.
+    earlier: list[tuple[UnknownRequest, list[Answer]]] = []
     for elements, kind in itertools.product(dict.fromkeys((1, bound)), kinds):
-        of_kind = _answer_of_kind(question, asked, kind, elements, seconds, relaxed=relaxed)
-        if of_kind.verdict == "refuted":
-            of_kind = _confirmed(question, sides, of_kind, kind)
-            if of_kind.verdict == "refuted":
-                return of_kind
-            if relaxed:
-                return of_kind  # to be asked of each kind
-        if of_kind.verdict == "unknown" and elements == bound:
-            found = of_kind
+        quick = limits if elements == bound else limits.quick
+        looked_for = [index for index, each in enumerate(found) if each.verdict != "refuted"]
+        if not looked_for:
+            break
+        of_kind = _answers_of_kind(
+            question, asked, kind, elements, quick, relaxed=relaxed, earlier=earlier
+        )
+        for index in looked_for:
+            each = of_kind[index]
+            if each.verdict == "refuted":
+                each = _confirmed(question, (sides[0], sides[index - len(found)]), each, kind)
+                if relaxed and each.verdict != "refuted":
+                    return [each]  # to be asked of each kind
+            if each.verdict == "refuted" or (each.verdict == "unknown" and elements == bound):
+                found[index] = each
     return found
 
 
@@ -207,58 +290,77 @@ def _for_any_template(policy: CompiledPolicy) -> CompiledPolicy:
     return replace(policy, constraints=constraints)
 
 
-def _answer_of_kind(  # noqa: PLR0913 - each says something of one question
+def _answers_of_kind(  # noqa: PLR0913 - each says something of one question
     question: Question,
     sides: tuple[Side, ...],
     kind: BuiltinResource | None,
     bound: int,
-    seconds: Patience,
+    limits: Limits,
     *,
     relaxed: bool,
-) -> Answer:
-    """Return what the solver says, with its example as it found it."""
+    earlier: list[tuple[UnknownRequest, list[Answer]]],
+) -> list[Answer]:
+    """Return what the solver says, with its examples as it found them.
+
+    What it says without an example is kept with the request: it holds for kinds that are alike.
+    """
     policies = tuple(itertools.chain(*sides))
     world = World(bound=bound, typed=not all(policy.own for policy in policies))
-    world.seconds = seconds if callable(seconds) else None
+    world.seconds = limits.seconds if limits.shared else None
+    plain, count = Answer(verdict="proved", bound=bound), max(1, len(sides) - 1)
     try:
         if not any(operations_of(policy, kind) for policy in policies):
-            return Answer(verdict="proved", bound=bound)
+            return [plain] * count
+        known = _known(earlier, World(bound=bound, typed=world.typed), policies, kind)
+        if known is not None:
+            return known
         request = unknown_request(world, policies, kind, relaxed=relaxed)
         each = iter(meanings(world, request, policies))
-        found = tuple(together(itertools.islice(each, len(side))) for side in sides)
+        first, *others = (together(itertools.islice(each, len(side))) for side in sides)
     except UnencodableError as error:
-        return Answer(verdict="unknown", bound=bound, why=f"policyd prove does not know {error}")
+        why = f"policyd prove does not know {error}"
+        return [replace(plain, verdict="unknown", why=why)] * count
     except (CelCompileError, RecursionError, ctypes.ArgumentError) as error:
         why = str(error) if isinstance(error, CelCompileError) else "the formulas are too deep"
-        return Answer(verdict="unknown", bound=bound, why=why)
-    answered = Answer(verdict="proved", bound=bound)
-    for against in _against(question, found):
-        limit = seconds() if callable(seconds) else seconds
-        solver, why = _solver(limit), ""
-        try:
-            solver.add(*world.axioms(), against)
-            result = solver.check() if limit > 0 else z3.unknown
-        except z3.Z3Exception as error:
-            result, why = z3.unknown, f"the solver gave up: {error}"
-        if result == z3.sat:
-            return example_of(world, request, solver.model(), bound)
-        if result == z3.unknown:
-            why = why or f"the solver found no answer within {max(limit, 0):g} s"
-            answered = Answer(verdict="unknown", bound=bound, why=why)
+        return [replace(plain, verdict="unknown", why=why)] * count
+    answers = [
+        _asked(_against(question, first, other), world, request, limits)
+        for other in others or [first]
+    ]
+    if all(answered.verdict != "refuted" for answered in answers):
+        earlier.append((request, answers))
+    return answers
+
+
+def _asked(against: Iterator[Any], world: World, request: UnknownRequest, limits: Limits) -> Answer:
+    """Return whether one of some formulas holds for a request, as an answer."""
+    answered, axioms = Answer(verdict="proved", bound=world.bound), world.axioms()
+    for formula in against:
+        model, why = solved([*axioms, formula], limits)
+        if model is not None:
+            return example_of(world, request, model, world.bound)
+        if why:
+            answered = replace(answered, verdict="unknown", why=why)
     return answered
 
 
-def _solver(seconds: float) -> z3.Solver:
-    """Return a solver for one check: the incremental one decides fewer strings."""
-    solver = z3.Tactic("smt").solver()
-    solver.set("timeout", max(1, int(seconds * 1000)))
-    solver.set("max_memory", _MOST_MEMORY)
-    return solver
+def _known(
+    earlier: list[tuple[UnknownRequest, list[Answer]]],
+    world: World,
+    policies: Side,
+    kind: BuiltinResource | None,
+) -> list[Answer] | None:
+    """Return the answers for an earlier kind if they are those for another one, too."""
+    comparable = [each for each in earlier if each[0].object.world.bound == world.bound]
+    if not comparable:
+        return None
+    other = unknown_request(world, policies, kind)
+    alike = (answered for before, answered in comparable if before.alike(other, policies))
+    return next(alike, None)
 
 
-def _against(question: Question, meanings: tuple[Meaning, ...]) -> Iterator[Any]:
+def _against(question: Question, one: Meaning, other: Meaning) -> Iterator[Any]:
     """Yield formulas of which none holds for a request if the answer is yes."""
-    one, other = meanings[0], meanings[-1]
     match question:
         case "equal":
             yield one.denies != other.denies

@@ -120,33 +120,61 @@ def text_of_term(term: Any) -> str:  # noqa: ANN401 - a term of z3
 _ESCAPE: Final = re.compile(r"\\u\{([0-9a-fA-F]+)\}")
 
 
+def is_true(term: Any) -> bool:  # noqa: ANN401 - a term of z3
+    """Tell whether a condition is the constant that always holds."""
+    return bool(term.ast.value == _TRUE)
+
+
+def is_false(term: Any) -> bool:  # noqa: ANN401 - a term of z3
+    """Tell whether a condition is the constant that never holds."""
+    return bool(term.ast.value == _FALSE)
+
+
+# Equal terms of the solver are one and the same, wherever they are made. To compare addresses, and
+# to make terms without the checks of z3's operators, takes a tenth of the time.
+_CONTEXT: Final = z3.main_ctx()
+_TRUE: Final = TRUE.ast.value
+_FALSE: Final = FALSE.ast.value
+
+
 def all_of(terms: Iterable[Any]) -> Any:  # noqa: ANN401 - a term of z3
-    """Return the condition that all conditions hold, without constants."""
-    kept = []
+    """Return the condition that all conditions hold, without constants and repetitions."""
+    kept = {}
     for term in terms:
-        if z3.is_false(term):
+        address = term.ast.value
+        if address == _FALSE:
             return FALSE
-        if not z3.is_true(term):
-            kept.append(term)
-    return kept[0] if len(kept) == 1 else z3.And(*kept) if kept else TRUE
+        if address != _TRUE:
+            kept[address] = term
+    return _chained(z3.Z3_mk_and, list(kept.values()), TRUE)
 
 
 def any_of(terms: Iterable[Any]) -> Any:  # noqa: ANN401 - a term of z3
-    """Return the condition that one of some conditions holds, without constants."""
-    kept = []
+    """Return the condition that one of some conditions holds, without constants and repetitions."""
+    kept = {}
     for term in terms:
-        if z3.is_true(term):
+        address = term.ast.value
+        if address == _TRUE:
             return TRUE
-        if not z3.is_false(term):
-            kept.append(term)
-    return kept[0] if len(kept) == 1 else z3.Or(*kept) if kept else FALSE
+        if address != _FALSE:
+            kept[address] = term
+    return _chained(z3.Z3_mk_or, list(kept.values()), FALSE)
+
+
+def _chained(make: Any, kept: list[Any], of_none: Any) -> Any:  # noqa: ANN401 - terms of z3
+    if len(kept) < 2:
+        return kept[0] if kept else of_none
+    operands = (z3.Ast * len(kept))(*(term.ast for term in kept))
+    return z3.BoolRef(make(_CONTEXT.ref(), len(kept), operands), _CONTEXT)
 
 
 def negation(term: Any) -> Any:  # noqa: ANN401 - a term of z3
     """Return the condition that a condition does not hold."""
-    if z3.is_true(term):
+    if is_true(term):
         return FALSE
-    return TRUE if z3.is_false(term) else z3.Not(term)
+    if is_false(term):
+        return TRUE
+    return z3.BoolRef(z3.Z3_mk_not(_CONTEXT.ref(), term.ast), _CONTEXT)
 
 
 def sure(value: Any) -> Outcome:  # noqa: ANN401 - any value
@@ -156,10 +184,10 @@ def sure(value: Any) -> Outcome:  # noqa: ANN401 - any value
 
 def only_if(condition: Any, outcome: Outcome) -> Outcome:  # noqa: ANN401 - a term of z3
     """Return an outcome under a further condition."""
-    if z3.is_true(condition):
+    if is_true(condition):
         return outcome
     made = (Alternative(all_of([condition, when]), value) for when, value in outcome)
-    return tuple(each for each in made if not z3.is_false(each.when))
+    return tuple(each for each in made if not is_false(each.when))
 
 
 def succeeds(outcome: Outcome) -> Any:  # noqa: ANN401 - a term of z3
@@ -175,7 +203,7 @@ def joined(alternatives: Iterable[Alternative]) -> Outcome:
     others: list[Alternative] = []
     scalars: dict[Any, list[Alternative]] = {}
     for each in alternatives:
-        if z3.is_false(each.when):
+        if is_false(each.when):
             continue
         kind: Any = type(each.value)
         if isinstance(each.value, Measure):
@@ -198,6 +226,7 @@ def _one(kind: Any, found: Sequence[Alternative]) -> Alternative:  # noqa: ANN40
         return Alternative(when, kind)
     term = found[-1].value.term
     for each in reversed(found[:-1]):
-        term = z3.If(each.when, each.value.term, term)
+        if each.value.term.ast.value != term.ast.value:
+            term = z3.If(each.when, each.value.term, term)
     value = Measure(kind[1], term) if isinstance(kind, tuple) else kind(term)
     return Alternative(when, value)

@@ -27,6 +27,7 @@ from policyd.prove.values import (
     UnencodableError,
     all_of,
     any_of,
+    is_false,
     joined,
     negation,
     only_if,
@@ -49,7 +50,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     "list",
     "map",
 )
-_PRESENT: Final = frozenset(KINDS) - {"absent"}
+_PRESENT: Final = KINDS[1:]
 LEAST: Final = -(2**63)
 GREATEST: Final = 2**63 - 1
 
@@ -79,12 +80,23 @@ class ValueSchema:
     always: bool = False
     quantity: bool = False
 
+    def same_apart_from_parts(self, other: "ValueSchema") -> bool:
+        """Whether another is the same but for what fields and elements may be."""
+        return (
+            replace(
+                other,
+                fields=other.fields and self.fields,
+                element=other.element and self.element,
+            )
+            == self
+        )
+
 
 _MOST_WORK: Final = 400_000
 """Nodes and values, for one question and kind."""
 _OFTEN: Final = 200
 """Nodes and values after which the time is looked at."""
-ANY: Final = ValueSchema(kinds=_PRESENT)
+ANY: Final = ValueSchema(kinds=frozenset(_PRESENT))
 _SCALARS: Final[dict[str, frozenset[Kind]]] = {
     "bool": frozenset({"bool"}),
     "int32": frozenset({"int"}),
@@ -92,7 +104,7 @@ _SCALARS: Final[dict[str, frozenset[Kind]]] = {
     "double": frozenset({"int", "double"}),
     "intstr": frozenset({"int", "string"}),
     "quantity": frozenset({"int", "string"}),
-    "any": _PRESENT,
+    "any": frozenset(_PRESENT),
 }
 _INT32: Final = (-(2**31), 2**31 - 1)
 
@@ -220,6 +232,9 @@ class UnknownValue:
     _items: list["UnknownValue"] | None = None
     _extras: list[tuple[Any, "UnknownValue"]] | None = None
     _seen: int = -1
+    _conditions: dict[tuple[Kind, ...], Any] = field(default_factory=dict)
+    _alternatives: Outcome | None = None
+    _lacks: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.kind = z3.Int(f"{self.path}#kind")
@@ -227,11 +242,13 @@ class UnknownValue:
 
     def is_a(self, *kinds: Kind) -> Any:  # noqa: ANN401 - a term of z3
         """Return the condition that it is of one of some kinds."""
-        # In one order whatever sets are in: how long the solver takes depends on it.
-        possible = [kind for kind in KINDS if kind in kinds and kind in self.schema.kinds]
-        if len(possible) == len(self.schema.kinds):
-            return TRUE
-        return any_of(self.kind == KINDS.index(kind) for kind in possible)
+        if kinds not in self._conditions:
+            # In one order whatever sets are in: how long the solver takes depends on it.
+            possible = [kind for kind in KINDS if kind in kinds and kind in self.schema.kinds]
+            whole = len(possible) == len(self.schema.kinds)
+            each = (self.kind == KINDS.index(kind) for kind in possible)
+            self._conditions[kinds] = TRUE if whole else any_of(each)
+        return self._conditions[kinds]
 
     @property
     def present(self) -> Any:  # noqa: ANN401 - a term of z3
@@ -247,6 +264,11 @@ class UnknownValue:
 
     def alternatives(self) -> Outcome:
         """Return what it may be, a map as this node itself."""
+        if self._alternatives is None:
+            self._alternatives = self._possible()
+        return self._alternatives
+
+    def _possible(self) -> Outcome:
         kinds = self.schema.kinds
         made = [
             Alternative(self.is_a("bool"), Bool(self.of("bool"))),
@@ -259,7 +281,7 @@ class UnknownValue:
             made.append(Alternative(self.is_a("list"), self.listing()))
         if "map" in kinds:
             made.append(Alternative(self.is_a("map"), self))
-        return tuple(each for each in made if not z3.is_false(each.when))
+        return tuple(each for each in made if not is_false(each.when))
 
     def listing(self) -> Listing:
         """Return its elements, as a list."""
@@ -279,6 +301,7 @@ class UnknownValue:
         if name not in self.children:
             schema = self._schema_of_field(name)
             if schema is None:
+                self._lacks.add(name)
                 return None
             self.children[name] = UnknownValue(self.world, f"{self.path}.{name}", schema)
         return self.children[name]
@@ -310,6 +333,25 @@ class UnknownValue:
             *((node.present, text_term(name), node) for name, node in self.children.items()),
             *((size > index, key, node) for index, (key, node) in enumerate(self._extras or ())),
         ]
+
+    def alike(self, other: "UnknownValue") -> bool:
+        """Whether all that was asked of it so far would be the same of another."""
+        mine, its = self.schema, other.schema
+        if not (
+            mine.same_apart_from_parts(its)
+            and other.children.keys() <= self.children.keys()
+            and (self._seen < 0 or {*(mine.fields or ())} == {*(its.fields or ())})
+            and all(other.field(name) is None for name in self._lacks)
+        ):
+            return False
+        parts = [(child, other.field(name)) for name, child in self.children.items()]
+        if self._items is not None:
+            elements = other.listing().elements
+            parts += zip(self._items, (each[0].value for _, each in elements), strict=True)
+        if self._extras is not None:
+            values = [node for _, _, node in other.entries()][-len(self._extras) :]
+            parts += zip((node for _, node in self._extras), values, strict=True)
+        return all(its is not None and mine.alike(its) for mine, its in parts)
 
     @property
     def grown(self) -> bool:
@@ -447,6 +489,7 @@ class World:
         seconds: Returns the seconds that are left.
         spent: The work done so far: nodes that were visited, with loops unrolled, and values there.
         chosen: The texts of an example that are read as quantities or durations, by their terms.
+        encoded: The outcomes of expressions by all that they depend on, with what their keys name.
     """
 
     bound: int
@@ -457,6 +500,7 @@ class World:
     chosen: dict[str, str] = field(default_factory=dict)
     seconds: Callable[[], float] | None = None
     spent: int = 0
+    encoded: dict[Any, tuple[Outcome, Any]] = field(default_factory=dict)
 
     def spend(self, work: int) -> None:
         """Count the work of an expression.
@@ -486,6 +530,7 @@ class World:
     def begin(self) -> None:
         """Forget the facts, and how much the entries of maps were, for another encoding."""
         self.facts.clear()
+        self.encoded.clear()
         for node in self.nodes:
             node._seen = -1  # noqa: SLF001 - of the same file
 
@@ -524,7 +569,7 @@ def truth(outcome: Outcome) -> tuple[Any, Any]:
 def decided(true: Any, false: Any) -> Outcome:  # noqa: ANN401 - terms of z3
     """Return the outcome that is true or false under conditions, and fails otherwise."""
     when = any_of([true, false])
-    return () if z3.is_false(when) else (Alternative(when, Bool(true)),)
+    return () if is_false(when) else (Alternative(when, Bool(true)),)
 
 
 def unwrapped(outcome: Outcome) -> tuple[Any, Outcome]:

@@ -35,7 +35,6 @@ SWAPS = (
     *(("true", "false"), ("false", "true"), ("!has(", "has("), ("!", "")),
 )
 """What a mutant has in place of what."""
-SECONDS = 5.0
 POOL = 100_000
 """Objects that are made of those of the cases."""
 Decider = Callable[[Answer], Verdict]
@@ -80,7 +79,7 @@ def judge_library(cases: Path, library: str, bound: int) -> Library:
         for policy in loaded(document):
             figures.policies += 1
             began = time.process_time()
-            found = answer("never-denies", ((policy,),), bound=bound, seconds=SECONDS)
+            found = answer("never-denies", ((policy,),), bound=bound)
             figures.seconds.append(time.process_time() - began)
             figures.decided += found.verdict != "unknown"
             if found.why:
@@ -122,7 +121,7 @@ def judge_mutants(cases: Path, count: int, objects: int, bound: int, seed: int) 
             continue
         figures["mutants"] += 1
         began = time.process_time()
-        found = answer("equal", (originals[:1], changed[:1]), bound=bound, seconds=SECONDS)
+        found = answer("equal", (originals[:1], changed[:1]), bound=bound)
         seconds.append(time.process_time() - began)
         figures[found.verdict] += 1
         if found.verdict == "proved":

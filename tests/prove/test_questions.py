@@ -9,13 +9,14 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from policyd.api.quantity import parse_quantity
-from policyd.api.selectors import LabelSelector
+from policyd.api.selectors import LabelSelector, Requirement
 from policyd.engine.compile.load import load_policies
 from policyd.engine.model.compiled import CompiledException
 from policyd.patch.builtin_views import typed_view
 from policyd.prove import questions
 from policyd.prove.meanings import meanings, unknown_request
 from policyd.prove.questions import Answer, above_standard, decider
+from policyd.prove.solver import Texts
 from policyd.prove.world import World
 from tests.prove.pinning import pinned
 
@@ -323,6 +324,32 @@ def test_a_policy_denies_at_least_what_a_standard_forbids(expression, wanted):
     assert in_force("implies", *sides).verdict == wanted
 
 
+def at_levels(name, *levels):
+    """Return a policy for the namespaces of some levels."""
+    one = policy(f"object.metadata.name != {name!r}", name)
+    selector = LabelSelector(
+        match_expressions=(Requirement(key="level", operator="In", values=levels),)
+    )
+    constraints = msgspec.structs.replace(one.constraints, namespace_selector=selector)
+    return replace(one, constraints=constraints)
+
+
+def test_policies_of_different_namespaces_are_judged_where_all_apply():
+    both = at_levels("a", "baseline", "restricted"), at_levels("b", "restricted")
+
+    found = questions.answers_by_control(both, (at_levels("b", "else"),))
+
+    assert [each.verdict for each in found.values()] == ["proved"]
+    found = questions.answers_by_control(both, (policy("object.metadata.name != 'c'"),))
+    assert [each.verdict for each in found.values()] == ["refuted"]
+
+
+def test_policies_that_select_nothing_in_common_are_refused():
+    apart = at_levels("a", "baseline"), at_levels("b", "restricted")
+    with pytest.raises(questions.UnencodableError, match="no namespace or object in common"):
+        questions.answers_by_control(apart, (policy("false"),))
+
+
 @pytest.mark.parametrize(
     "expression",
     [
@@ -601,7 +628,89 @@ def test_a_policy_is_taken_as_enforced_whatever_its_bindings():
 
 def test_no_answer_is_given_when_no_time_is_left():
     found = questions.answer("never-denies", ((policy("false"),),), seconds=lambda: 0.0)
-    assert (found.verdict, found.why) == ("unknown", "the solver found no answer within 0 s")
+    assert (found.verdict, found.why) == ("unknown", "no time is left for the solver")
+
+
+_VERSIONS = " && ".join(
+    ["c.image.startsWith('registry.k8s.io/ingress/controller:v1.11.')"]
+    + [f"!c.image.startsWith('registry.k8s.io/ingress/controller:v1.{n}.')" for n in range(11)]
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wanted"),
+    [
+        ("!c.image.startsWith('registry.k8s.io/ingress/controller:v1.10.')", "true", "proved"),
+        ("v1.11.')", "v1.1')", "refuted"),
+        (
+            "!c.image.startsWith('registry.k8s.io/ingress/controller:v1.3",
+            "!c.image.endsWith('v1.3",
+            "refuted",
+        ),
+    ],
+)
+def test_prefixes_that_exclude_each_other_are_decided_in_few_steps(before, after, wanted):
+    changed = _VERSIONS.replace(before, after)
+    assert changed != _VERSIONS
+    pair = [policy(f"object.spec.containers.all(c, {text})") for text in (_VERSIONS, changed)]
+    found = questions.answer("equal", tuple((each,) for each in pair), steps=200_000)
+    assert (found.verdict, found.why) == (wanted, "")
+
+
+def test_the_steps_of_the_solver_are_the_limit():
+    product = "object.spec.priority * object.spec.containers[0].ports[0].containerPort"
+    hard = policy(f"{product} != {999_999_937 * 1_000_000_007}", failure="Ignore")
+    found = questions.answer("never-denies", ((hard,),), steps=20_000)
+    why = "the solver found no answer in 20,000 steps and 60 s"
+    assert (found.verdict, found.why) == ("unknown", why)
+
+
+_TEXTS = st.sampled_from(["", "a", "ab", "b", "ba", "aba", "c"])
+_TESTS = {
+    "==": lambda text, part: text == part,
+    "prefix": lambda text, part: z3.PrefixOf(part, text),
+    "suffix": lambda text, part: z3.SuffixOf(part, text),
+    "contains": z3.Contains,
+    "size": lambda text, part: z3.Length(text) == z3.Length(part),
+    "joined": lambda text, part: z3.Concat(text, part) == part,
+}
+
+
+@settings(max_examples=60, phases=(Phase.generate,), deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("xy"), st.sampled_from([*_TESTS]), _TEXTS, st.booleans()),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_what_holds_of_some_strings_holds_of_opaque_values(tests):
+    made = [
+        _TESTS[name](z3.String(text), z3.StringVal(part)) == holds
+        for text, name, part, holds in tests
+    ]
+    strings, opaque, few = z3.Solver(), z3.Solver(), z3.Solver()
+    strings.add(*made)
+    texts = Texts.of(made)
+    opaque.add(*texts.formulas, *texts.facts())
+    some = strings.check() == z3.sat
+    assert opaque.check() == z3.sat or not some
+    few.add(*texts.formulas, *texts.among_few(), *texts.facts())
+    if few.check() == z3.sat and not {"size", "joined"} & {name for _, name, _, _ in tests}:
+        strings.add(texts.found(few.model()))
+        assert strings.check() == z3.sat
+
+
+def test_an_answer_for_a_kind_is_that_for_another_only_if_what_is_asked_of_both_is_alike():
+    group, plural = "apps", "deployments, statefulsets"
+    shared = "object.spec.?replicas.orValue(1) < 3", "!(object.spec.?replicas.orValue(1) >= 3)"
+    pair = [policy(each, group=group, plural=plural) for each in shared]
+    assert answer("equal", pair).verdict == "proved"
+
+    named = shared[0], f"{shared[0]} || has(object.spec.serviceName)"
+    found = answer("equal", [policy(each, group=group, plural=plural) for each in named])
+
+    assert (found.verdict, found.object["kind"]) == ("refuted", "StatefulSet")
 
 
 @pytest.mark.parametrize("value", ["s", 1, 1.5, True, None, [], ["a"], {}, {"a": 1}, {"a": {}}])

@@ -39,6 +39,12 @@ _STANDARDS: Final = {
 }
 """The policies of the library that are a Pod Security Standard."""
 _ARGUMENTS: Final = {"subsumes": "`baseline` or `restricted` and a file"}
+_CONTROLS: Final = {
+    "proved": "controls that are enforced",
+    "refuted": "controls that are not",
+    "unknown": "controls of which it is unknown",
+}
+"""By what is known of them."""
 _CHANGES: Final = {
     (True, True): "the same",
     (True, False): "stricter",
@@ -78,12 +84,19 @@ class _PathOrLevel(click.Path):
     help="Elements of each list and map, at most.",
 )
 @click.option(
+    "--steps",
+    type=click.IntRange(1_000, 10_000_000_000),
+    default=3_000_000,
+    show_default=True,
+    help="Steps of the solver, for each kind of object.",
+)
+@click.option(
     "--timeout",
     "seconds",
-    type=click.FloatRange(0.1, 600),
-    default=5.0,
+    type=click.FloatRange(0.1, 3600),
+    default=60.0,
     show_default=True,
-    help="Seconds for the solver, for each kind of object.",
+    help="Seconds for the solver, for each kind of object: a guard beside --steps.",
 )
 @TEXT_OR_JSON
 def command(  # noqa: PLR0913, PLR0917 - one for each option
@@ -92,6 +105,7 @@ def command(  # noqa: PLR0913, PLR0917 - one for each option
     against: str | None,
     name: str,
     bound: int,
+    steps: int,
     seconds: float,
     output: Literal["text", "json"],
 ) -> None:
@@ -109,7 +123,9 @@ def command(  # noqa: PLR0913, PLR0917 - one for each option
 
     A solver looks for an object with lists and maps of at most --bound elements. The engine then
     evaluates the policies for the object; if it disagrees, the answer is unknown. A proof holds up
-    to the bound. What has no formula, such as a call to the cluster, is named.
+    to the bound. What has no formula, such as a call to the cluster, is named. How far the solver
+    looks is counted in its steps, so that an answer does not depend on how busy the machine is;
+    where it is unknown, more of them may decide it.
 
     Needs the extra `prove`: pip install 'policyd[prove]'.
 
@@ -133,14 +149,20 @@ def command(  # noqa: PLR0913, PLR0917 - one for each option
         files = _ARGUMENTS.get(question) or ("two files" if wanted == 2 else "one file")
         raise click.UsageError(f"`prove {question}` takes {files}, not {len(paths)}")
     if question == "subsumes":
-        standard = _standard(paths[0])
-        sides = questions.above_standard(_policies(paths[1], name), standard)
-    else:
-        sides = tuple(_policies(path, name) for path in paths)
+        standard, policies = _standard(paths[0]), _policies(paths[1], name)
+        (controls,) = [
+            questions.answers_by_control(
+                policies, standard, bound=bound, seconds=seconds, steps=steps
+            )
+            for _ in progress((question,), "proving")
+        ]
+        sys.exit(_show_controls(controls, output))
+    sides = tuple(_policies(path, name) for path in paths)
 
     def ask(asked: str, *of: "Side") -> "Answer":
-        of_engine = "implies" if asked == "subsumes" else asked
-        found = questions.answer(cast("Question", of_engine), of, bound=bound, seconds=seconds)
+        found = questions.answer(
+            cast("Question", asked), of, bound=bound, seconds=seconds, steps=steps
+        )
         return cast("Answer", found)
 
     if against is not None:
@@ -193,6 +215,25 @@ def _show(question: str, found: "Answer", output: str) -> int:
         click.echo(_sentence(_QUESTIONS[question], found))
         _show_example(found)
     return 0 if found.verdict == "proved" else FINDINGS
+
+
+def _show_controls(found: "dict[str, Answer]", output: str) -> int:
+    """Show which controls of a standard policies have: the whole is proved if each one is."""
+    of = {
+        verdict: [name for name, each in found.items() if each.verdict == verdict]
+        for verdict in ("refuted", "unknown", "proved")
+    }
+    whole = found[next(names for names in of.values() if names)[0]]
+    if output == "json":
+        controls = {name: _as_json(each) for name, each in found.items()}
+        answered = {"question": "subsumes", **_as_json(whole), "controls": controls}
+        click.echo(json.dumps(answered))
+        return 0 if whole.verdict == "proved" else FINDINGS
+    if whole.verdict != "proved":
+        for verdict, words in _CONTROLS.items():
+            if of[verdict]:
+                click.echo(f"{words}: {', '.join(of[verdict])}")
+    return _show("subsumes", whole, output)
 
 
 def _sentence(what: str, found: "Answer") -> str:

@@ -93,7 +93,26 @@ def test_without_the_solver_it_names_the_extra(prove, monkeypatch):
 def test_a_standard_is_asked_for_by_its_level(prove):
     result = prove("subsumes", "baseline", "all.yaml")
     assert result.exit_code == 1
-    assert result.stdout.startswith("refuted: it is not so that each pod that the standard forbids")
+    controls, sentence, *_ = result.stdout.splitlines()
+    assert controls.startswith("controls that are not: host-namespaces, privileged, capabilities, ")
+    assert sentence.startswith("refuted: it is not so that each pod that the standard forbids")
+
+
+def test_a_standard_is_judged_control_by_control(prove, tmp_path):
+    security = (tmp_path / "all.yaml").read_text()
+    expression = next(line for line in security.splitlines() if "expression:" in line)
+    flags = ("hostNetwork", "hostPID", "hostIPC")
+    denied = " && ".join(f"!object.spec.?{flag}.orValue(false)" for flag in flags)
+    changed = security.replace(expression, f"  - expression: '{denied}'")
+    (tmp_path / "host.yaml").write_text(changed)
+
+    result = prove("subsumes", "baseline", "host.yaml", "-o", "json")
+
+    found = json.loads(result.stdout)
+    verdicts = {name: each["verdict"] for name, each in found["controls"].items()}
+    assert (result.exit_code, found["verdict"]) == (1, "refuted")
+    assert verdicts.pop("host-namespaces") == "proved"
+    assert set(verdicts.values()) == {"refuted"}
 
 
 def test_a_file_with_two_policies_is_a_set(prove, tmp_path):
