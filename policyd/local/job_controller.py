@@ -4,10 +4,9 @@ Implements the features that users of policyd need: parallelism, completions, in
 suspension, the back-off limit (without its delays), and deletion some time after the end.
 """
 
-import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -20,12 +19,13 @@ from policyd.api.meta import (
     with_condition,
 )
 from policyd.jobs.base import controller_of
+from policyd.kube.changes import Change, Deleted, Modified
 from policyd.kube.client import PartialObject, Writer
 from policyd.kube.errors import ConflictError, NotFoundError
 from policyd.kube.events import EventRecorder
-from policyd.kube.informer import Informer
 from policyd.kube.resources import JOBS, PODS
 from policyd.local.objects import Job, JobStatus, LocalPod
+from policyd.local.steps import DueObjects
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 UNSEEN_SECONDS = 5.0
@@ -223,66 +223,80 @@ def _event_of(status: JobStatus) -> tuple[str, str]:
     return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
 
 
+@dataclass(slots=True)
+class Done:
+    """What was done for a Job, and may not show yet.
+
+    Attributes:
+        made: When pods were made, by uid.
+        written: The version of the Job before the last write of its status.
+    """
+
+    made: dict[str, float] = field(default_factory=dict)
+    written: str = ""
+
+
 class JobController:
     """Keeps the pods and the status of every Job as they should be."""
 
-    def __init__(
-        self, writer: Writer, jobs: Informer[Job], pods: Informer[LocalPod], recorder: EventRecorder
-    ) -> None:
+    def __init__(self, writer: Writer, recorder: EventRecorder) -> None:
         self._writer = writer
-        self._jobs = jobs
-        self._pods = pods
         self._recorder = recorder
-        self._unseen: dict[str, dict[str, float]] = {}  # uid of a job to when a pod was made
-        self._written: dict[str, str] = {}  # uid of a job to its version before our last write
-        self._settled: dict[str, list[Job | LocalPod]] = {}
-        """Jobs by uid, each with its pods, for which there was nothing to do."""
+        self._jobs: DueObjects[Job] = DueObjects()
+        self._owned: dict[str, dict[str, LocalPod]] = {}  # uid of a job to its pods, by key
+        self._done: dict[str, Done] = {}  # by the uid of the job
+
+    def take_job(self, change: Change[Job]) -> None:
+        """Take a change of a Job."""
+        self._jobs.take(change)
+        if isinstance(change, Deleted):
+            self._done.pop(change.object.metadata.uid, None)
+
+    def take_pod(self, change: Change[LocalPod]) -> None:
+        """Take a change of a pod."""
+        old = change.old if isinstance(change, Modified) else change.object
+        if (uid := self._notice_owner(old)) in self._owned:
+            self._owned[uid].pop(old.metadata.key, None)
+            if not self._owned[uid]:
+                del self._owned[uid]
+        if not isinstance(change, Deleted) and (uid := self._notice_owner(change.object)):
+            self._owned.setdefault(uid, {})[change.object.metadata.key] = change.object
+
+    def _notice_owner(self, pod: LocalPod) -> str:
+        """Have the Job of a pod looked at; return its uid, empty without one."""
+        owner = controller_of(pod.metadata)
+        if owner is None or owner.kind != "Job":
+            return ""
+        self._jobs.add(f"{pod.metadata.namespace}/{owner.name}")
+        return owner.uid
 
     async def step(self, now: float) -> float | None:
         """Act on every Job that is due; return the seconds until the next is."""
-        owned = self._owned()
-        waits = [await self._reconcile(job, owned, now) for job in list(self._jobs.store.values())]
-        uids = {job.metadata.uid for job in self._jobs.store.values()}
-        self._unseen = {uid: pods for uid, pods in self._unseen.items() if uid in uids}
-        self._written = {uid: version for uid, version in self._written.items() if uid in uids}
-        self._settled = {uid: known for uid, known in self._settled.items() if uid in uids}
-        return min((wait for wait in waits if wait is not None), default=None)
+        return await self._jobs.step(self._reconcile, now)
 
-    def _owned(self) -> dict[str, list[LocalPod]]:
-        owned: dict[str, list[LocalPod]] = {}
-        for pod in self._pods.store.values():
-            owner = controller_of(pod.metadata)
-            if owner is not None and owner.kind == "Job":
-                owned.setdefault(owner.uid, []).append(pod)
-        return owned
-
-    async def _reconcile(
-        self, job: Job, owned: dict[str, list[LocalPod]], now: float
-    ) -> float | None:
+    async def _reconcile(self, job: Job, now: float) -> float | None:
+        """Act on a Job; return when it is due again."""
         uid = job.metadata.uid
-        pods = owned.get(uid, [])
-        if _are_same([job, *pods], self._settled.get(uid, [])):
-            return None
+        pods = list(self._owned.get(uid, {}).values())
         shown = {pod.metadata.uid for pod in pods}
-        made = self._unseen.get(uid, {})
-        unseen = {
-            pod: at for pod, at in made.items() if pod not in shown and now - at < UNSEEN_SECONDS
+        done = self._done.setdefault(uid, Done())
+        done.made = {
+            pod: at
+            for pod, at in done.made.items()
+            if pod not in shown and now - at < UNSEEN_SECONDS
         }
-        self._unseen[uid] = unseen
-        outdated = self._written.get(uid) == job.metadata.resource_version
+        outdated = done.written == job.metadata.resource_version
         if outdated or job.metadata.deletion_timestamp is not None:
             return None  # our own write will come as an event, and bring us back
-        if unseen:
-            return max(unseen.values()) + UNSEEN_SECONDS - now
+        if done.made:
+            return max(done.made.values()) + UNSEEN_SECONDS
         with suppress(NotFoundError, ConflictError):  # its change brings us back
             work = reconcile(job, pods, now)
-            await self._carry_out(job, work, now)
-            if work == Work(status=job.status) and job.spec.ttl_seconds_after_finished is None:
-                self._settled[uid] = [job, *pods]
-            return await self._expire(job, now)
+            await self._carry_out(job, work, done, now)
+            return now + UNSEEN_SECONDS if work.create else await self._expire(job, now)
         return None
 
-    async def _carry_out(self, job: Job, work: Work, now: float) -> None:
+    async def _carry_out(self, job: Job, work: Work, done: Done, now: float) -> None:
         namespace = job.metadata.namespace
         for pod in work.remove:
             with suppress(NotFoundError):
@@ -290,8 +304,9 @@ class JobController:
         for index in work.create:
             body = pod_of(job, index)
             made = await self._writer.create(PODS, body, namespace=namespace, into=PartialObject)
-            self._unseen[job.metadata.uid][made.metadata.uid] = now
+            done.made[made.metadata.uid] = now
         if work.status != job.status:
+            done.written = job.metadata.resource_version
             await self._write_status(job, work.status)
         if work.event is not None:
             about, (reason, message) = JOBS.reference(job.metadata), work.event
@@ -309,7 +324,6 @@ class JobController:
             "conditions": status.conditions,
         }
         metadata = {"resourceVersion": job.metadata.resource_version}
-        self._written[job.metadata.uid] = job.metadata.resource_version
         await self._writer.patch(
             JOBS,
             job.metadata.name,
@@ -321,17 +335,13 @@ class JobController:
         )
 
     async def _expire(self, job: Job, now: float) -> float | None:
-        """Delete a Job that ended long enough ago; return the seconds until that is so."""
+        """Delete a Job that ended long enough ago; return when that is so."""
         keep = job.spec.ttl_seconds_after_finished
         ended = job.status.completion_time
         if keep is None or ended is None or not over(job.status):
             return None
-        left = ended.timestamp() + keep - now
-        if left <= 0:
-            await self._writer.delete(JOBS, job.metadata.name, namespace=job.metadata.namespace)
-        return max(left, 0.0) or None
-
-
-def _are_same(seen: Sequence[Job | LocalPod], known: Sequence[Job | LocalPod]) -> bool:
-    """Tell whether these are the very objects that were seen before."""
-    return len(seen) == len(known) and all(map(operator.is_, seen, known))
+        due = ended.timestamp() + keep
+        if due > now:
+            return due
+        await self._writer.delete(JOBS, job.metadata.name, namespace=job.metadata.namespace)
+        return None

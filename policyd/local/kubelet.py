@@ -17,9 +17,9 @@ from policyd.cel import CelError
 from policyd.cel.lib.time import parse_duration
 from policyd.kube.client import PartialObject, Writer
 from policyd.kube.errors import ConflictError, NotFoundError
-from policyd.kube.informer import Informer
 from policyd.kube.resources import NODES, PODS
 from policyd.local.objects import LocalPod
+from policyd.local.steps import DueObjects
 
 EXIT_CODE = "policyd.io/exit-code"
 DEFAULT_RUN_SECONDS = 20.0
@@ -118,47 +118,41 @@ def _removal(pod: LocalPod, now: float) -> PodStep:
 
 
 class Kubelet:
-    """Runs the pods of all nodes: looks at every bound pod when one changes, or when one is due."""
+    """Runs the pods of all nodes: looks at a bound pod when it changes, or when it is due."""
 
-    def __init__(self, writer: Writer, pods: Informer[LocalPod], nodes: Informer[Node]) -> None:
+    def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._pods = pods
-        self._nodes = nodes
-        self._handled: dict[str, str] = {}  # uid to the resourceVersion last acted upon
+        self.pods: DueObjects[LocalPod] = DueObjects()
+        self.nodes: DueObjects[Node] = DueObjects()
 
     async def step(self, now: float) -> float | None:
         """Do all that is due; return the seconds until something else is, None if nothing will."""
-        await self._report_nodes(now)
-        waits = []
-        for pod in list(self._pods.store.values()):
-            step = next_step(pod, now)
-            if step.at is None:
-                continue
-            if step.at > now:
-                waits.append(step.at - now)
-            elif self._handled.get(pod.metadata.uid) != pod.metadata.resource_version:
-                await self._act(step.verb, pod, now)
-                # Not before: if the API server does not answer, the next step does it again.
-                self._handled[pod.metadata.uid] = pod.metadata.resource_version
-        alive = {pod.metadata.uid for pod in self._pods.store.values()}
-        self._handled = {uid: seen for uid, seen in self._handled.items() if uid in alive}
-        return min(waits, default=None)
+        waits = await self.nodes.step(self._report, now), await self.pods.step(self._run, now)
+        return min((wait for wait in waits if wait is not None), default=None)
 
-    async def _report_nodes(self, now: float) -> None:
-        """Set the condition Ready of each node that does not have it yet."""
-        for node in list(self._nodes.store.values()):
-            if find_condition(node.status.conditions, "Ready") is None:
-                ready = {**_condition("Ready", "True", now), "reason": "KubeletReady"}
-                with suppress(NotFoundError):
-                    await self._writer.patch(
-                        NODES,
-                        node.metadata.name,
-                        {"status": {"conditions": [ready]}},
-                        subresource="status",
-                        kind="strategic",
-                        field_manager="kubelet",
-                        into=PartialObject,
-                    )
+    async def _run(self, pod: LocalPod, now: float) -> float | None:
+        """Do what is due for a pod; return when something else is."""
+        step = next_step(pod, now)
+        if step.at is None or step.at > now:
+            return step.at
+        await self._act(step.verb, pod, now)
+        return None  # its change brings us back
+
+    async def _report(self, node: Node, now: float) -> None:
+        """Set the condition Ready of a node that does not have it yet."""
+        if find_condition(node.status.conditions, "Ready") is not None:
+            return
+        ready = {**_condition("Ready", "True", now), "reason": "KubeletReady"}
+        with suppress(NotFoundError):
+            await self._writer.patch(
+                NODES,
+                node.metadata.name,
+                {"status": {"conditions": [ready]}},
+                subresource="status",
+                kind="strategic",
+                field_manager="kubelet",
+                into=PartialObject,
+            )
 
     async def _act(self, verb: Verb, pod: LocalPod, now: float) -> None:
         name, namespace = pod.metadata.name, pod.metadata.namespace

@@ -1,16 +1,12 @@
 """The simulated rest of a cluster: scheduler, kubelets and Job controller over three informers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Final, NoReturn
-
-import structlog
+from typing import Final
 
 from policyd.api.nodes import Node
 from policyd.kube.client import Client
 from policyd.kube.connection import ApiConnection
-from policyd.kube.errors import ApiError
 from policyd.kube.events import EventRecorder
 from policyd.kube.informer import Informer
 from policyd.kube.pace import Pace
@@ -19,36 +15,7 @@ from policyd.local.job_controller import JobController
 from policyd.local.kubelet import Kubelet
 from policyd.local.objects import Job, LocalPod
 from policyd.local.scheduler import Scheduler
-
-log = structlog.get_logger()
-
-RETRY_SECONDS = 1.0
-"""After an error of the API server: short, as both live in one process."""
-
-
-class StepLoop:
-    """Runs one step after another, woken by `wake` or by the time the step asked for."""
-
-    def __init__(self, step: Callable[[float], Awaitable[float | None]], pace: Pace) -> None:
-        self._step = step
-        self._pace = pace
-        self._changed = asyncio.Event()
-
-    def wake(self, *_change: object) -> None:
-        """Ask for a step. Fits as an informer's callback."""
-        self._changed.set()
-
-    async def run(self) -> NoReturn:
-        """Step until cancelled."""
-        while True:
-            self._changed.clear()
-            try:
-                wait = await self._step(self._pace.clock.now())
-            except ApiError as error:
-                log.warning("step_failed", step=self._step.__qualname__, error=str(error))
-                wait = RETRY_SECONDS
-            await self._pace.wait(self._changed, wait)
-
+from policyd.local.steps import StepLoop, tell
 
 JOB_CONTROLLER: Final = "system:serviceaccount:kube-system:job-controller"
 """The account that creates the pods of Jobs, as on a real cluster: webhooks check it."""
@@ -75,27 +42,26 @@ async def run_simulation(
     pace = pace or Pace()
     scheduling = EventRecorder(client, component="default-scheduler", pace=pace)
     working = EventRecorder(client, component="job-controller", pace=pace)
-    loops: list[StepLoop] = []
-
-    def wake(*_change: object) -> None:
-        for loop in loops:
-            loop.wake()
-
-    pods = Informer(client, PODS, into=LocalPod, on_change=wake, pace=pace)
-    nodes = Informer(client, NODES, into=Node, on_change=wake, pace=pace)
-    jobs = Informer(client, JOBS, into=Job, on_change=wake, pace=pace)
-    steps = (
-        Scheduler(client, pods, nodes, scheduling).step,
-        Kubelet(client, pods, nodes).step,
-        JobController(job_controller or client, jobs, pods, working).step,
+    scheduler = Scheduler(client, scheduling)
+    kubelet = Kubelet(client)
+    controller = JobController(job_controller or client, working)
+    places, runs, makes = (StepLoop(p.step, pace) for p in (scheduler, kubelet, controller))
+    take_pod = tell(
+        places.after(scheduler.take_pod),
+        runs.after(kubelet.pods.take),
+        makes.after(controller.take_pod),
     )
+    take_node = tell(places.after(scheduler.take_node), runs.after(kubelet.nodes.take))
+    take_job = makes.after(controller.take_job)
+    pods = Informer(client, PODS, into=LocalPod, on_change=take_pod, pace=pace)
+    nodes = Informer(client, NODES, into=Node, on_change=take_node, pace=pace)
+    jobs = Informer(client, JOBS, into=Job, on_change=take_job, pace=pace)
     async with asyncio.TaskGroup() as group:
         for informer in (pods, nodes, jobs):
             group.create_task(informer.run())
         for informer in (pods, nodes, jobs):
             await informer.synced.wait()
-        loops.extend(StepLoop(step, pace) for step in steps)
-        for loop in loops:
+        for loop in (places, runs, makes):
             group.create_task(loop.run())
         for recorder in (scheduling, working):
             group.create_task(recorder.run())

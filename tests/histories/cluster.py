@@ -244,7 +244,7 @@ class Cluster:
                     await process.controller.run()
                 await asyncio.sleep(RESTART_SECONDS)
 
-        process.task = process.start(run())
+        process.start(run())
         self.controllers.append(process)
         return process
 

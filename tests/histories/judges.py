@@ -216,9 +216,10 @@ def nobody_foresaw_no_error(world, log):
         yield f"{error.get('event')}: {error.get('traceback', '')[-700:]}"
     for context in world.loop.errors:
         yield f"{context.get('message')}: {context.get('exception')!r}"
-    for process in world.cluster.controllers:
-        if process.task.done():
-            yield f"{process.name} ended: {process.task.exception()!r}"
+    processes = [*world.cluster.controllers, world.rest]
+    for process, task in ((p, task) for p in processes for task in p.kept if task.done()):
+        if not task.cancelled() and task.exception():
+            yield f"{process.name} ended: {task.exception()!r}"
 
 
 def writes_are_legal(world, log):

@@ -124,8 +124,9 @@ def _less_borrowed(v, queues, record):
     """Yield the workloads that come first in their queues, and should have come before this."""
     gpus = held_gpus(v.new)
     borrower = queues.get(next(iter(gpus), ""))
-    # What is only in part borrowed may be of no use to others.
-    if borrower is None or borrower.borrowed(0) < 0 or not record.was_calm(v.at, LATE_SECONDS):
+    # What a queue does not lend is of no use to others.
+    own_left = borrower is not None and borrower.lends_in_part and borrower.borrowed(0) < 0
+    if borrower is None or own_left or not record.was_calm(v.at, LATE_SECONDS):
         return
     if borrower.was_again(v.key) or borrower.changed_at > v.at - LATE_SECONDS:
         return
@@ -141,12 +142,16 @@ def _less_borrowed(v, queues, record):
 
 
 def _quota(queue):
-    """Return the GPUs that a queue has for itself, and may borrow; none while it is stopped."""
+    """Return the GPUs that a queue has for itself, and may borrow; none while it is stopped.
+
+    The third value tells whether it keeps some of them from others.
+    """
     if queue is None or queue["spec"].get("stopPolicy", "None") != "None":
-        return -1, 0
+        return -1, 0, False
     (group,) = queue["spec"]["resourceGroups"]
     resource = group["flavors"][0]["resources"][0]
-    return int(resource["nominalQuota"]), float(resource.get("borrowingLimit", "inf"))
+    limit = float(resource.get("borrowingLimit", "inf"))
+    return int(resource["nominalQuota"]), limit, "lendingLimit" in resource
 
 
 class Own:
@@ -155,6 +160,7 @@ class Own:
     def __init__(self, name, record):
         self.name, self._record = name, record
         self.nominal, self.limit = -1, 0
+        self.lends_in_part = False
         self.changed_at = 0.0
         self._waiting, self._held = {}, {}
         self._since = (0.0, "")
@@ -162,8 +168,8 @@ class Own:
     def change(self, v):
         """Take a write of the queue."""
         quota = _quota(v.new)
-        if quota != (self.nominal, self.limit):
-            self.nominal, self.limit = quota
+        if quota != (self.nominal, self.limit, self.lends_in_part):
+            self.nominal, self.limit, self.lends_in_part = quota
             self.changed_at = v.at
 
     def note(self, v):
@@ -186,7 +192,9 @@ class Own:
 
     def is_settled(self, head, at):
         """Tell whether its first has waited for a while, and nothing else decides about it."""
-        others = any(each.again for each in self._waiting.values())
+        others = any(
+            each.again and each.priority >= head.priority for each in self._waiting.values()
+        )
         recent = max(self.changed_at, head.since) > at - LATE_SECONDS
         return self.nominal >= 0 and not (others or recent or head.placed)
 

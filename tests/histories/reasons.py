@@ -48,7 +48,7 @@ def _asked_until(workload, name):
     """Return the GPUs of the pod sets up to one: flavors are assigned in their order."""
     names = [each["name"] for each in workload["spec"]["podSets"]]
     first = workload["spec"]["podSets"][: names.index(name) + 1]
-    return requested({"spec": {"podSets": first}})
+    return requested({**workload, "spec": {"podSets": first}})
 
 
 def _series(record):

@@ -132,11 +132,17 @@ def waits_for_good(obj):
 
 
 def requested(workload):
-    """Return the GPUs that all pods of a workload request."""
+    """Return the GPUs that the pods of a workload request, without those that are done for good."""
+    back = _given_back(workload)
     return sum(
-        each.get("count", 1) * gpus_of(each["template"]["spec"])
+        max(0, each.get("count", 1) - back.get(each["name"], 0)) * gpus_of(each["template"]["spec"])
         for each in workload["spec"]["podSets"]
     )
+
+
+def _given_back(workload):
+    found = workload.get("status", {}).get("reclaimablePods") or ()
+    return {each["name"]: each["count"] for each in found}
 
 
 def gpus_of(pod_spec):
@@ -171,7 +177,7 @@ def held_gpus(workload):
             Counter()
         )  # as in Kueue: what is deactivated holds nothing, though it may run on a moment
     admission = workload["status"].get("admission") or {}
-    back = {p["name"]: p["count"] for p in workload["status"].get("reclaimablePods") or ()}
+    back = _given_back(workload)
     wanted = {p["name"]: p.get("count", 1) for p in workload["spec"]["podSets"]}
     found = Counter()
     for each in admission.get("podSetAssignments", ()):

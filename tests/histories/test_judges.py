@@ -22,14 +22,19 @@ TEXT = (
 )
 
 
-def workload(name, *true, pods=1, gpus=4, priority=0, counts=None, message="", queue="a"):
-    """Return a workload with some conditions; with quota for `counts` pods, or for all."""
+def workload(name, *true, pods=1, gpus=4, priority=0, counts=None, message="", queue="a", back=0):
+    """Return a workload with some conditions; with quota for `counts` pods, or for all.
+
+    So many pods as `back` says have succeeded, and need no quota any more.
+    """
     conditions = [{"type": each, "status": "True"} for each in true]
     if message:
         conditions = [{"type": "QuotaReserved", "status": "False", "message": message}]
     container = {"resources": {"requests": {GPU: str(gpus)}}}
     pod_set = {"name": "main", "count": pods, "template": {"spec": {"containers": [container]}}}
     status = {"conditions": conditions}
+    if back:
+        status["reclaimablePods"] = [{"name": "main", "count": back}]
     if "QuotaReserved" in true:
         count = counts or pods
         usage = {GPU: str(gpus * count)}
@@ -42,8 +47,8 @@ def workload(name, *true, pods=1, gpus=4, priority=0, counts=None, message="", q
     }
 
 
-def cluster_queue(nominal, name="a"):
-    quota = {"resources": [{"name": GPU, "nominalQuota": str(nominal)}]}
+def cluster_queue(nominal, name="a", **limits):
+    quota = {"resources": [{"name": GPU, "nominalQuota": str(nominal), **limits}]}
     return {"metadata": {"name": name}, "spec": {"resourceGroups": [{"flavors": [quota]}]}}
 
 
@@ -185,6 +190,35 @@ class TestFairness:
 
         assert len(judged(shares_are_fair, *writes, cohort="all")) == wrong
 
+    @pytest.mark.parametrize(("limits", "wrong"), [({}, 1), ({"lendingLimit": "4"}, 0)])
+    def test_who_borrows_in_part_comes_first_only_with_what_is_not_lent(self, limits, wrong):
+        writes = (
+            (0, cluster_queue(8, **limits)),
+            (0, cluster_queue(8, "b")),
+            (1, workload("h", *HELD, gpus=6)),
+            (1, workload("i", *HELD, gpus=5, queue="b")),
+            (2, workload("w", queue="b")),
+            (3, workload("v")),
+            (200, workload("v", *HELD)),
+        )
+
+        assert len(judged(shares_are_fair, *writes, cohort="all")) == wrong
+
+    @pytest.mark.parametrize(("priority", "wrong"), [(-1, 1), (1, 0)])
+    def test_what_was_evicted_may_come_first_unless_it_is_less_important(self, priority, wrong):
+        writes = (
+            (0, cluster_queue(8)),
+            (0, cluster_queue(8, "b")),
+            (1, workload("h", *HELD, gpus=12)),
+            (1, workload("i", *HELD, gpus=8, queue="b")),
+            (2, workload("w", queue="b")),
+            (2, workload("e", "Evicted", queue="b", priority=priority)),
+            (3, workload("v")),
+            (200, workload("v", *HELD)),
+        )
+
+        assert len(judged(shares_are_fair, *writes, cohort="all")) == wrong
+
     def test_what_has_just_come_may_not_be_known(self):
         writes = (
             (0, cluster_queue(8)),
@@ -206,6 +240,13 @@ class TestReasons:
             (1, workload("h", *HELD, gpus=6)),
             (300, workload("a", message=TEXT.format(GPU, missing))),
         )
+
+        assert len(judged(reasons_are_true, *writes)) == wrong
+
+    @pytest.mark.parametrize(("missing", "wrong"), [("2 more needed", 0), ("6 more needed", 1)])
+    def test_pods_that_have_succeeded_are_not_asked_for_again(self, missing, wrong):
+        again = workload("a", "Evicted", pods=2, back=1, message=TEXT.format(GPU, missing))
+        writes = (0, cluster_queue(8)), (1, workload("h", *HELD, gpus=6)), (300, again)
 
         assert len(judged(reasons_are_true, *writes)) == wrong
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from policyd.api.meta import condition_true
+from policyd.kube.changes import Added
 from policyd.kube.resources import JOBS
 from policyd.local.job_controller import INDEX, UNSEEN_SECONDS, JobController, pod_of, reconcile
 from policyd.local.objects import Job, LocalPod
@@ -139,14 +140,14 @@ def test_a_pod_belongs_to_its_job():
 @pytest.mark.anyio
 async def test_a_pod_that_is_deleted_before_it_shows_is_made_again():
     client = FakeClient()
-    stored = client.store.put(JOBS, msgspec.to_builtins(job(parallelism=1, completions=1)))
-    jobs = SimpleNamespace(store={"team-a/train": msgspec.convert(stored, Job)})
+    client.store.put(JOBS, msgspec.to_builtins(job(parallelism=1, completions=1)))
     recorder = SimpleNamespace(record=lambda *_, **__: None)
-    controller = JobController(client, jobs, SimpleNamespace(store={}), recorder)
+    controller = JobController(client, recorder)
 
     async def step(now):
+        stored = client.store.get(JOBS, "team-a", "train")
+        controller.take_job(Added(msgspec.convert(stored, Job)))
         await controller.step(now)
-        jobs.store["team-a/train"] = msgspec.convert(client.store.get(JOBS, "team-a", "train"), Job)
         return sum(write.verb == "create" for write in client.writes)
 
     assert await step(NOW) == 1  # and it is gone before its informer has it

@@ -1,10 +1,9 @@
 """How long simulated pods run, and what becomes of them."""
 
-from types import SimpleNamespace
-
 import msgspec
 import pytest
 
+from policyd.kube.changes import Added
 from policyd.kube.errors import UnreachableError
 from policyd.local.kubelet import (
     Kubelet,
@@ -15,6 +14,7 @@ from policyd.local.kubelet import (
     running_status,
 )
 from policyd.local.objects import LocalPod
+from policyd.local.steps import RETRY_SECONDS
 
 STARTED = "2026-01-01T00:00:00Z"
 STARTED_AT = 1767225600.0
@@ -136,13 +136,13 @@ def test_a_pod_ends(annotations, phase):
 
 
 class Nowhere:
-    """Takes writes, unless it is down."""
+    """Takes writes, but not of pods for which it is down."""
 
     def __init__(self):
-        self.down, self.phases = True, []
+        self.down, self.phases = {"a", "b", "p"}, []
 
-    async def patch(self, _resource, _name, patch, **_options):
-        if self.down:
+    async def patch(self, _resource, name, patch, **_options):
+        if name in self.down:
             raise UnreachableError("nobody answers")
         self.phases.append(patch["status"]["phase"])
 
@@ -150,12 +150,38 @@ class Nowhere:
 @pytest.mark.anyio
 async def test_a_pod_ends_though_the_api_server_did_not_answer_at_first():
     server, running = Nowhere(), pod(status={"phase": "Running", "startTime": STARTED})
-    kubelet = Kubelet(server, SimpleNamespace(store={"p": running}), SimpleNamespace(store={}))
+    kubelet = Kubelet(server)
+    kubelet.pods.take(Added(running))
 
-    with pytest.raises(UnreachableError):
-        await kubelet.step(STARTED_AT + 60)
-    server.down = False
+    assert await kubelet.step(STARTED_AT + 60) == RETRY_SECONDS
+    server.down = ()
     await kubelet.step(STARTED_AT + 61)
     await kubelet.step(STARTED_AT + 62)  # before the informer knows
 
+    assert server.phases == ["Succeeded"]
+
+
+@pytest.mark.anyio
+async def test_a_pod_that_cannot_be_written_does_not_keep_others_waiting():
+    server, status = Nowhere(), {"phase": "Running", "startTime": STARTED}
+    kubelet = Kubelet(server)
+    for name in ("a", "b"):
+        kubelet.pods.take(Added(pod(metadata={"name": name}, status=status)))
+    server.down = {"a"}
+
+    await kubelet.step(STARTED_AT + 60)
+
+    assert server.phases == ["Succeeded"]
+
+
+@pytest.mark.anyio
+async def test_a_pod_is_looked_at_when_it_is_due_and_not_before():
+    server = Nowhere()
+    running = pod(annotations={"policyd.io/run-for": "90s"}, status={"phase": "Running",
+                  "startTime": STARTED})  # fmt: skip
+    server.down, kubelet = (), Kubelet(server)
+    kubelet.pods.take(Added(running))
+
+    assert await kubelet.step(STARTED_AT + 60) == 30
+    assert await kubelet.step(STARTED_AT + 90) is None
     assert server.phases == ["Succeeded"]

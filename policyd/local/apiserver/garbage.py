@@ -31,6 +31,8 @@ class GarbageCollector:
         self._living: set[str] = set()
         self._doubtful: set[Place] = set()
         self._going: set[Place] = set()
+        self._foreground: dict[str, Place] = {}
+        """The owners that are to go after their dependents, by uid."""
         for resource, value in store:
             self._learn(resource, value)
 
@@ -43,8 +45,10 @@ class GarbageCollector:
         if event.type == "DELETED":
             self._living.discard(uid)
             self._doubtful |= self._dependents.pop(uid, set())
+            self._foreground.pop(uid, None)
             # An owner in deletion may have waited for this one.
-            self._going |= self._owners_in_deletion(event.object)
+            uids = {owner["uid"] for owner in _owners(event.object)} & self._foreground.keys()
+            self._going |= {self._foreground[uid] for uid in uids}
         else:
             self._learn(event.resource, event.object)
         return bool(self._doubtful or self._going)
@@ -56,17 +60,12 @@ class GarbageCollector:
             self._dependents.setdefault(owner["uid"], set()).add(place)
             if owner["uid"] not in self._living:
                 self._doubtful.add(place)
-        if "deletionTimestamp" in about and {FOREGROUND, ORPHAN} & set(about.get("finalizers", ())):
+        finalizers = about.get("finalizers", ())
+        self._foreground.pop(about["uid"], None)
+        if FOREGROUND in finalizers:
+            self._foreground[about["uid"]] = place
+        if "deletionTimestamp" in about and (FOREGROUND in finalizers or ORPHAN in finalizers):
             self._going.add(place)
-
-    def _owners_in_deletion(self, value: Object) -> set[Place]:
-        uids = {owner["uid"] for owner in _owners(value)}
-        return {
-            _place(resource, found)
-            for resource, found in (self._store if uids else ())
-            if found["metadata"]["uid"] in uids
-            and FOREGROUND in found["metadata"].get("finalizers", ())
-        }
 
     def work(self) -> None:
         """Delete the dependents that are due."""
