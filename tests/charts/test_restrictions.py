@@ -147,7 +147,7 @@ def test_jobs_may_be_deleted_only_where_the_configuration_says_after_how_long():
     assert given - without == kinds
 
 
-def test_objects_about_devices_are_read_only_where_their_classes_are_mapped():
+def test_objects_about_devices_are_watched_only_where_their_classes_are_mapped():
     mapping = {"name": "gpus", "deviceClassNames": ["gpu.example.com"]}
     without, given = (
         {
@@ -162,8 +162,10 @@ def test_objects_about_devices_are_read_only_where_their_classes_are_mapped():
     )
 
     kinds = ("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices")
-    assert without == set()
-    assert given == {(kind, verb) for kind in kinds for verb in ("list", "watch")}
+    # The webhooks look up the claims of a pod, for policies that count their devices.
+    claims = {(kind, "get") for kind in ("resourceclaims", "resourceclaimtemplates")}
+    assert without == claims
+    assert given == claims | {(kind, verb) for kind in kinds for verb in ("list", "watch")}
 
 
 def test_secrets_are_sent_where_that_is_asked_for():
