@@ -16,6 +16,7 @@ from policyd.cel.check.checker import check
 from policyd.cel.environment import Environment
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
+from policyd.engine.export.expressions import claims_of, devices_of, gpus_of
 from policyd.prove import functions
 from policyd.prove import values as v
 from policyd.prove.values import (
@@ -125,7 +126,7 @@ class Encoder:
 
     def _identifier(self, node: ast.Identifier) -> Outcome:
         bound = self._locals.get(node.name)
-        if bound:
+        if bound and not node.absolute:
             return bound[-1]
         if node.name in self.roots:
             return self.roots[node.name]
@@ -377,8 +378,18 @@ class Encoder:
         name = node.function
         if isinstance(reference, FunctionReference) and reference.overloads:
             name = reference.overloads[0].name
+            if name in _OF_PODS and self._references.get(parts[0]) == VariableReference("pod"):
+                return self.encode(_OF_PODS[name])
         arguments = [self.encode(part) for part in parts]
         return functions.call(self.world, name, arguments)
+
+
+_OF_PODS: Final = {
+    "gpus": parse(gpus_of(".pod", functions.WHOLE_AMOUNT)),
+    "claims": parse(claims_of(".pod")),
+    "devices": parse(devices_of(".pod", functions.WHOLE_AMOUNT)),
+}
+"""Methods of one pod in plain CEL, but for how an amount is read."""
 
 
 def _resolved(node: ast.ExpressionNode, reference: Any) -> tuple[Any, ...]:  # noqa: ANN401

@@ -32,6 +32,8 @@ from policyd.prove.values import (
 )
 from policyd.prove.world import GREATEST, LEAST, UnknownValue, World, entries_of, opened, reading
 
+WHOLE_AMOUNT: Final = "wholeAmount(q)"
+"""How the methods of pods read an amount of devices; expressions cannot call it."""
 _MOST: Final = 300
 """Combinations of what the arguments of one call may be."""
 
@@ -515,6 +517,36 @@ def _sum(_world: World, of: Any) -> Outcome:  # noqa: ANN401
     return only_if(all_of(fine), _in_range(z3.Sum(z3.IntVal(0), *terms)))
 
 
+def _max(_world: World, of: Any) -> Outcome:  # noqa: ANN401
+    if not isinstance(of, v.Listing):
+        return ()
+    most: Any = None
+    some: list[Any] = []
+    fine = []
+    for there, outcome in of.elements:
+        for when, value in opened(outcome):
+            if not isinstance(value, v.Int):
+                raise UnencodableError("max() of what is not int")
+            here, before = all_of([there, when]), any_of(some)
+            more = any_of([negation(before), value.term > most]) if some else TRUE
+            most = z3.If(all_of([here, more]), value.term, most) if some else value.term
+            some.append(here)
+        fine.append(any_of([negation(there), succeeds(outcome)]))
+    return only_if(all_of([any_of(some), *fine]), sure(v.Int(most))) if some else ()
+
+
+def _slice(_world: World, of: Any, start: Any, end: Any) -> Outcome:  # noqa: ANN401
+    if not (isinstance(of, v.Listing) and isinstance(start, v.Int) and isinstance(end, v.Int)):
+        return ()
+    if not (of.dense and z3.is_int_value(start.term) and z3.is_int_value(end.term)):
+        raise UnencodableError("slice() of a list that is filtered, or by computed numbers")
+    first, last = start.term.as_long(), end.term.as_long()
+    if not 0 <= first <= last <= len(of.elements):
+        return ()
+    fits = of.elements[last - 1][0] if last else TRUE
+    return only_if(fits, sure(v.Listing(of.elements[first:last])))
+
+
 def _join(_world: World, of: Any, separator: Any = None) -> Outcome:  # noqa: ANN401
     if not isinstance(of, v.Listing) or not isinstance(separator, v.Text | None):
         return ()
@@ -615,6 +647,16 @@ def _is_quantity(world: World, of: Any) -> Outcome:  # noqa: ANN401
     return sure(v.Bool(_reading(world, "quantity", of.term)[0])) if isinstance(of, v.Text) else ()
 
 
+def _whole_amount(world: World, of: Any) -> Outcome:  # noqa: ANN401
+    """Return an amount of devices as a pod's methods count it: rounded up, and at least none."""
+    if isinstance(of, v.Int):
+        return sure(v.Int(z3.If(of.term > 0, of.term, z3.IntVal(0))))
+    if not isinstance(of, v.Text):
+        return ()
+    fine, value = _reading(world, "quantity", of.term)
+    return only_if(fine, sure(v.Int(z3.If(value > 0, -z3.ToInt(-value), z3.IntVal(0)))))
+
+
 def _of_quantities(compute: Callable[[Any, Any], Any]) -> Callable[..., Outcome]:
     def make(_world: World, one: Any, other: Any) -> Outcome:  # noqa: ANN401
         if not isinstance(one, v.Measure) or one.kind != "quantity":
@@ -676,10 +718,12 @@ _FUNCTIONS: Final[dict[str, Callable[..., Outcome]]] = {
     "join": _join,
     "last": _end(last=True),
     "matches": _matches,
+    "max": _max,
     "sets.contains": _sets("contains"),
     "sets.equivalent": _sets("equivalent"),
     "sets.intersects": _sets("intersects"),
     "size": _size,
+    "slice": _slice,
     "split": _split,
     "startsWith": _texts(lambda text, start: z3.PrefixOf(start, text)),
     "string": _string,
@@ -696,6 +740,7 @@ _FUNCTIONS: Final[dict[str, Callable[..., Outcome]]] = {
     "isGreaterThan": _of_quantities(lambda a, b: v.Bool(a > b)),
     "isLessThan": _of_quantities(lambda a, b: v.Bool(a < b)),
     "lowerAscii": _unknown("lowerAscii", "string", fails=False),
+    "wholeAmount": _whole_amount,
     "upperAscii": _unknown("upperAscii", "string", fails=False),
     "trim": _unknown("trim", "string", fails=False),
     "isIP": _unknown("isIP", "bool", fails=False),

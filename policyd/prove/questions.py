@@ -43,7 +43,7 @@ from policyd.prove.meanings import (
     together,
     unknown_request,
 )
-from policyd.prove.solver import Limits, limits_of, solved
+from policyd.prove.solver import SolverLimits, limits_of, solved
 from policyd.prove.values import UnencodableError
 from policyd.prove.world import World
 
@@ -248,7 +248,7 @@ def _answers_for(  # noqa: PLR0913 - each says something of one question
     sides: tuple[Side, ...],
     kinds: tuple[BuiltinResource | None, ...],
     bound: int,
-    limits: Limits,
+    limits: SolverLimits,
     *,
     relaxed: bool = False,
 ) -> list[Answer]:
@@ -295,7 +295,7 @@ def _answers_of_kind(  # noqa: PLR0913 - each says something of one question
     sides: tuple[Side, ...],
     kind: BuiltinResource | None,
     bound: int,
-    limits: Limits,
+    limits: SolverLimits,
     *,
     relaxed: bool,
     earlier: list[tuple[UnknownRequest, list[Answer]]],
@@ -332,7 +332,9 @@ def _answers_of_kind(  # noqa: PLR0913 - each says something of one question
     return answers
 
 
-def _asked(against: Iterator[Any], world: World, request: UnknownRequest, limits: Limits) -> Answer:
+def _asked(
+    against: Iterator[Any], world: World, request: UnknownRequest, limits: SolverLimits
+) -> Answer:
     """Return whether one of some formulas holds for a request, as an answer."""
     answered, axioms = Answer(verdict="proved", bound=world.bound), world.axioms()
     for formula in against:

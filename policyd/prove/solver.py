@@ -19,6 +19,9 @@ _FIRST_STEPS: Final = 1_000_000
 """Before the solver looks at a question in another way."""
 _MOST_MEMORY: Final = 2_048
 """For the solver, in MB."""
+_FEW_STEPS: Final = 100_000
+_FEW_SECONDS: Final = 2.0
+"""For a string that matches a regular expression."""
 _OPAQUE: Final = z3.DeclareSort("text")
 _STRINGS: Final = z3.StringSort()
 _MOST_TRIED: Final = 100
@@ -31,7 +34,7 @@ _TESTS: Final[dict[int, tuple[str, Callable[[str, str], bool]]]] = {
 """Tests of a string by a constant."""
 
 
-class Limits(NamedTuple):
+class SolverLimits(NamedTuple):
     """How long the solver looks for an answer about one kind of object.
 
     Attributes:
@@ -45,16 +48,16 @@ class Limits(NamedTuple):
     shared: bool
 
     @property
-    def quick(self) -> "Limits":
+    def quick(self) -> "SolverLimits":
         """Those of a look that is not the last one."""
         return self._replace(steps=min(self.steps, _FIRST_STEPS))
 
 
-def limits_of(seconds: float | Callable[[], float], steps: int) -> Limits:
+def limits_of(seconds: float | Callable[[], float], steps: int) -> SolverLimits:
     """Return limits: seconds that a function returns are shared with other questions."""
     if callable(seconds):
-        return Limits(seconds, steps, shared=True)
-    return Limits(lambda: seconds, steps, shared=False)
+        return SolverLimits(seconds, steps, shared=True)
+    return SolverLimits(lambda: seconds, steps, shared=False)
 
 
 @dataclass
@@ -73,6 +76,8 @@ class Texts:
     _tests: dict[tuple[str, str], tuple[Callable[[str, str], bool], dict[int, Any]]] = field(
         default_factory=dict
     )
+
+    _languages: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, formulas: Iterable[Any]) -> "Texts":
@@ -105,17 +110,20 @@ class Texts:
         if all(a.ast.value == b.ast.value for a, b in zip(parts, made, strict=True)):
             return term
         kind = term.decl().kind()
-        if kind in _TESTS:
+        if kind in _TESTS or kind == z3.Z3_OP_SEQ_IN_RE:
             return self._tested(kind, parts, made)
         if kind in _OF_ANY_SORT:
             return _OF_ANY_SORT[kind](*made)
-        values = [each for each in made if not z3.is_re(each)]
-        if len(values) == len(made) and not any(each.sort() == _OPAQUE for each in made):
+        if not any(each.sort() == _OPAQUE for each in made):
             return term.decl()(*made)
         result = _OPAQUE if term.sort() == _STRINGS else term.sort()
-        languages = "".join(each.sexpr() for each in made if z3.is_re(each))
-        sorts = [each.sort() for each in values]
-        return z3.Function(f"{term.decl().name()} {languages}", *sorts, result)(*values)
+        return z3.Function(term.decl().name(), *(each.sort() for each in made), result)(*made)
+
+    def _within(self, language: Any) -> Any:  # noqa: ANN401 - a term, a function of z3
+        """Return the test that a string matches a regular expression."""
+        name = language.sexpr()
+        self._languages[name] = language
+        return z3.Function(f"within {name}", _OPAQUE, z3.BoolSort())
 
     def _string(self, term: Any) -> Any:  # noqa: ANN401 - terms of z3
         """Return the opaque value of a constant, or of an unknown string."""
@@ -131,6 +139,8 @@ class Texts:
         return self._constants[text]
 
     def _tested(self, kind: int, parts: Sequence[Any], made: Sequence[Any]) -> Any:  # noqa: ANN401
+        if kind == z3.Z3_OP_SEQ_IN_RE:
+            return self._within(parts[1])(made[0])
         name, test = _TESTS[kind]
         whole, part = (0, 1) if kind == z3.Z3_OP_SEQ_CONTAINS else (1, 0)
         if not z3.is_string_value(parts[part]):
@@ -149,6 +159,16 @@ class Texts:
             for text, constant in self._constants.items():
                 holds = _test(name, part)(constant)
                 yield holds if test(text, part) else negation(holds)
+        for language, (text, constant) in itertools.product(
+            self._languages.values(), self._constants.items()
+        ):
+            holds = z3.simplify(z3.InRe(text_term(text), language))
+            if z3.is_true(holds) or z3.is_false(holds):
+                yield self._within(language)(constant) == holds
+        yield from self._relations()
+
+    def _relations(self) -> Iterator[Any]:
+        """Yield how tests of one opaque value depend on each other."""
         for one, other in itertools.permutations(self._tests, 2):
             how = _relation(one, other)
             of_other = self._tests[other][1]
@@ -167,7 +187,7 @@ class Texts:
         each = dict.fromkeys([*starts, *ends])
         tried = dict.fromkeys(
             itertools.chain(
-                *(["", "a", "b", "c", "d"], self._constants, each),
+                *(["", "a", "b", "c", "d"], self._constants, each, self._words()),
                 (one + other for one, other in itertools.product(starts, ends)),
                 (text + "a" for text in each),
                 ("a" + text for text in each),
@@ -176,6 +196,16 @@ class Texts:
         )
         few = [self._constant(text) for text in itertools.islice(tried, _MOST_TRIED)]
         return [any_of(opaque == each for each in few) for _, opaque in self.strings]
+
+    def _words(self) -> Iterator[str]:
+        """Yield a string that matches each regular expression, and one that does not."""
+        for language in self._languages.values():
+            for wanted in (True, False):
+                text = z3.String("word")
+                condition = z3.InRe(text, language) == wanted
+                _, model = _checked([condition], _FEW_STEPS, _FEW_SECONDS)
+                if model is not None:
+                    yield text_of_term(model.eval(text, model_completion=True))
 
     def found(self, model: z3.ModelRef) -> Any:  # noqa: ANN401 - a term of z3
         """Return what the unknown strings are in a model, if they are among few."""
@@ -214,7 +244,7 @@ def _relation(one: tuple[str, str], other: tuple[str, str]) -> str:
     return "" if test(part, text) else "excludes"
 
 
-def solved(formulas: list[Any], limits: Limits) -> tuple[z3.ModelRef | None, str]:
+def solved(formulas: list[Any], limits: SolverLimits) -> tuple[z3.ModelRef | None, str]:
     """Return a model of formulas, or why it is not known; neither if there is none.
 
     Args:

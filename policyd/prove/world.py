@@ -234,7 +234,7 @@ class UnknownValue:
     _seen: int = -1
     _conditions: dict[tuple[Kind, ...], Any] = field(default_factory=dict)
     _alternatives: Outcome | None = None
-    _lacks: set[str] = field(default_factory=set)
+    _missing: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.kind = z3.Int(f"{self.path}#kind")
@@ -301,7 +301,7 @@ class UnknownValue:
         if name not in self.children:
             schema = self._schema_of_field(name)
             if schema is None:
-                self._lacks.add(name)
+                self._missing.add(name)
                 return None
             self.children[name] = UnknownValue(self.world, f"{self.path}.{name}", schema)
         return self.children[name]
@@ -341,7 +341,7 @@ class UnknownValue:
             mine.same_apart_from_parts(its)
             and other.children.keys() <= self.children.keys()
             and (self._seen < 0 or {*(mine.fields or ())} == {*(its.fields or ())})
-            and all(other.field(name) is None for name in self._lacks)
+            and all(other.field(name) is None for name in self._missing)
         ):
             return False
         parts = [(child, other.field(name)) for name, child in self.children.items()]

@@ -12,11 +12,14 @@ from policyd.api.quantity import parse_quantity
 from policyd.api.selectors import LabelSelector, Requirement
 from policyd.engine.compile.load import load_policies
 from policyd.engine.model.compiled import CompiledException
+from policyd.engine.objects.pods import PodError, claims, devices, gpus
 from policyd.patch.builtin_views import typed_view
 from policyd.prove import questions
+from policyd.prove.functions import call
 from policyd.prove.meanings import meanings, unknown_request
 from policyd.prove.questions import Answer, above_standard, decider
 from policyd.prove.solver import Texts
+from policyd.prove.values import Text, sure, text_term
 from policyd.prove.world import World
 from tests.prove.pinning import pinned
 
@@ -673,6 +676,7 @@ _TESTS = {
     "contains": z3.Contains,
     "size": lambda text, part: z3.Length(text) == z3.Length(part),
     "joined": lambda text, part: z3.Concat(text, part) == part,
+    "within": lambda text, part: z3.InRe(text, z3.Plus(z3.Union(z3.Re(part), z3.Re("b")))),
 }
 
 
@@ -737,6 +741,86 @@ def test_a_field_of_what_is_no_object_is_what_the_engine_says(expression, value)
     assert solver.check() == z3.sat
     assert (solver.check(meaning.denies) == z3.sat) == decided.denies
     assert (solver.check(meaning.fails) == z3.sat) == decided.fails
+
+
+def _asking(requests=None, limits=None, **fields):
+    sides = {"requests": requests, "limits": limits}
+    return {"resources": {side: each for side, each in sides.items() if each}, **fields}
+
+
+_GPU = "nvidia.com/gpu"
+_TWO = {"containers": [_asking(limits={_GPU: "2", "cpu": "1"}), _asking({_GPU: "1"}, {_GPU: "3"})]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotations"),
+    [
+        pytest.param(_TWO, {}, id="a-request-goes-before-the-limit"),
+        pytest.param(
+            {
+                **_TWO,
+                "initContainers": [
+                    _asking({_GPU: "2"}, restartPolicy="Always"),
+                    _asking({"nvidia.com/mig-1g.5gb": "5"}),
+                    _asking({_GPU: "1"}, restartPolicy="Always"),
+                ],
+            },
+            {},
+            id="init-containers-and-sidecars",
+        ),
+        pytest.param({**_TWO, "overhead": {"amd.com/gpu": "4"}}, {}, id="overhead"),
+        pytest.param({"containers": [_asking({_GPU: "1500m"})]}, {}, id="rounded-up"),
+        pytest.param({"containers": [_asking({_GPU: "-2"}), _asking({_GPU: "1"})]}, {}, id="none"),
+        pytest.param({"containers": [_asking({_GPU: "many"})]}, {}, id="no-quantity"),
+        pytest.param({"containers": [{}]}, {"gpu-fraction": "0.5"}, id="a-part"),
+        pytest.param({**_TWO, "resourceClaims": [{"name": "a"}]}, {}, id="a-claim"),
+    ],
+)
+def test_the_devices_of_a_pod_are_counted_as_the_engine_counts_them(spec, annotations):
+    obj = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
+    if annotations:
+        obj["metadata"]["annotations"] = annotations
+    world, example = World(bound=3), Answer(verdict="refuted", bound=3, object=obj)
+    try:
+        numbers = [count(obj) for count in (gpus, devices, claims)]
+    except PodError:
+        numbers = [0, 0, 0]
+    tests = [
+        f"pod.{method}() {how} {number}"
+        for method, number in zip(("gpus", "devices", "claims"), numbers, strict=True)
+        for how in ("==", ">")
+    ]
+    checked = tuple(of_templates(each, [""], ["pods"]) for each in tests)
+    (kind,) = questions.kinds_of(checked[0])
+    request = unknown_request(world, checked, kind)
+    found = meanings(world, request, checked)
+    for each in (*spec["containers"], *spec.get("initContainers", ()), {"o": spec}):
+        for amounts in (*each.get("resources", {}).values(), each.get("o", {}).get("overhead", {})):
+            for text in amounts.values():
+                call(world, "quantity", [sure(Text(text_term(text)))])
+    solver = z3.Solver()
+    solver.add(*world.axioms(), request.request.field("operation").of("string") == "CREATE")
+    solver.add(*pinned(request.object, obj))
+    assert solver.check() == z3.sat
+    for policies, meaning in zip(checked, found, strict=True):
+        verdict = decider(policies)(example)
+        assert (solver.check(meaning.denies) == z3.sat) == verdict.denies
+        assert (solver.check(meaning.fails) == z3.sat) == verdict.fails
+
+
+def test_policies_about_gpus_are_compared():
+    at_most, fewer = (of_templates(f"pod.gpus() {how}", [""], ["pods"]) for how in ("<= 4", "< 5"))
+    assert answer("equal", (at_most, fewer)).verdict == "proved"
+    found = answer("implies", (of_templates("pod.gpus() <= 5", [""], ["pods"]), at_most))
+    assert (found.verdict, gpus(found.object)) == ("refuted", 5)
+
+
+@pytest.mark.parametrize("method", ["workload.gpus()", "pod.requests('cpu')", "workload.pods()"])
+def test_methods_without_a_formula_are_named(method):
+    found = answer("never-errors", (of_templates(f"{method} == {method}", [""], ["pods"]),))
+    name = method.partition(".")[2].partition("(")[0]
+    why = f"policyd prove does not know the function {name}()"
+    assert (found.verdict, found.why) == ("unknown", why)
 
 
 def test_the_quantities_of_an_example_are_quantities():

@@ -88,7 +88,7 @@ class _PathOrLevel(click.Path):
     type=click.IntRange(1_000, 10_000_000_000),
     default=3_000_000,
     show_default=True,
-    help="Steps of the solver, for each kind of object.",
+    help="Steps of the solver, for each kind of object and reason to deny.",
 )
 @click.option(
     "--timeout",

@@ -235,7 +235,11 @@ def maker_of(workload: str) -> str:
     return f"{chosen}.map(o, string(o.kind))[?0].orValue('')"
 
 
-def gpus_of(pod: str) -> str:
+_WHOLE_AMOUNT: Final = "quantity(string(q)).asInteger()"
+"""The CEL for an amount of devices, which the API server requires to be whole."""
+
+
+def gpus_of(pod: str, amount: str = _WHOLE_AMOUNT) -> str:
     """Return the CEL that counts the GPUs of one pod, as the scheduler adds up containers.
 
     A list of one serves as a variable: a long expression is written and evaluated once.
@@ -243,12 +247,12 @@ def gpus_of(pod: str) -> str:
     kinds = ", ".join(
         f"{pod}.?spec.?{kind}.orValue([])" for kind in ("containers", "initContainers")
     )
-    counted = f"[{kinds}].map(l, l.map(c, [{_gpus('c')}, {_sidecar('c')} ? 1 : 0]))"
+    counted = f"[{kinds}].map(l, l.map(c, [{_gpus('c', amount)}, {_sidecar('c')} ? 1 : 0]))"
     running = "l[0].map(c, c[0]).sum() + l[1].map(c, c[0] * c[1]).sum()"
     sidecars = "l[1].slice(0, i).map(s, s[0] * s[1]).sum()"
     one_by_one = f"l[1].transformList(i, c, c[1] == 0, c[0] + {sidecars})"
     most = f"[{counted}].map(l, ([{running}] + {one_by_one}).max())[0]"
-    whole = f"{most} + {_devices(f'{pod}.?spec.?overhead.orValue({{}})')}"
+    whole = f"{most} + {_devices(f'{pod}.?spec.?overhead.orValue({{}})', amount)}"
     annotations = f"{pod}.?metadata.?annotations.orValue({{}})"
     part = " || ".join(f"'{name}' in {annotations}" for name in PARTS)
     return f"[{whole}, {part} ? 1 : 0].max()"
@@ -270,9 +274,9 @@ def claimed_devices_of(pod: str) -> str:
 _NOT_COUNTED: Final = "devices of claims, which only the webhooks of policyd count"
 
 
-def devices_of(pod: str) -> str:
+def devices_of(pod: str, amount: str = _WHOLE_AMOUNT) -> str:
     """Return the CEL that adds up the GPUs and claims of one pod."""
-    return f"({gpus_of(pod)} + {claims_of(pod)})"
+    return f"({gpus_of(pod, amount)} + {claims_of(pod)})"
 
 
 _OF_POD: Mapping[str, OfPod] = {
@@ -288,17 +292,16 @@ def _sidecar(container: str) -> str:
     return f"{container}.?restartPolicy.orValue('') == 'Always'"
 
 
-def _gpus(container: str) -> str:
+def _gpus(container: str, amount: str = _WHOLE_AMOUNT) -> str:
     requests, limits = (
         f"{container}.?resources.?{side}.orValue({{}})" for side in ("requests", "limits")
     )
     unsaid = f"j == 0 || !(n in {requests})"  # a request goes before the limit
-    return f"[{requests}, {limits}].transformList(j, a, {_devices('a', unsaid)}).sum()"
+    return f"[{requests}, {limits}].transformList(j, a, {_devices('a', amount, unsaid)}).sum()"
 
 
-def _devices(amounts: str, condition: str = "") -> str:
+def _devices(amounts: str, amount: str, condition: str = "") -> str:
     names = ", ".join(f"'{name}'" for name in sorted(GPU_RESOURCES))
     prefixed = "".join(f" || n.startsWith('{prefix}')" for prefix in GPU_PREFIXES)
     chosen = both(f"n in [{names}]{prefixed}", condition)
-    amount = "quantity(string(q)).asInteger()"
     return f"{amounts}.transformList(n, q, {chosen}, {amount}).sum()"
