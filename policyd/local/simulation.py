@@ -15,7 +15,7 @@ from policyd.local.job_controller import JobController
 from policyd.local.kubelet import Kubelet
 from policyd.local.objects import Job, LocalPod
 from policyd.local.scheduler import Scheduler
-from policyd.local.steps import StepLoop, tell
+from policyd.local.steps import StepLoop, handing_to
 
 JOB_CONTROLLER: Final = "system:serviceaccount:kube-system:job-controller"
 """The account that creates the pods of Jobs, as on a real cluster: webhooks check it."""
@@ -46,12 +46,12 @@ async def run_simulation(
     kubelet = Kubelet(client)
     controller = JobController(job_controller or client, working)
     places, runs, makes = (StepLoop(p.step, pace) for p in (scheduler, kubelet, controller))
-    take_pod = tell(
+    take_pod = handing_to(
         places.after(scheduler.take_pod),
         runs.after(kubelet.pods.take),
         makes.after(controller.take_pod),
     )
-    take_node = tell(places.after(scheduler.take_node), runs.after(kubelet.nodes.take))
+    take_node = handing_to(places.after(scheduler.take_node), runs.after(kubelet.nodes.take))
     take_job = makes.after(controller.take_job)
     pods = Informer(client, PODS, into=LocalPod, on_change=take_pod, pace=pace)
     nodes = Informer(client, NODES, into=Node, on_change=take_node, pace=pace)

@@ -106,7 +106,7 @@ class DueObjects(Generic[T]):
             return now + RETRY_SECONDS
 
 
-def tell(*listeners: Callable[[C], None]) -> Callable[[C], None]:
+def handing_to(*listeners: Callable[[C], None]) -> Callable[[C], None]:
     """Return a callback for changes that hands each to all listeners."""
 
     def on_change(change: C) -> None:

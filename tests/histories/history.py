@@ -36,6 +36,9 @@ class Unrecorded(EventRecorder):
         pass
 
 
+MOST_CALLBACKS = 10_000
+"""For each planned event: in a history that has no end, jobs preempt each other for ever."""
+
 LIGHTER = (
     (watch, "BOOKMARK_SECONDS", SELDOM),
     (hours, "IDLE_SECONDS", SELDOM),
@@ -118,7 +121,7 @@ def live_through(plan, *, digest=False, judges=JUDGES, keep=False, collects=True
     template()
     began = time.process_time()
     with surroundings(plan.seed, collects=collects) as log:
-        loop = SimulatedLoop(f"{plan.seed}/order")
+        loop = SimulatedLoop(f"{plan.seed}/order", most=MOST_CALLBACKS * (len(plan.events) + 10))
         world = World(plan, loop)
         found = []
         try:

@@ -37,6 +37,7 @@ OTHERS = tuple(f"{each.plural}.{each.group}" for each in RESOURCES.values())
 STARTED = ("pods", "jobs.batch", "jobsets.jobset.x-k8s.io", *OTHERS)
 """Resources of what queues."""
 
+LEASES = "leases.coordination.k8s.io"
 GATE = "kueue.x-k8s.io/admission"
 GRACE_SECONDS = 70.0
 """So long may a write be on its way that was decided before a quota was cut, or before somebody
@@ -222,6 +223,17 @@ def nobody_foresaw_no_error(world, log):
             yield f"{process.name} ended: {task.exception()!r}"
 
 
+def only_the_leader_writes(world, log):
+    """A controller writes nothing once another one has the Lease, but what was under way then."""
+    holder, since = "", 0.0
+    for v in world.record.versions:
+        if v.resource == LEASES:
+            now = v.last["spec"].get("holderIdentity", "") if v.who == OWN else ""
+            holder, since = now, since if now == holder else v.at
+        elif v.who == OWN and holder and v.process != holder and v.at > since + GRACE_SECONDS:
+            yield f"{v.at:.1f} s: {v.process} writes {v.resource} {v.key}, and {holder} leads"
+
+
 def writes_are_legal(world, log):
     """The controller asks for nothing that its roles, the chart's policies or webhooks refuse."""
     for account, call, text in world.cluster.network.refused:
@@ -230,18 +242,24 @@ def writes_are_legal(world, log):
 
 
 def writes_are_bounded(world, log):
-    """The controller writes a workload a number of times, and nothing when nothing happens."""
-    writes, others = Counter(), Counter()
+    """The controller writes a workload a number of times, and nothing when nothing happens.
+
+    So are evictions: a workload may be preempted by each other one, and by what happens.
+    """
+    writes, others, evictions = Counter(), Counter(), Counter()
     for v in world.record.of(WORKLOADS):
         writes[v.key] += v.who == OWN
         others[v.key] += v.who != OWN or is_true(v.new, EVICTED) != is_true(v.old, EVICTED)
+        evictions[v.key] += is_true(v.new, EVICTED) and not is_true(v.old, EVICTED)
     for key, count in writes.items():
         most = MOST_WRITES + MORE_WRITES * (others[key] + world.record.faults)
         if count > most:
             yield f"{key} was written {count} times by the controller"
+        if evictions[key] > len(world.plan.events):
+            yield f"{key} was evicted {evictions[key]} times"
     quiet = world.record.quiet_since
     if quiet:
-        unjudged = {"events", "leases.coordination.k8s.io"}
+        unjudged = {"events", LEASES}
         own = [v for v in world.record.versions if v.who == OWN and v.resource not in unjudged]
         late = [f"{v.resource} {v.key}" for v in own if v.at > quiet + 120]
         if late:
@@ -283,6 +301,7 @@ JUDGES = {
     "reasons": reasons_are_true,
     "no reason": all_have_reasons,
     "decisions": decisions_are_the_cores,
+    "leader": only_the_leader_writes,
     "rights": writes_are_legal,
     "the end": all_runs_in_the_end,
     "lost": nothing_is_lost,

@@ -95,14 +95,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     Args:
         seed: Chooses the order.
         most_turns: Callbacks that may run without time going on: more is a busy loop.
+        most: Callbacks that may run in all: more is something that has no end.
     """
 
-    def __init__(self, seed, *, most_turns=100_000):
+    def __init__(self, seed, *, most_turns=100_000, most=float("inf")):
         super().__init__()
         self._ready = []
         self._choose = Random(seed).random
         self._elapsed = 0.0
-        self._most_turns = most_turns
+        self._most_turns, self._most = most_turns, most
         self._turns = 0
         self._numbers = itertools.count()
         self._order = itertools.count()
@@ -176,6 +177,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 process.parked.append(handle)
             return
         self.callbacks += 1
+        if self.callbacks > self._most:
+            raise StuckError(f"{self._most} callbacks until {self._elapsed:.0f} s, and no end")
         handle._run()
 
     def _go_on(self):

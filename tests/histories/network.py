@@ -17,7 +17,7 @@ from multidict import CIMultiDict
 from policyd.kube.transport import Transport
 from tests.histories.accounts import OWN, missing_right
 from tests.histories.loop import PROCESS
-from tests.histories.record import WHO
+from tests.histories.record import FROM, WHO
 
 FASTEST, SLOWEST = 0.0005, 0.02
 """Seconds that a message takes each way."""
@@ -29,8 +29,9 @@ CUT_OFF = "cut off"
 class Exchange:
     """One request, and its answer as far as it has arrived."""
 
-    def __init__(self, network):
+    def __init__(self, network, process):
         self._network, self._loop = network, network.loop
+        self.process = process
         self.chunks = deque()
         self.status, self.headers = None, ()
         self.started = self._loop.create_future()
@@ -205,7 +206,7 @@ class Network:
             await asyncio.sleep(self.latency())
             return Canned(fault, REASONS[fault])
         await self._prevent(fault, limit)
-        exchange = Exchange(self)
+        exchange = Exchange(self, process.name if process else "")
         self._open[exchange] = process
         context = self._server.context.copy()
         self.loop.call_later(
@@ -263,6 +264,7 @@ class Network:
         if headers.account == OWN and (lacking := missing_right(call)):
             self.refused.append((OWN, f"{call}", f"no right to {lacking}"))
         WHO.set(headers.account)
+        FROM.set(exchange.process)
         with suppress(asyncio.CancelledError):
             await self._application(scope, receive, exchange.send)
 

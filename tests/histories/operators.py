@@ -4,6 +4,7 @@ That of JobSets makes the Jobs of one that may run, the others make pods; they s
 """
 
 import asyncio
+from collections import defaultdict
 from contextlib import suppress
 from functools import partial
 
@@ -34,6 +35,8 @@ class Operators:
             kind: cluster.client(account, self._process) for kind, account in OPERATORS.items()
         }
         self._admin = cluster.client("admin", self._process)
+        self._owned = defaultdict(dict)
+        """Pods and Jobs by name, by the uid of their owner."""
 
     def start(self):
         for kind in RESOURCES:
@@ -47,7 +50,18 @@ class Operators:
         if event.type != "DELETED":
             self._later(event.object["metadata"]["name"])
 
+    def _own(self, event):
+        name = event.object["metadata"]["name"]
+        self._owned[_owner(event.previous or event.object)].pop(name, None)
+        if event.type != "DELETED":
+            self._owned[_owner(event.object)][name] = event.object
+
+    def _of(self, uid):
+        """Return the pods or Jobs of an owner, in the order of their names."""
+        return dict(sorted(self._owned[uid].items()))
+
     def _notice_job(self, event):
+        self._own(event)
         for owner in event.object["metadata"].get("ownerReferences", ()):
             if owner["kind"] == "JobSet":
                 self._later(owner["name"])
@@ -57,6 +71,7 @@ class Operators:
             self._later(event.object["metadata"]["name"], partial(self._run, kind))
 
     def _notice_pod(self, event):
+        self._own(event)
         for owner in event.object["metadata"].get("ownerReferences", ()):
             if owner["kind"] in RESOURCES:
                 self._later(owner["name"], partial(self._run, owner["kind"]))
@@ -100,7 +115,7 @@ class Operators:
         if job is None or job["metadata"].get("deletionTimestamp") or is_over(job):
             return
         uid = job["metadata"]["uid"]
-        pods = {key[1]: pod for key, pod in store.items("pods") if _owner(pod) == uid}
+        pods = self._of(uid)
         phases = {pod["status"].get("phase") for pod in pods.values()}
         if foreign.suspended(job):
             for pod in pods:
@@ -136,7 +151,7 @@ class Operators:
         if job_set is None or job_set["metadata"].get("deletionTimestamp"):
             return
         uid = job_set["metadata"]["uid"]
-        jobs = [j for _, j in store.items("jobs.batch") if _owner(j) == uid]
+        jobs = list(self._of(uid).values())
         if is_true(job_set, "Completed") or is_true(job_set, "Failed"):
             return
         suspend = bool(job_set["spec"].get("suspend"))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from policyd.api.kueue.names import EVICTED, FINISHED, GROUP, QUOTA_RESERVED
+from policyd.api.kueue.names import EVICTED, FINISHED, GROUP, QUOTA_RESERVED, REQUEUED
 from tests.histories.record import WORKLOADS, condition, held_gpus, is_true, requested
 
 LATE_SECONDS = 75.0
@@ -21,11 +21,10 @@ class Waiting:
     queue: str
     priority: int
     gpus: int
-    created: str
+    queued: str
+    """Since when it has its place among workloads of its priority."""
     placed: bool
     """Whether a topology decides as well."""
-    again: bool
-    """Whether it held quota before: then its place in the queue is another one."""
 
 
 def as_waiting(workload, at):
@@ -38,13 +37,15 @@ def as_waiting(workload, at):
         or workload["metadata"].get("deletionTimestamp")
         or is_true(workload, "WaitingForReplacementPods")
         or status.get("requeueState", {}).get("requeueAt")
+        or condition(workload, REQUEUED).get("status") == "False"
     ):
         return None
+    evicted = condition(workload, EVICTED)
+    created = workload["metadata"]["creationTimestamp"]
     return Waiting(
         at, spec.get("queueName", ""), spec.get("priority", 0), requested(workload),
-        workload["metadata"]["creationTimestamp"],
+        evicted["lastTransitionTime"] if evicted.get("reason") == "AdmissionCheck" else created,
         any(each.get("topologyRequest") for each in spec["podSets"]),
-        bool(condition(workload, EVICTED)),
     )  # fmt: skip
 
 
@@ -72,12 +73,12 @@ def priority_is_heeded(world, log):
 
 
 def _overtaken(other, winner, queue, v):
-    if other.since > v.at - LATE_SECONDS or other.again or winner.again:
+    if other.since > v.at - LATE_SECONDS:
         return False
     strict = queue is not None and queue["strategy"] == "StrictFIFO"
     fits = strict or (other.gpus <= held_gpus(v.new).total() and not other.placed)
     first = other.priority > winner.priority or (
-        other.priority == winner.priority and other.created < winner.created
+        other.priority == winner.priority and other.queued < winner.queued
     )
     return fits and first
 
@@ -128,7 +129,7 @@ def _less_borrowed(v, queues, record):
     own_left = borrower is not None and borrower.lends_in_part and borrower.borrowed(0) < 0
     if borrower is None or own_left or not record.was_calm(v.at, LATE_SECONDS):
         return
-    if borrower.was_again(v.key) or borrower.changed_at > v.at - LATE_SECONDS:
+    if borrower.changed_at > v.at - LATE_SECONDS:
         return
     more = borrower.borrowed(gpus.total())
     for queue in queues.values():
@@ -186,17 +187,10 @@ class Own:
         """Return how much it would borrow with so many GPUs more; less than 0 if some are left."""
         return sum(self._held.values()) + more - self.nominal
 
-    def was_again(self, key):
-        """Tell whether a workload that waits here held quota before."""
-        return key in self._waiting and self._waiting[key].again
-
     def is_settled(self, head, at):
         """Tell whether its first has waited for a while, and nothing else decides about it."""
-        others = any(
-            each.again and each.priority >= head.priority for each in self._waiting.values()
-        )
         recent = max(self.changed_at, head.since) > at - LATE_SECONDS
-        return self.nominal >= 0 and not (others or recent or head.placed)
+        return self.nominal >= 0 and not (recent or head.placed)
 
     def take(self, v):
         """Take a write of a workload; yield what is wrong before it."""
@@ -217,6 +211,6 @@ class Own:
         """Return the key of the workload that comes first, and the workload; empty without one."""
         return min(
             self._waiting.items(),
-            key=lambda each: (-each[1].priority, each[1].created),
+            key=lambda each: (-each[1].priority, each[1].queued),
             default=("", None),
         )

@@ -225,11 +225,11 @@ PLANTED = {
 }  # fmt: skip
 
 
-def found_in(plant, most):
+def found_in(plant, most, at_once):
     """Return the first history that fails with a bug, and the judge; None if none does."""
     with plant():
         for number, outcome in enumerate(
-            apart(outcome_of, map(plan_of, range(most)), at_once=os.cpu_count()), start=1
+            apart(outcome_of, map(plan_of, range(most)), at_once=at_once), start=1
         ):
             if outcome.faults:
                 return number, outcome.plan.seed, outcome.faults[0][0]
@@ -240,6 +240,7 @@ def main():
     """Plant each bug, print where it is found, and end with 1 if one is not."""
     parser = argparse.ArgumentParser(prog="python -m tests.histories.planted")
     parser.add_argument("-n", type=int, default=MOST, help="histories of each, at most")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="at a time")
     parser.add_argument("--only", default="", help="bugs with these words")
     options = parser.parse_args()
     if os.environ.get(HASH_SEED) != "0":
@@ -249,7 +250,7 @@ def main():
     missed = 0
     for name, plant in PLANTED.items():
         if options.only in name:
-            place = found_in(plant, options.n)
+            place = found_in(plant, options.n, options.processes)
             missed += place is None
             where = place and f"history {place[0]}, seed {place[1]}, by `{place[2]}`"
             print(f"{name}: {where or 'not found'}", flush=True)

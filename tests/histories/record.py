@@ -14,6 +14,8 @@ from tests.histories.plan import HOPELESS
 
 WHO: ContextVar[str] = ContextVar("who", default="server")
 """The account of the request that is answered."""
+FROM: ContextVar[str] = ContextVar("from", default="")
+"""The process that sent it: controllers have one account."""
 
 WORKLOADS = f"workloads.{GROUP}"
 TOUCHED = "example.com/touched"
@@ -34,6 +36,7 @@ class Version:
     new: Any
     """None once it is deleted."""
     last: Any
+    process: str = ""
 
 
 class Record:
@@ -67,6 +70,7 @@ class Record:
                 event.previous,
                 new,
                 event.object,
+                FROM.get(),
             )
         )
 

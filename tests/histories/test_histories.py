@@ -126,3 +126,14 @@ class TestLoop:
         with pytest.raises(StuckError, match="101 callbacks at 0"):
             loop.run_forever()
         loop.close()
+
+    def test_what_has_no_end_is_noticed(self):
+        loop = SimulatedLoop(1, most=100)
+
+        def again():
+            loop.call_later(1, again)
+
+        again()
+        with pytest.raises(StuckError, match="100 callbacks until 101 s, and no end"):
+            loop.run_forever()
+        loop.close()

@@ -8,6 +8,7 @@ from policyd.kube.calls import get_call, patch_call
 from policyd.kube.resources import JOBS, PODS, WORKLOADS
 from tests.histories import accounts
 from tests.histories.gangs import gangs_are_whole
+from tests.histories.judges import LEASES, only_the_leader_writes
 from tests.histories.lifecycle import life_is_as_documented, steps
 from tests.histories.objects import GPU
 from tests.histories.order import own_quota_comes_back, priority_is_heeded, shares_are_fair
@@ -143,6 +144,23 @@ class TestPriority:
 
         assert len(judged(priority_is_heeded, *writes, strategy=strategy)) == wrong
 
+    @pytest.mark.parametrize(("reason", "wrong"), [("Preempted", 1), ("AdmissionCheck", 0)])
+    def test_an_eviction_keeps_the_place_unless_a_check_failed(self, reason, wrong):
+        evicted = workload("a")
+        evicted["status"]["conditions"] = [
+            {"type": "Evicted", "status": "True", "reason": reason, "lastTransitionTime": "z"}
+        ]
+        writes = (0, evicted), (1, workload("b")), (200, workload("b", *HELD))
+
+        assert len(judged(priority_is_heeded, *writes)) == wrong
+
+    def test_what_is_not_requeued_yet_does_not_wait(self):
+        held_back = workload("a")
+        held_back["status"]["conditions"] = [{"type": "Requeued", "status": "False"}]
+        writes = (0, held_back), (1, workload("b")), (200, workload("b", *HELD))
+
+        assert judged(priority_is_heeded, *writes) == []
+
     def test_what_is_decided_together_is_written_in_any_order(self):
         writes = [(0, workload("a")), (1, workload("b")), (200, workload("b", *HELD))]
 
@@ -204,21 +222,6 @@ class TestFairness:
 
         assert len(judged(shares_are_fair, *writes, cohort="all")) == wrong
 
-    @pytest.mark.parametrize(("priority", "wrong"), [(-1, 1), (1, 0)])
-    def test_what_was_evicted_may_come_first_unless_it_is_less_important(self, priority, wrong):
-        writes = (
-            (0, cluster_queue(8)),
-            (0, cluster_queue(8, "b")),
-            (1, workload("h", *HELD, gpus=12)),
-            (1, workload("i", *HELD, gpus=8, queue="b")),
-            (2, workload("w", queue="b")),
-            (2, workload("e", "Evicted", queue="b", priority=priority)),
-            (3, workload("v")),
-            (200, workload("v", *HELD)),
-        )
-
-        assert len(judged(shares_are_fair, *writes, cohort="all")) == wrong
-
     def test_what_has_just_come_may_not_be_known(self):
         writes = (
             (0, cluster_queue(8)),
@@ -249,6 +252,28 @@ class TestReasons:
         writes = (0, cluster_queue(8)), (1, workload("h", *HELD, gpus=6)), (300, again)
 
         assert len(judged(reasons_are_true, *writes)) == wrong
+
+
+class TestLeader:
+    @pytest.mark.parametrize(
+        ("at", "process", "wrong"),
+        [
+            pytest.param(500, "two", 1, id="long-after-another-leads"),
+            pytest.param(60, "two", 0, id="what-was-under-way"),
+            pytest.param(500, "one", 0, id="by-the-leader"),
+        ],
+    )
+    def test_who_does_not_lead_does_not_write(self, at, process, wrong):
+        def lease(at, holder):
+            held = {"metadata": {"name": "lease"}, "spec": {"holderIdentity": holder}}
+            return Version(at, accounts.OWN, LEASES, "MODIFIED", "/lease", None, held, held, holder)
+
+        new = workload("w")
+        write = Version(at, accounts.OWN, STORED, "ADDED", "team/w", None, new, new, process)
+        versions = [lease(0, "two"), lease(10, "one"), lease(400, "one"), write]
+        world = SimpleNamespace(record=SimpleNamespace(versions=versions))
+
+        assert len(list(only_the_leader_writes(world, None))) == wrong
 
 
 class TestRights:

@@ -32,8 +32,8 @@ FEATURES = {
 CALM_SECONDS = 3600.0
 """Between the last fault and the first look whether all has run."""
 MOST_CALM_HOURS = 5
-EVERY = 4
-"""After each so many events, decisions are compared with the core's."""
+EVERY, MOST_LOOKS = 4, 25
+"""After each so many events, and about so often at most, decisions are compared with the core's."""
 
 
 class World:
@@ -79,10 +79,11 @@ class World:
         self.cluster.store.listen(self._replace_lost, "pods")
         self._start_controllers()
         await asyncio.sleep(5)
+        every = max(EVERY, len(self.plan.events) // MOST_LOOKS)
         for number, event in enumerate(self.plan.events):
             await asyncio.sleep(max(0.0, event.at - self.loop.time()))
             self.users.start(self._happen(event))
-            if number % EVERY == 0:
+            if number % every == 0:
                 self._watch_decisions()
         await asyncio.sleep(max(0.0, self.plan.ends_at - CALM_SECONDS - self.loop.time()))
         await self._calm_down()
