@@ -1,12 +1,16 @@
 """The simulated rest of a cluster: scheduler, kubelets and Job controller over three informers."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, NoReturn, TypeVar
+
+import structlog
 
 from policyd.api.nodes import Node
 from policyd.kube.client import Client
 from policyd.kube.connection import ApiConnection
+from policyd.kube.errors import ApiError
 from policyd.kube.events import EventRecorder
 from policyd.kube.informer import Informer
 from policyd.kube.pace import Pace
@@ -15,10 +19,43 @@ from policyd.local.job_controller import JobController
 from policyd.local.kubelet import Kubelet
 from policyd.local.objects import Job, LocalPod
 from policyd.local.scheduler import Scheduler
-from policyd.local.steps import StepLoop, handing_to
+from policyd.local.steps import RETRY_SECONDS
+
+C = TypeVar("C")
+
+log = structlog.get_logger()
 
 JOB_CONTROLLER: Final = "system:serviceaccount:kube-system:job-controller"
 """The account that creates the pods of Jobs, as on a real cluster: webhooks check it."""
+
+
+class StepLoop:
+    """Runs one step after another, woken by `wake` or by the time the step asked for."""
+
+    def __init__(self, step: Callable[[float], Awaitable[float | None]], pace: Pace) -> None:
+        self._step = step
+        self._pace = pace
+        self._changed = asyncio.Event()
+
+    def after(self, take: Callable[[C], None]) -> Callable[[C], None]:
+        """Return a callback for changes that hands each to `take`, and asks for a step."""
+
+        def on_change(change: C) -> None:
+            take(change)
+            self._changed.set()
+
+        return on_change
+
+    async def run(self) -> NoReturn:
+        """Step until cancelled."""
+        while True:
+            self._changed.clear()
+            try:
+                wait = await self._step(self._pace.clock.now())
+            except ApiError as error:
+                log.warning("step_failed", step=self._step.__qualname__, error=str(error))
+                wait = RETRY_SECONDS
+            await self._pace.wait(self._changed, wait)
 
 
 def acting_as(connection: ApiConnection, account: str) -> ApiConnection:
@@ -65,3 +102,13 @@ async def run_simulation(
             group.create_task(loop.run())
         for recorder in (scheduling, working):
             group.create_task(recorder.run())
+
+
+def handing_to(*listeners: Callable[[C], None]) -> Callable[[C], None]:
+    """Return a callback for changes that hands each to all listeners."""
+
+    def on_change(change: C) -> None:
+        for take in listeners:
+            take(change)
+
+    return on_change

@@ -1,19 +1,17 @@
-"""What drives the simulated parts of a cluster: steps, each of which looks at what is due.
+"""The objects that a simulated part of a cluster looks at in its next step: those that are due.
 
 A part looks at an object when it has changed, or at a time that it asked for. So a step costs what
 is due, however many objects there are.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Generic, NoReturn, TypeVar
+from typing import Generic, TypeVar
 
 import structlog
 
 from policyd.kube.changes import Change, Deleted
 from policyd.kube.errors import ApiError
 from policyd.kube.informer import Identified, key_of
-from policyd.kube.pace import Pace
 from policyd.kube.workqueue import RankedKeys
 
 log = structlog.get_logger()
@@ -24,37 +22,7 @@ RETRY_SECONDS = 1.0
 AT_ONCE = 0.0
 """The time of what has changed: before all others."""
 
-C = TypeVar("C")
 T = TypeVar("T", bound=Identified)
-
-
-class StepLoop:
-    """Runs one step after another, woken by `wake` or by the time the step asked for."""
-
-    def __init__(self, step: Callable[[float], Awaitable[float | None]], pace: Pace) -> None:
-        self._step = step
-        self._pace = pace
-        self._changed = asyncio.Event()
-
-    def after(self, take: Callable[[C], None]) -> Callable[[C], None]:
-        """Return a callback for changes that hands each to `take`, and asks for a step."""
-
-        def on_change(change: C) -> None:
-            take(change)
-            self._changed.set()
-
-        return on_change
-
-    async def run(self) -> NoReturn:
-        """Step until cancelled."""
-        while True:
-            self._changed.clear()
-            try:
-                wait = await self._step(self._pace.clock.now())
-            except ApiError as error:
-                log.warning("step_failed", step=self._step.__qualname__, error=str(error))
-                wait = RETRY_SECONDS
-            await self._pace.wait(self._changed, wait)
 
 
 class DueObjects(Generic[T]):
@@ -104,13 +72,3 @@ class DueObjects(Generic[T]):
         except ApiError as error:
             log.warning("step_failed", step=look.__qualname__, object=key, error=str(error))
             return now + RETRY_SECONDS
-
-
-def handing_to(*listeners: Callable[[C], None]) -> Callable[[C], None]:
-    """Return a callback for changes that hands each to all listeners."""
-
-    def on_change(change: C) -> None:
-        for take in listeners:
-            take(change)
-
-    return on_change
