@@ -84,8 +84,9 @@ fuzz: $(STAMP) ## compare generated CEL expressions, compiled, with the referenc
 mutations: $(STAMP) ## run each command on N=10000 files with small errors: none may end in a traceback; K=check selects a command
 	@$(BIN)/python -m tests.cli.mutations $(or $(N),10000) $(K)
 
-conformance-live: $(STAMP) controlplane ## run the cases of native policies on a real API server too, or compare what policyd apply says of N edits of their objects: ONLY=vap, JSON=FILE, OFFLINE=N, SEED=1
+conformance-live: $(STAMP) controlplane ## run the cases of native policies and of the library on a real API server too, or compare what policyd apply says of N edits of their objects: ONLY=vap, JSON=FILE, OFFLINE=N, SEED=1
 	@$(BIN)/python -m tests.live $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON)) $(if $(OFFLINE),--offline $(OFFLINE)) $(if $(SEED),--seed $(SEED))
+	$(if $(ONLY)$(OFFLINE),,@POLICYD_WHOLE_LIBRARY=1 $(BIN)/pytest -q -m e2e tests/live/test_library.py)
 
 mutants: $(STAMP) ## put N=300 small errors into the product, one by one, and see which no test notices: SEED=1, ONLY=policyd/alloc, JSON=FILE
 	@$(BIN)/python -m tests.mutants $(or $(N),300) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
