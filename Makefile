@@ -63,9 +63,11 @@ controlplane: ## build a real Kubernetes control plane for the tests, in a per-u
 # the time is spent waiting for clusters: three processes keep two cores busy.
 LONG_FIRST := tests/docs/test_consoles.py tests/e2e/test_takeover.py tests/live tests/scenarios/test_multikueue.py \
 	tests/scenarios/test_variants.py tests/charts tests/soak tests/matrix
+# The others are named, too: to collect all tests takes each process a minute.
+WITH_CLUSTER = tests/scenarios $(shell grep -rl --include='test_*.py' 'mark\.e2e' tests)
 
 e2e: $(STAMP) controlplane ## run the end-to-end tests against a real kube-apiserver
-	@$(BIN)/pytest -m e2e -n 3 --dist loadfile --no-loadscope-reorder $(LONG_FIRST) tests $(if $(K),-k "$(K)")
+	@$(BIN)/pytest -m e2e -n 3 --dist loadfile --no-loadscope-reorder $(LONG_FIRST) $(WITH_CLUSTER) $(if $(K),-k "$(K)")
 
 browser: $(STAMP) controlplane ## look at the page in Chromium, which is installed if it is missing: K=words, SCREENSHOTS=1 writes docs/images
 	@code=0; tests/browser/install.sh $(BIN)/python || code=$$?; \

@@ -331,6 +331,16 @@ def everything(api):
     come_and_go(api)
     run_foreign_jobs(api)
     run_parents(api)
+    look_up_claims(api)
+
+
+def look_up_claims(api):
+    """Have the policies count the devices of a claim and of a template, which do not exist."""
+    for kind in ("ResourceClaim", "ResourceClaimTemplate"):
+        asks = pod("claiming", gpus=0)
+        asks["spec"]["resourceClaims"] = [{"name": "gpu", f"r{kind[1:]}Name": "missing"}]
+        with pytest.raises(Refused, match=f"there is no {kind} `missing`"):
+            api.create(asks, dry_run=True)
 
 
 def held(api, kind):

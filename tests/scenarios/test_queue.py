@@ -52,7 +52,7 @@ def test_claims_of_devices_are_refused_by_policies_and_held_by_the_queue(api):
     by_hand = named("Workload", "kueue.x-k8s.io/v1beta2", "claims", "team-a")
     by_hand["spec"] = {"queueName": "team-a", "podSets": [pod_set]}
 
-    with pytest.raises(Refused, match="uses devices of `resourceClaims`"):
+    with pytest.raises(Refused, match="there is no ResourceClaimTemplate `whole-gpu`"):
         api.create(asks)
     api.create(by_hand)
     api.create(job("plain", gpus=0, run_for="1s"))
