@@ -16,7 +16,7 @@ from unittest.mock import patch
 from click.testing import CliRunner
 
 from policyd.cli import main
-from policyd.cli.formats import files
+from policyd.cli.formats import documents
 from policyd.engine.compile.load import Loaded
 from tests.cli.given import GIVEN, LIBRARY
 
@@ -167,7 +167,7 @@ def try_all(
 @contextmanager
 def library_loaded_once() -> Iterator[None]:
     """Compile each file of the library once: this is 97 % of the time of `apply` and `report`."""
-    load, loaded = files.load_policies, dict[tuple[str, str], Loaded]()
+    load, loaded = documents.load_policies, dict[tuple[str, str], Loaded]()
 
     def load_again(text: str, source: str, *rest: object) -> Loaded:
         if not Path(source).is_relative_to(LIBRARY):
@@ -176,7 +176,7 @@ def library_loaded_once() -> Iterator[None]:
             loaded[source, text] = load(text, source, *rest)
         return loaded[source, text]
 
-    with patch.object(files, "load_policies", load_again):
+    with patch.object(documents, "load_policies", load_again):
         yield
 
 

@@ -180,7 +180,7 @@ async def test_devices_of_claims_are_stranded_until_a_pending_pod_can_use_them()
     async with running(made):
         value = made.controller.health.metrics.registry.get_sample_value
         names = {"flavor": "h100", "resource": GPU}
-        await made.pass_time(20)
+        await made.pass_time(STRANDED_SECONDS)
         assert value("policyd_stranded_devices", names) == 3
 
         made.put(r.JOBS, claiming("first", template="one"))

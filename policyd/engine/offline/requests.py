@@ -307,8 +307,8 @@ def given_claims(objects: Iterable[Json]) -> ClaimLookup:
     """Return a lookup of the claims and templates among objects."""
     found: dict[tuple[str, str, str], Json] = {}
     for each in objects:
-        kind = each.get("kind") if isinstance(each, dict) else None
-        if kind in CLAIM_KINDS and str(each.get("apiVersion")).startswith(f"{CLAIM_GROUP}/"):
+        kind, version = (str(value_at(each, (field,))) for field in ("kind", "apiVersion"))
+        if kind in CLAIM_KINDS and version.startswith(f"{CLAIM_GROUP}/"):
             namespace = value_at(each, ("metadata", "namespace")) or "default"
             name = value_at(each, ("metadata", "name"))
             found[str(namespace), kind, str(name)] = value_at(each, CLAIM_KINDS[kind])
