@@ -1,4 +1,6 @@
-"""What the controller survives in a cluster is to end a test."""
+"""What the controller survives in a cluster is to end a test; no thread runs beside its time."""
+
+import asyncio
 
 import pytest
 from structlog.testing import capture_logs
@@ -11,3 +13,13 @@ def _nothing_breaks(request):
         yield
     if request.node.get_closest_marker("breaks") is None:
         assert [line for line in lines if line["event"].endswith("_error")] == []
+
+
+@pytest.fixture(autouse=True)
+def _without_threads(monkeypatch):
+    """Time is simulated, and does not wait for a thread."""
+
+    async def at_once(run, *given):
+        return run(*given)
+
+    monkeypatch.setattr(asyncio, "to_thread", at_once)

@@ -1,7 +1,5 @@
 """The forecast dispatcher, with a controller that makes forecasts on each worker."""
 
-import asyncio
-
 import pytest
 
 from policyd.controller.queues.forecasts import REFRESH_SECONDS
@@ -13,16 +11,6 @@ from policyd.multikueue.settings import FORECAST
 from tests.controller.clusters import Manager, clusters, job, where
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(autouse=True)
-def without_threads(monkeypatch):
-    """Time is simulated, and does not wait for a thread."""
-
-    async def at_once(run, *given):
-        return run(*given)
-
-    monkeypatch.setattr(asyncio, "to_thread", at_once)
 
 
 def forecasting(*rooms, **settings):
