@@ -1,14 +1,14 @@
 """Usage of running pods, against the quota that their workloads were admitted with."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import msgspec
 
 from policyd.api.meta import ObjectMeta
-from policyd.api.pods import PodTemplate
+from policyd.api.pods import PodSpec, PodTemplate
 from policyd.jobs.requests import (
     InvalidRequestsError,
     RequestRules,
@@ -47,19 +47,27 @@ def usage_of(pod: PodTemplate, rules: RequestRules) -> Taken:
         spec = as_counted(pod, rules)
     except UncountedDevicesError:
         spec = as_counted(msgspec.structs.replace(pod, metadata=ObjectMeta()), rules)
-    claims = len(spec.resource_claims)
-    shared = sum(not each.resource_claim_template_name for each in spec.resource_claims)
-    alone = msgspec.structs.replace(spec, resource_claims=())
-    without = replace(rules, devices=None)
-    attempts = ((spec, rules, shared), (alone, rules, claims), (alone, without, claims))
-    for each, counted, left in attempts[2 if rules.devices is None else 0 :]:
+    for counted, known, left in _attempts(spec, rules):
         try:
-            return Taken(requests_of(each, counted), left)
+            return Taken(requests_of(counted, known), left)
         except UncountedDevicesError:  # a template may be gone while its pods run
             continue
         except InvalidRequestsError:
             break
-    return Taken({}, claims)
+    return Taken({}, len(spec.resource_claims))
+
+
+def _attempts(spec: PodSpec, rules: RequestRules) -> Iterator[tuple[PodSpec, RequestRules, int]]:
+    """Yield what may be counted of a pod, by which rules, and the number of claims left out."""
+    claims = spec.resource_claims
+    if rules.devices is not None:
+        yield spec, rules, sum(not each.resource_claim_template_name for each in claims)
+    if claims:
+        spec = msgspec.structs.replace(spec, resource_claims=())
+    if rules.devices is not None:
+        yield spec, rules, len(claims)
+        rules = replace(rules, devices=None)
+    yield spec, rules, len(claims)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

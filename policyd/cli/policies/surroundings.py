@@ -178,10 +178,7 @@ class _Objects:
             try:
                 self._surroundings.objects += await listed(self._reader, resource)
             except ForbiddenError as error:
-                names = ", ".join(f"`{policy.name}`" for policy in using)
-                self._note(missing(f"left out, for want of params: {names}", error))
-                self._surroundings.left_out.update(policy.id for policy in using)
-
+                self._leave_out(using, "params", error)
         await self._claims([policy for policy in policies if policy.counts_claims])
 
     async def _claims(self, policies: Sequence[CompiledPolicy]) -> None:
@@ -190,9 +187,12 @@ class _Objects:
             try:
                 self._surroundings.objects += await listed_if_served(self._reader, resource)
             except ForbiddenError as error:
-                names = ", ".join(f"`{policy.name}`" for policy in policies)
-                self._note(missing(f"left out, for want of claims: {names}", error))
-                self._surroundings.left_out.update(policy.id for policy in policies)
+                self._leave_out(policies, "claims", error)
+
+    def _leave_out(self, policies: Sequence[CompiledPolicy], want: str, error: ApiError) -> None:
+        names = ", ".join(f"`{policy.name}`" for policy in policies)
+        self._note(missing(f"left out, for want of {want}: {names}", error))
+        self._surroundings.left_out.update(policy.id for policy in policies)
 
     def _note(self, finding: Finding) -> None:
         self._surroundings.findings.append(finding)

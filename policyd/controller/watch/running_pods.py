@@ -59,6 +59,8 @@ class RunningPod(Wire, frozen=True):
         """
         if self.amounts is not None:
             return self.amounts
+        # The API server has set its overhead and the defaults of its namespace.
+        rules = replace(rules, limits={}, overheads={})
         return _amounts(PodTemplate(self.metadata, self.spec), rules, queues=self.queues)
 
 
@@ -88,19 +90,17 @@ def open_running_pods(
 
     def trim(pod: RunningPod) -> RunningPod:
         queues = everything or bool(pod.metadata.labels.keys() & {QUEUE_NAME, MANAGED, POD_SET})
-        template = PodTemplate(pod.metadata, pod.spec)
-        amounts = _amounts(template, rules, queues=queues)
         parts = rules.resources.gpu_fractions and asks_for_part(pod.metadata.annotations)
         if parts or (devices and _may_have_devices(pod.spec)):
             return _trimmed(pod, None, queues=queues)
-        return _trimmed(pod, amounts, queues=queues)
+        template = PodTemplate(pod.metadata, pod.spec)
+        return _trimmed(pod, _amounts(template, rules, queues=queues), queues=queues)
 
     return Mirror(reader, PODS, into=RunningPod, pace=pace, trim=trim, field_selector=NOT_ENDED)
 
 
 def _amounts(pod: PodTemplate, rules: RequestRules, *, queues: bool) -> dict[str, int]:
-    # The API server has set its overhead and the defaults of its namespace.
-    requests, claims = usage_of(pod, replace(rules, limits={}, overheads={}))
+    requests, claims = usage_of(pod, rules)
     amounts = {
         intern(name): amount
         for name, amount in requests.items()

@@ -20,12 +20,11 @@ def load_stored(policy: Object) -> Loaded:
     """Compile a policy or a binding, or return it as it was compiled last time."""
     given = policy["metadata"]
     metadata = {field: given[field] for field in _READ if field in given}
-    text = msgspec.json.encode({**policy, "metadata": metadata, "status": None}, order="sorted")
-    return _load(text)
+    read = {field: policy[field] for field in policy if field != "status"}
+    return _load(msgspec.json.encode({**read, "metadata": metadata}, order="sorted"))
 
 
 @lru_cache(maxsize=MOST_KEPT)
 def _load(text: bytes) -> Loaded:
     policy = msgspec.json.decode(text)
-    del policy["status"]
     return load_document(Document(policy, policy["metadata"].get("name", "")))
