@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 K ?=
+# Tests start hundreds of processes: without its bytecode, each compiles all of policyd.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run test browser check house hooks docs release coverage fix e2e conformance properties fuzz mutations mutants histories soak attacks bench bench-dashboard bench-preemption bench-forecast bench-backfill bench-dispatch what-ifs replayed-week prove controlplane monitoring generate constraints advisories clean
 

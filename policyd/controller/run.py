@@ -44,12 +44,12 @@ from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Handover, Writes
 from policyd.kube.changes import Change
 from policyd.kube.client import Client
-from policyd.kube.discovery import is_served, wait_until_served
+from policyd.kube.discovery import is_served, wait_until_some
 from policyd.kube.events import EventRecorder
 from policyd.kube.kueue_lease import KueueLease
 from policyd.kube.leader import LeaderElection
 from policyd.kube.pace import Pace
-from policyd.kube.resources import POLICIES
+from policyd.kube.resources import POLICIES, POLICY_BINDINGS
 from policyd.kube.steps import Steps
 from policyd.kube.unforeseen import log_unforeseen
 from policyd.kube.workqueue import WorkQueue
@@ -378,9 +378,9 @@ class Controller:
             await self.pace.sleep(STRANDED_SECONDS)
 
     async def _write_policy_statuses(self) -> None:
-        """Write the statuses of policies, once their kind is served."""
+        """Write the statuses of policies, once there are any: the engine is imported for them."""
         await self.pace.sleep(LATER_SECONDS)
-        await wait_until_served(self._client, POLICIES, self.pace)
+        await wait_until_some(self._client, (POLICIES, POLICY_BINDINGS), self.pace)
         executor = loading_thread()
         try:
             loop = asyncio.get_running_loop()
@@ -471,7 +471,7 @@ async def first_of(work: Coroutine[Any, Any, object], *losses: Coroutine[Any, An
 
 
 def _policy_statuses() -> "type[PolicyStatuses]":
-    """Import what writes the statuses of policies: the engine takes a tenth of a second."""
+    """Import what writes the statuses of policies: the engine takes up to a second."""
     from policyd.controller.policies.policy_statuses import PolicyStatuses  # noqa: PLC0415
 
     return PolicyStatuses

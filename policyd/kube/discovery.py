@@ -1,5 +1,6 @@
 """Discovery: the kinds that the API server serves, and the names of their resources."""
 
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import quote
 
@@ -15,6 +16,8 @@ log = structlog.get_logger()
 
 KIND_SECONDS: Final = 10.0
 """Between looks for a kind that is not served: many clusters never have it."""
+OBJECT_SECONDS: Final = 2.0
+"""Between looks for a first object of kinds that are served."""
 
 
 class ServedResource(Wire, frozen=True):
@@ -88,3 +91,17 @@ async def wait_until_served(
         except ApiError as error:
             log.warning("kind_unknown", resource=resource.plural, error=str(error))
         await pace.sleep(KIND_SECONDS)
+
+
+async def wait_until_some(reader: Reader, resources: Sequence[Resource], pace: Pace) -> None:
+    """Wait for a first object of one of several kinds, the first of which is waited for."""
+    await wait_until_served(reader, resources[0], pace)
+    while True:
+        for resource in resources:
+            try:
+                page = await reader.page(resource, into=PartialObject, limit=1)
+            except ApiError:
+                continue  # who reads the objects reports what is wrong
+            if page.items:
+                return
+        await pace.sleep(OBJECT_SECONDS)

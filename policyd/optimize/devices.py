@@ -90,6 +90,11 @@ def device_of(requests: Mapping[str, int]) -> str:
     return min(asked, key=lambda name: ("gpu" not in name and MIG not in name, name), default="")
 
 
+def counts_as_gpus(resource: str) -> bool:
+    """Tell whether an amount of a resource counts as GPUs, or as parts of them."""
+    return resource == THOUSANDTHS or is_nvidia(resource)
+
+
 def gpus_asked(requests: Mapping[str, int]) -> Fraction:
     """Return how many GPUs a pod asks for, parts of one counted as fractions.
 

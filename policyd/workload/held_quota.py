@@ -11,7 +11,7 @@ from policyd.api.meta import find_condition
 from policyd.api.pod_requests import amounts, pod_requests
 from policyd.api.quantity import QuantityError
 from policyd.jobs.lifecycle import has_quota, is_finished
-from policyd.optimize.devices import gpus_asked
+from policyd.optimize.devices import counts_as_gpus, gpus_asked
 from policyd.usage.record import PARTS, HeldQuota
 from policyd.workload.records import owner_of
 
@@ -37,7 +37,7 @@ def quota_times(workload: Workload) -> QuotaTimes:
 
 
 def held_quota(workload: Workload) -> HeldQuota | None:
-    """Return what a Workload holds of GPUs; None if it holds no quota."""
+    """Return what a Workload holds of GPUs; None if it holds none of them."""
     admission = workload.status.admission
     if admission is None or not has_quota(workload):
         return None
@@ -46,11 +46,14 @@ def held_quota(workload: Workload) -> HeldQuota | None:
     for each in admission.pod_set_assignments:
         for flavor, parts in _parts(each, freed.get(each.name, 0)).items():
             found[flavor] = found.get(flavor, 0) + parts
+    gpus = {flavor: parts for flavor, parts in found.items() if parts}
+    if not gpus:
+        return None
     return HeldQuota(
         queue=admission.cluster_queue,
         local_queue=f"{workload.metadata.namespace}/{workload.spec.queue_name}",
         user=owner_of(workload),
-        amounts={flavor: parts for flavor, parts in found.items() if parts},
+        amounts=gpus,
     )
 
 
@@ -78,13 +81,17 @@ def parts_of(requests: Mapping[str, int]) -> int:
 
 def _parts(assigned: PodSetAssignment, freed: int) -> dict[str, int]:
     """Return the parts of GPUs of a pod set, by flavor, without those that it gave back."""
+    gpus = {name: each for name, each in assigned.resource_usage.items() if counts_as_gpus(name)}
     try:
-        usage = amounts(assigned.resource_usage)
+        usage = amounts(gpus)
     except QuantityError:
         return {}
     found: dict[str, int] = {}
-    for resource, flavor in assigned.flavors.items():
-        parts = parts_of({resource: usage.get(resource, 0)})
+    for resource, amount in usage.items():
+        flavor = assigned.flavors.get(resource)
+        if flavor is None:
+            continue
+        parts = parts_of({resource: amount})
         if freed and assigned.count:
             parts = parts * max(0, assigned.count - freed) // assigned.count
         found[flavor] = found.get(flavor, 0) + parts

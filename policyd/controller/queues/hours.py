@@ -187,6 +187,8 @@ class Hours:
         if self._cache.role_of(workload) == "variant":  # its parent has the name of the job
             return
         uid, held = short(workload.metadata.uid), held_quota(workload)
+        if held is None and uid not in record.held:
+            return
         times = quota_times(workload)
         if held is None or times.end is not None:
             record.release(uid, times.end or self._cache.now)
