@@ -17,7 +17,7 @@ from policyd.status.ages import duration
 
 T = TypeVar("T")
 
-FRESH_SECONDS: Final = 2.0
+FRESH_SECONDS: Final = 1.9
 """For how long what was read is shown: the controller makes no newer snapshot before."""
 KEPT_SECONDS: Final = 600.0
 """For how long the last one is shown if no newer one can be read."""
@@ -91,7 +91,7 @@ class CachedValue(Generic[T]):
             raise  # it says something of the one who asked, and nothing to the others
         except PolicydError as error:
             self._error = error.with_traceback(None)
-        self._tried_at = self._clock.monotonic()
+        self._tried_at = now
 
     def _too_old(self, now: float) -> bool:
         return self._error is not None and now > self._read_at + KEPT_SECONDS

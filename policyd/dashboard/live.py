@@ -8,6 +8,7 @@ is sent is let go: the browser connects again, and gets the current state.
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
+from math import ceil
 from typing import Final
 
 import structlog
@@ -16,7 +17,8 @@ from policyd.errors import PolicydError
 from policyd.kube.pace import Pace
 
 APART_SECONDS: Final = 2.0
-"""Between two renderings of a channel, at least."""
+"""Between the moments at which channels render, all of them at the same ones: what the first of
+them reads anew is what the others show."""
 LONGEST_APART_SECONDS: Final = 30.0
 """Between two renderings of a channel that takes long."""
 BEAT_SECONDS: Final = 15.0
@@ -87,8 +89,14 @@ class Channel:
                     if self._sent.get(name) != html:
                         self._sent[name] = html
                         self._publish(_message("fragment", {"id": name, "html": html}))
-            rest = self._pace.rest_after(began, most=LONGEST_APART_SECONDS)
-            await self._pace.sleep(max(APART_SECONDS, rest))
+            await self._pace.sleep(self._rest(began))
+
+    def _rest(self, began: float) -> float:
+        """Return the seconds until the channel renders again, after a rendering."""
+        rest = self._pace.rest_after(began, most=LONGEST_APART_SECONDS)
+        now = self._pace.clock.monotonic()
+        next_ = max(round(began / APART_SECONDS) + 1, ceil((now + rest) / APART_SECONDS))
+        return next_ * APART_SECONDS - now
 
     def join(self, viewer: Viewer, render: Render) -> None:
         """Add a viewer, and send it all that is known: what it has may be older."""
@@ -121,7 +129,7 @@ class Hub:
 
     def changes(
         self, key: Hashable, user: str, render: Render, still: Callable[[], Awaitable[bool]]
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncIterator[bytes | memoryview]:
         """Return server-sent events until the viewer may not see them any more.
 
         Args:
@@ -139,7 +147,7 @@ class Hub:
 
     async def _changes(
         self, key: Hashable, viewer: Viewer, render: Render, still: Callable[[], Awaitable[bool]]
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncIterator[bytes | memoryview]:
         try:
             channel = self._join(key, render, viewer)
         except TooManyViewersError:  # others were faster
@@ -149,7 +157,7 @@ class Hub:
             while await still():
                 async for message in self._messages(viewer):
                     for start in range(0, len(message), PIECE_BYTES):
-                        yield message[start : start + PIECE_BYTES]
+                        yield memoryview(message)[start : start + PIECE_BYTES]
                 if viewer not in channel.viewers:
                     return
             yield _message("end", {})

@@ -372,15 +372,22 @@ def _may_be_on(asked: PendingPods, node: TopologyNode) -> bool:
     )
 
 
-def _jobs(pods: Iterable[RunningPods]) -> Iterator[JobOnNode]:
-    found: dict[str, tuple[int, dict[str, int]]] = {}
-    for each in pods:
-        count, requests = found.get(each.job, (0, {}))
-        for name, amount in each.requests.items():
-            requests[name] = requests.get(name, 0) + amount * each.count
-        found[each.job] = count + each.count, requests
-    for job, (count, requests) in sorted(found.items()):
-        yield JobOnNode(job=job, pods=count, requests=requests)
+def _jobs(running: Iterable[RunningPods]) -> Iterator[JobOnNode]:
+    found: dict[str, JobOnNode] = {}
+    for each in running:
+        # Most jobs have one pod on a node, of requests that thousands share: no copy of them.
+        requests = each.requests
+        if each.count > 1:
+            requests = {name: amount * each.count for name, amount in requests.items()}
+        pods, known = each.count, found.get(each.job)
+        if known is not None:
+            pods += known.pods
+            sums = dict(known.requests)
+            for name, amount in requests.items():
+                sums[name] = sums.get(name, 0) + amount
+            requests = sums
+        found[each.job] = JobOnNode(job=each.job, pods=pods, requests=requests)
+    return (found[job] for job in sorted(found))
 
 
 def _domain(node: TopologyNode, levels: Iterable[Sequence[str]]) -> str:

@@ -50,7 +50,7 @@ class Case:
 
         async def take():
             async for message in self.changes(key, user):
-                got.append(message.decode())  # noqa: PERF401 - they are looked at meanwhile
+                got.append(bytes(message).decode())  # noqa: PERF401 - they are looked at meanwhile
 
         return got, asyncio.create_task(take())
 
@@ -97,6 +97,32 @@ async def test_it_is_rendered_once_for_all_and_those_who_come_later_get_all_of_i
     assert case.rendered == 1
     assert fragments(late) == [("a", "1"), ("b", "1")]
     assert all(fragments(got) == fragments(late) for got, _ in watched)
+
+
+async def test_channels_render_at_the_same_moments_however_they_began(case):
+    moments = {}
+
+    def watch(key):
+        async def render():
+            moments.setdefault(key, []).append(case.clock.monotonic())
+            return {}
+
+        async def take():
+            async for _ in case.hub.changes(key, "ann", render, case.still):
+                pass
+
+        return asyncio.create_task(take())
+
+    first = watch("first")
+    await case.clock.advance(0.7 * APART_SECONDS)
+    second = watch("second")
+    for _ in range(40):
+        await case.clock.advance(APART_SECONDS / 10)
+
+    assert moments["first"][0] != moments["second"][0]
+    assert moments["first"][-2:] == moments["second"][-2:]
+    first.cancel()
+    second.cancel()
 
 
 async def test_nothing_is_rendered_for_nobody(case):

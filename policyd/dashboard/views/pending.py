@@ -1,7 +1,8 @@
 """Pending workloads: why they wait, where in the queue, until when, and what would help."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NamedTuple
 
 from policyd.dashboard.views.wording import coarse, devices_apart, start
@@ -129,10 +130,14 @@ def pending(snapshot: QueueSnapshot, query: Mapping[str, str], now: float) -> Pe
         now: Seconds since the epoch.
     """
     filters = PendingFilters(*(query.get(name, "").strip() for name in PendingFilters._fields))
-    matching = list(_matching(snapshot, filters))
+    places = [(queue, _matching(queue, filters)) for queue in snapshot.cluster_queues]
+    matching = sum(len(each) for _, each in places)
+    found: Iterator[FoundPending] = (
+        FoundPending(queue, place) for queue, each in places for place in each
+    )
     if filters.order == "start":
-        matching.sort(key=_start_of)
-    pages = max(1, -(-len(matching) // ROWS))
+        found = iter(sorted(found, key=_start_of))
+    pages = max(1, -(-matching // ROWS))
     given = query.get("page", "1")
     page = min(pages, max(1, int(given[:6]) if given.isascii() and given.isdecimal() else 1))
     first = (page - 1) * ROWS
@@ -144,11 +149,11 @@ def pending(snapshot: QueueSnapshot, query: Mapping[str, str], now: float) -> Pe
         kinds=kinds,
         sizes=tuple(SIZES),
         total=sum(len(queue.pending) for queue in snapshot.cluster_queues),
-        matching=len(matching),
+        matching=matching,
         first=first,
         page=page,
         pages=pages,
-        lines=tuple(_line(each, now) for each in matching[first : first + ROWS]),
+        lines=tuple(_line(each, now) for each in islice(found, first, first + ROWS)),
     )
 
 
@@ -159,26 +164,28 @@ def _choices(snapshot: QueueSnapshot) -> tuple[tuple[str, ...], ...]:
     for queue in snapshot.cluster_queues:
         queues.add(queue.name)
         queues.update(each.name for each in queue.local_queues)
-        teams.update(team_of(row.key) for row in queue.pending)
-        kinds.update(_kind(row) for row in queue.pending)
+        teams.update([team_of(row.key) for row in queue.pending])
+        kinds.update(map(_kind, queue.pending))
     found = teams, queues, kinds
     return tuple(tuple(sorted(each - {""})[:MOST_CHOICES]) for each in found)
 
 
-def _matching(snapshot: QueueSnapshot, filters: PendingFilters) -> Iterator[FoundPending]:
-    least, most = SIZES.get(filters.size, (0, 1 << 62))
-    for queue in snapshot.cluster_queues:
-        sizes = [_devices(each) for each in queue.requests]
-        fits = [least <= size <= most for size in sizes]
-        whole = filters.queue in {"", queue.name}
-        for place, row in enumerate(queue.pending):
-            if (
-                fits[row.requests]
-                and (whole or local_queue_of(queue, row).name == filters.queue)
-                and filters.team in {"", team_of(row.key)}
-                and filters.kind in {"", _kind(row)}
-            ):
-                yield FoundPending(queue, place)
+def _matching(queue: ClusterQueueUse, filters: PendingFilters) -> Sequence[int]:
+    """Return the places of the workloads in a queue that the filters let through."""
+    places: Sequence[int] = range(len(queue.pending))
+    rows = queue.pending
+    if filters.size in SIZES:
+        least, most = SIZES[filters.size]
+        fits = [least <= _devices(each) <= most for each in queue.requests]
+        places = [each for each in places if fits[rows[each].requests]]
+    if filters.queue not in {"", queue.name}:
+        local = filters.queue
+        places = [each for each in places if local_queue_of(queue, rows[each]).name == local]
+    if filters.team:
+        places = [each for each in places if team_of(rows[each].key) == filters.team]
+    if filters.kind:
+        places = [each for each in places if _kind(rows[each]) == filters.kind]
+    return places
 
 
 def _devices(requests: Mapping[str, int]) -> int:
