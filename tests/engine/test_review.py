@@ -57,6 +57,20 @@ def test_changes_are_a_patch_in_base64():
     ]
 
 
+@pytest.mark.parametrize(
+    "denial",
+    [
+        Denial(policy="a", message="k" * 100_000, path="spec"),
+        Denial(policy="a", message="no", path="k" * 100_000),
+    ],
+)
+def test_a_refusal_is_short_however_long_the_names_that_it_quotes(denial):
+    response = answer(Decision(denials=(denial, OF_THE_OBJECT)))["response"]
+
+    assert len(json.dumps(response)) < 9_000
+    assert not response["allowed"]
+
+
 OF_THE_OBJECT = Denial(policy="a", message="no", remedy="ask", reason="Forbidden")
 OF_A_FIELD = Denial(policy="b", message="never", path="spec.template")
 OF_ANOTHER = Denial(policy="c", message="never", remedy="ask", path="metadata.labels[a]")

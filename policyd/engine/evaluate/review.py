@@ -23,6 +23,9 @@ from policyd.engine.objects.workloads import value_at
 LONGEST_NAME_BYTES = 300
 """The length of a name in a response, at most: the API server checks names later."""
 
+LONGEST_MESSAGE_BYTES = 7 * 1024
+"""The length of the message of a refusal, at most: it may quote names of any length."""
+
 _LONGEST_KEY = 63
 """Letters that a key of an audit annotation may have."""
 
@@ -62,10 +65,11 @@ def refusal(request: AdmissionRequest, decision: Decision) -> RefusalStatus:
     """Say why a request is refused: all denials, the first one's code and reason."""
     first = decision.denials[0]
     lines = "\n".join(map(str, decision.denials))
+    message = cut(lines, LONGEST_MESSAGE_BYTES, end="...")
     return RefusalStatus(
         code=first.code,
         reason=first.reason,
-        message=f"{_forbidden(request)}{lines}" if first.kind == VALIDATING else lines,
+        message=f"{_forbidden(request)}{message}" if first.kind == VALIDATING else message,
         details=_details(request, decision.denials),
     )
 
@@ -96,12 +100,13 @@ def _beginning(request: AdmissionRequest) -> str:
 
 
 def _details(request: AdmissionRequest, denials: Sequence[Denial]) -> StatusDetails | None:
-    """Name the fields at fault, if that is all there is to say.
+    """Name the fields at fault, if that is all there is to say, and no path or advice is too long.
 
     Of an invalid object, kubectl prints the message only if there are no details; else it prints
     the field of each cause, and a colon after an empty field.
     """
-    if not all(denial.path for denial in denials):
+    length = sum(len(denial.path) + len(denial.advice) for denial in denials)
+    if not all(denial.path for denial in denials) or length > LONGEST_MESSAGE_BYTES:
         return None
     causes = tuple(
         StatusCause(
