@@ -310,20 +310,21 @@ def size_of(value: object) -> int:
     return 1
 
 
-def deep_size(value: object) -> int:
-    """Return how many elements are in a value, deep down, as far as the work limit.
+def deep_size(value: object, *, times: int = 1) -> int:
+    """Return how many elements are in a value, deep down, `times` over, as far as the work limit.
 
     A part that is in the value several times counts several times: it will be looked at so often.
     """
     if type(value) is list and len(value) <= WORK_LIMIT and set(map(type, value)) <= _PLAIN:
-        return 1 + len(value)
-    return extent(value)[0]
+        return times * (1 + len(value))
+    return times * extent(value, WORK_LIMIT // times)[0]
 
 
-def extent(value: object) -> tuple[int, bool]:
+def extent(value: object, most: int = WORK_LIMIT) -> tuple[int, bool]:
     """Return the deep size of a value, and whether all its parts are the same in CEL and in JSON.
 
     These are maps and lists, strings, booleans and nulls; a number may be another one in JSON.
+    What has more than `most` parts is looked at no further.
     """
     maps: list[Collection[str]] = []
     texts: list[str] = []
@@ -341,7 +342,7 @@ def extent(value: object) -> tuple[int, bool]:
             more += len(part) // _CHARACTERS
         elif kind not in _PLAIN:
             more += _open(part, maps, texts, pending)
-        if len(pending) + len(texts) + more > WORK_LIMIT:
+        if len(pending) + len(texts) + more > most:
             break
     count = len(pending) + len(texts) + more
     texts += chain.from_iterable(maps)
@@ -355,6 +356,8 @@ def _open(part: object, maps: list[Collection[str]], texts: list[str], pending: 
     Maps in a long list, as variables of a container are, are opened together.
     """
     parts: Collection[Any] = _inside(part)
+    if len(parts) > WORK_LIMIT:  # is refused, whatever is in them
+        return len(parts)
     if len(parts) < _MANY or set(map(type, parts)) != _MAPS or sum(map(len, parts)) > WORK_LIMIT:
         pending += parts
         return 0
@@ -513,12 +516,12 @@ def _tenths(texts: Collection[str]) -> int:
 
 def pairs(values: object, *_rest: object) -> int:
     """Work of comparing each element of a list with each other."""
-    return max(size_of(values), 1) * deep_size(values)
+    return deep_size(values, times=max(size_of(values), 1))
 
 
 def pairs_of(a: object, b: object) -> int:
     """Work of comparing each element of one list with each of another; looking is work, too."""
-    return max(size_of(a), 1) * deep_size(b)
+    return deep_size(b, times=max(size_of(a), 1))
 
 
 def product(a: object, b: object) -> int:

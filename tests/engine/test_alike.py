@@ -392,6 +392,24 @@ def test_absent_fields_differ_from_empty_ones(one, other):
     assert see({**pod, **one}, "ns") != see({**pod, **other}, "ns")
 
 
+@pytest.mark.parametrize("depth", range(6))
+def test_items_of_a_list_are_read_at_any_depth(depth):
+    path = "".join(f".a{level}" for level in range(depth))
+    expression = f"object.spec{path}.items.all(i, i.n == 1 && i.of.m == 2)"
+    (policy,) = reviews.policies(demand(expression)).policies
+    see = seen([policy])
+
+    def claim(n, m, more):
+        spec = {"items": [{"n": n, "of": {"m": m}, "more": more}, {"n": 1}]}
+        for level in reversed(range(depth)):
+            spec = {f"a{level}": spec}
+        return {"apiVersion": "example.com/v1", "kind": "A", "metadata": {}, "spec": spec}
+
+    assert see(claim(1, 2, 3), "ns") == see(claim(1, 2, 4), "ns")
+    assert see(claim(1, 2, 3), "ns") != see(claim(2, 2, 3), "ns")
+    assert see(claim(1, 2, 3), "ns") != see(claim(1, 3, 3), "ns")
+
+
 def test_labels_that_are_no_texts_are_distinguished_from_those_that_are(tmp_path):
     scan, slow = (make(reviews.policies(SELECTING)) for make in (PolicyScan, asked_about_each))
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}

@@ -54,6 +54,33 @@ def asked(expression, variables=""):
         pytest.param(
             "object.spec.?os.?name.orValue('') == ''", {"spec.os.name"}, id="optional-fields"
         ),
+        pytest.param(
+            "request.operation == 'CREATE' || object.spec != oldObject.spec",
+            set(),
+            id="true-by-the-operation",
+        ),
+        pytest.param(
+            "request.operation != 'UPDATE' && !(request.operation in ['DELETE', 'CONNECT'])"
+            " && object.spec.hostNetwork",
+            {"spec.hostNetwork"},
+            id="as-the-rest-by-the-operation",
+        ),
+        pytest.param(
+            "(request.operation == 'UPDATE' ? object.spec.hostPID : object.spec.hostNetwork)"
+            " == true",
+            {"spec.hostNetwork"},
+            id="one-side-by-the-operation",
+        ),
+        pytest.param(
+            "[object.spec].all(request, request.operation == 'CREATE' || request.os.name == 'a')",
+            {"spec"},
+            id="operation-of-something-else",
+        ),
+        pytest.param(
+            "request.?operation == optional.of('CREATE') || object.spec.hostNetwork",
+            {"spec.hostNetwork"},
+            id="optional-operation",
+        ),
         pytest.param("object.spec[request.name] == 1", {"spec"}, id="computed-key"),
         pytest.param("size(object.spec.volumes) == 0", {"spec.volumes"}, id="function"),
         pytest.param("object.spec.volumes == []", {"spec.volumes"}, id="comparison"),

@@ -243,5 +243,5 @@ def emit_sort_by(generator: Generator, node: ast.SortBy) -> Atom:
     keys = f"[key for key, _ in {keyed.code}]"
     generator.line(f"c += {generator.constant(self_compare_cost)}({keys})")
     generator.line("if c > m: R_exceed()")
-    generator.line(f"B.charge_work(10 * R_deep_size({keys}))", node.position)
+    generator.line(f"B.charge_work(R_deep_size({keys}, times=10))", node.position)
     return generator.assign(f"R_sort_pairs({keyed.code})", "list", node.position)

@@ -174,7 +174,7 @@ def _format_work(template: str, arguments: list[Value]) -> int:
     clauses = template.count("%")
     size = template.count("%.") * _LARGEST_PRECISION + len(template) + 50 * clauses
     # Every value takes some characters; a hundred of text count as one, and may be escaped.
-    return size // 10 + 10 * deep_size(arguments)
+    return size // 10 + deep_size(arguments, times=10)
 
 
 FORMAT: tuple[Overload, ...] = (

@@ -132,7 +132,7 @@ def _nesting(values: list[Any], most: int) -> int:
 
 def _flatten_work(values: list[Any], depth: int = 1) -> int:
     """Return how many elements are looked at: each once for every level above it, at most."""
-    return deep_size(values) * max(1, min(depth, _DEEPEST))
+    return deep_size(values, times=max(1, min(depth, _DEEPEST)))
 
 
 def _distinct(values: list[Any]) -> list[Any]:
@@ -153,7 +153,7 @@ def _sort(values: list[Any]) -> list[Any]:
 
 def _sort_work(values: list[Any]) -> int:
     # Sorting compares each element with some ten others.
-    return 10 * deep_size(values)
+    return deep_size(values, times=10)
 
 
 def _range(size: int) -> list[int]:

@@ -83,8 +83,8 @@ def comparable_reads(policy: CompiledPolicy, operation: Operation) -> PolicyRead
     if policy.annotations:
         return None
     try:
-        before, request = reads_of(policy, [program for _, program in policy.conditions])
-        found = [reads_of(policy, [each.program]) for each in policy.validations]
+        before, request = reads_of(policy, operation, [program for _, program in policy.conditions])
+        found = [reads_of(policy, operation, [each.program]) for each in policy.validations]
     except Exception:  # noqa: BLE001 - any policy can be evaluated for each object
         return None
     for name in ("apiVersion", "kind"):
@@ -331,10 +331,12 @@ def _leaves(node: Footprint, path: Path) -> Iterable[tuple[Path, Footprint]]:
     for name, inner in node.fields.items():
         at = (*path, name)
         splits = inner.fields and not (inner.whole or inner.devices)
+        depth = len(at)
         if EACH in inner.fields:
             items = inner.fields[EACH]
             splits = splits and len(inner.fields) == 1 and _has_fields(items)
-        if splits and len(at) < _DEEPEST:
+            depth += 1  # the parts of a list are those of its items
+        if splits and depth < _DEEPEST:
             yield from _leaves(inner, at)
         else:
             yield at, inner

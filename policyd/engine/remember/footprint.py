@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from policyd.api import kinds
+from policyd.api.admission import Operation
 from policyd.api.kinds import FieldType
 from policyd.api.selectors import LabelSelector
 from policyd.cel import Program
@@ -52,7 +53,7 @@ def footprint(policies: Iterable[CompiledPolicy]) -> tuple[Any, frozenset[str]]:
     for field in ("apiVersion", "kind"):
         pod.at(field).take()
     for policy in policies:
-        of_pod, of_request = reads_of(policy)
+        of_pod, of_request = reads_of(policy, "CREATE")
         pod.join(of_pod)
         request.join(of_request)
         for path in changed(policy):
@@ -63,12 +64,13 @@ def footprint(policies: Iterable[CompiledPolicy]) -> tuple[Any, frozenset[str]]:
 
 
 def reads_of(
-    policy: CompiledPolicy, programs: Iterable[Program] | None = None
+    policy: CompiledPolicy, operation: Operation, programs: Iterable[Program] | None = None
 ) -> tuple[Footprint, Footprint]:
     """Return a policy's reads in an object and in the request, without those of its changes.
 
     Args:
         policy: The policy.
+        operation: That of the requests.
         programs: Those of its expressions that count; all if left out.
 
     Raises:
@@ -77,6 +79,7 @@ def reads_of(
     _check_bounded(policy)
     chosen = policy.programs if programs is None else programs
     of_object, of_request = _reads_of_all(
+        operation,
         tuple(program.source for program in chosen),
         tuple((name, program.source) for name, program in policy.variables.items()),
     )
@@ -89,7 +92,7 @@ def reads_of(
 
 @lru_cache(maxsize=_MOST_POLICIES)
 def _reads_of_all(
-    expressions: tuple[str, ...], variables: tuple[tuple[str, str], ...]
+    operation: Operation, expressions: tuple[str, ...], variables: tuple[tuple[str, str], ...]
 ) -> tuple[Footprint, Footprint]:
     """Return the reads of expressions in the pod and in the request: once for each policy.
 
@@ -97,7 +100,7 @@ def _reads_of_all(
         UnboundedError: If they cannot be determined.
     """
     pod, request = Footprint(), Footprint()
-    finder = ReadFinder(dict(variables), pod=pod, request=request)
+    finder = ReadFinder(dict(variables), operation, pod=pod, request=request)
     for expression in expressions:
         finder.take(expression)
     return pod, request

@@ -7,6 +7,7 @@ Any other use of a value reads all of it.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final
 
+from policyd.api.admission import Operation
 from policyd.cel.recursion import deep_recursion
 from policyd.cel.syntax import ast
 from policyd.cel.syntax.parser import parse
@@ -100,15 +101,24 @@ def _ask(place: Place, method: str) -> None:
 class ReadFinder:
     """The expressions of one policy, looking at a pod and at its request."""
 
-    def __init__(self, variables: Mapping[str, str], *, pod: Footprint, request: Footprint) -> None:
+    def __init__(
+        self,
+        variables: Mapping[str, str],
+        operation: Operation,
+        *,
+        pod: Footprint,
+        request: Footprint,
+    ) -> None:
         """Begin with nothing that is looked at.
 
         Args:
             variables: The expressions of the policy's variables, by name.
+            operation: That of the requests: what it decides alone has no reads.
             pod: Where to add the reads in the pod.
             request: Where to add those in the request.
         """
         self._sources = variables
+        self._operation = operation
         self._pod = pod
         self._request = request
         self._variables: dict[str, Places] = {}
@@ -181,6 +191,8 @@ class ReadFinder:
 
     def _logic(self, node: ast.Logic, scope: Scope) -> Places:
         """Look at all operands: one matters only as far as others do not decide without it."""
+        if self._decided(node, scope) is not None:
+            return ()
         known = [_beginning(each, negated=not node.conjunction) for each in node.operands]
         for number, operand in enumerate(node.operands):
             inner = dict(scope)
@@ -188,10 +200,42 @@ class ReadFinder:
                 looped = scope.get(name)
                 if other != number and text and isinstance(looped, _Looped):
                     inner[name] = _Looped(looped, looped.maps, looped.texts, text)
-            self._take(operand, inner)
+            if self._decided(operand, scope) is None:
+                self._take(operand, inner)
         return ()
 
+    def _decided(self, node: ast.ExpressionNode, scope: Scope) -> bool | None:
+        """Return what an expression is, if the operation of the request decides it alone."""
+        match node:
+            case ast.Logic(operands=operands, conjunction=conjunction):
+                parts = [self._decided(each, scope) for each in operands]
+                if (not conjunction) in parts:  # errors of others are absorbed
+                    return not conjunction
+                return None if None in parts else conjunction
+            case ast.Call(function="!_", arguments=(inner,)):
+                found = self._decided(inner, scope)
+                return None if found is None else not found
+            case ast.Call(
+                function="_==_" | "_!=_" as compared,
+                arguments=(ast.Select() as asked, ast.Literal(value=str() as text)),
+            ) if self._is_operation(asked, scope):
+                return (text == self._operation) is (compared == "_==_")
+            case ast.Call(function="@in", arguments=(ast.Select() as asked, container)) if (
+                self._is_operation(asked, scope)
+            ):
+                texts = _texts(container)
+                return self._operation in texts if texts else None
+            case _:
+                return None
+
+    def _is_operation(self, node: ast.Select, scope: Scope) -> bool:
+        plain = node.field == "operation" and not node.optional
+        return plain and self._is_request(node.operand, scope)
+
     def _conditional(self, node: ast.Conditional, scope: Scope) -> Places:
+        chosen = self._decided(node.condition, scope)
+        if chosen is not None:
+            return self._look(node.then if chosen else node.otherwise, scope)
         self._take(node.condition, scope)
         return _together(self._look(node.then, scope), self._look(node.otherwise, scope))
 
