@@ -1,6 +1,6 @@
 """The unknown objects of a proof: what JSON may be where, created as expressions ask for it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, Literal
@@ -94,8 +94,6 @@ class ValueSchema:
 
 _MOST_WORK: Final = 400_000
 """Nodes and values, for one question and kind."""
-_OFTEN: Final = 200
-"""Nodes and values after which the time is looked at."""
 ANY: Final = ValueSchema(kinds=frozenset(_PRESENT))
 _SCALARS: Final[dict[str, frozenset[Kind]]] = {
     "bool": frozenset({"bool"}),
@@ -486,7 +484,6 @@ class World:
         nodes: The values.
         facts: What else holds.
         measured: The strings that are read as quantities, durations or times.
-        seconds: Returns the seconds that are left.
         spent: The work done so far: nodes that were visited, with loops unrolled, and values there.
         chosen: The texts of an example that are read as quantities or durations, by their terms.
         encoded: The outcomes of expressions by all that they depend on, with what their keys name.
@@ -498,7 +495,6 @@ class World:
     facts: list[Any] = field(default_factory=list)
     measured: dict[str, tuple[str, Any, Any]] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
-    seconds: Callable[[], float] | None = None
     spent: int = 0
     encoded: dict[Any, tuple[Outcome, Any]] = field(default_factory=dict)
 
@@ -506,14 +502,11 @@ class World:
         """Count the work of an expression.
 
         Raises:
-            UnencodableError: If it is too much, or the time is over.
+            UnencodableError: If it is too much.
         """
-        before, self.spent = self.spent, self.spent + work
+        self.spent += work
         if self.spent > _MOST_WORK:
             raise UnencodableError("expressions of this size: their loops unroll too often")
-        looks = self.spent // _OFTEN > before // _OFTEN
-        if looks and self.seconds is not None and self.seconds() <= 0:
-            raise UnencodableError("expressions of this size in so short a time")
 
     def choose(self, model: z3.ModelRef) -> None:
         """Choose texts for the quantities and durations of a model, which knows only values."""
