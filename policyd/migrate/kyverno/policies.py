@@ -137,10 +137,10 @@ def _converted(document: Mapping[str, Any], frame: PolicyFrame, rules: list[Any]
                 found.append((indexes, rule))
             except UnconvertibleRuleError as error:
                 failures += [(index, error) for index in indexes]
-    for index, error in failures:
+    for index, why in failures:
         name = str(rules[index].get("name", "")) if isinstance(rules[index], Mapping) else ""
-        path = ("spec", "rules", index, *error.path)
-        refusals.append(UnconvertedPart(path, name, error.reason, error.hint))
+        path = ("spec", "rules", index, *why.path)
+        refusals.append(UnconvertedPart(path, name, why.reason, why.hint))
     for indexes, rule in found:
         notes += [(indexes[0], note) for note in rule.notes]
         _add(made, indexes, rule)
