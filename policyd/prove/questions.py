@@ -30,17 +30,16 @@ from policyd.prove.examples import (
     selected_labels,
     verdict_on,
 )
-from policyd.prove.meanings import (
-    Meaning,
+from policyd.prove.meanings import Meaning, meanings, together
+from policyd.prove.requests import (
     Side,
     UnknownRequest,
     kinds_of,
     kinds_of_all,
-    meanings,
+    may_be_joined,
     operations_in,
     operations_of,
     pods,
-    together,
     unknown_request,
 )
 from policyd.prove.solver import SolverLimits, solved
@@ -139,7 +138,7 @@ def _not_to_be_compared(policies: Side) -> str:
         return "a policy that changes objects before they are validated: leave it out by --policy"
     if len({policy.policy.spec.param_kind for policy in policies} - {None}) > 1:
         return "the policies have params of different kinds"
-    if any(not _may_be_joined(policy, first) for policy in others):
+    if any(not may_be_joined(policy, first) for policy in others):
         return (
             "the policies do not match the same requests: they may differ in kinds and operations,"
             " and in nothing else of `matchConstraints`"
@@ -229,16 +228,6 @@ def _for_pods(
 def _concerns_pods(rule: Rule) -> bool:
     named = {path.partition("/")[0] for path in rule.resources}
     return not {"*", ""}.isdisjoint(rule.api_groups) and not {"*", "pods"}.isdisjoint(named)
-
-
-def _may_be_joined(policy: CompiledPolicy, other: CompiledPolicy) -> bool:
-    """Tell whether the match rules of two policies differ only in kinds and operations."""
-    one, two = policy.constraints, other.constraints
-    if one == two:
-        return True
-    rules = *one.resource_rules, *two.resource_rules
-    plain = not any(rule.resource_names or rule.scope != "*" for rule in rules)
-    return plain and msgspec.structs.replace(one, resource_rules=two.resource_rules) == two
 
 
 def _answers_for(  # noqa: PLR0913 - each says something of one question

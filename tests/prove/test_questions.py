@@ -16,8 +16,9 @@ from policyd.engine.objects.pods import PodError, claims, devices, gpus
 from policyd.patch.builtin_views import typed_view
 from policyd.prove import questions
 from policyd.prove.functions import call
-from policyd.prove.meanings import meanings, unknown_request
+from policyd.prove.meanings import meanings
 from policyd.prove.questions import Answer, above_standard, decider
+from policyd.prove.requests import unknown_request
 from policyd.prove.solver import Texts
 from policyd.prove.values import Text, sure, text_term
 from policyd.prove.world import World
