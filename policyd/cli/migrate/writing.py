@@ -17,7 +17,7 @@ from policyd.cli.policies.proving import (
     DEFAULT_STEPS,
     PROVE_TIMEOUT,
     Proofs,
-    Steps,
+    SolverSteps,
     differences,
     proved_warnings,
 )
@@ -47,7 +47,7 @@ TARGET: Final = click.option(
 _PROVE: Final = click.option(
     "--prove",
     "steps",
-    type=Steps(),
+    type=SolverSteps(),
     metavar="STEPS",
     help="Look for policies of the result that never or always deny, or are shadowed: with so many"
     " steps of the solver for each question and kind of object.",

@@ -13,7 +13,7 @@ from policyd.cli.formats.documents import load_documents, read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import as_json, count, exit_code, show_all
 from policyd.cli.formats.reports import TEXT_JSON_OR_REPORT, Format, ReportEntry, entries_of, report
-from policyd.cli.policies.proving import PROVE_TIMEOUT, Proofs, Steps, proved_warnings
+from policyd.cli.policies.proving import PROVE_TIMEOUT, Proofs, SolverSteps, proved_warnings
 from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
@@ -41,7 +41,7 @@ _NEWEST = ("1.36", "1.37")
 @click.option(
     "--prove",
     "steps",
-    type=Steps(),
+    type=SolverSteps(),
     metavar="STEPS",
     help="Look for policies that never or always deny, or are shadowed by another: with so many"
     " steps of the solver for each question and kind of object.",

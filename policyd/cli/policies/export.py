@@ -13,7 +13,7 @@ from policyd.api.meta import Json
 from policyd.cli.formats.documents import read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all
-from policyd.cli.policies.proving import PROVE_TIMEOUT, Proofs, Steps, differences
+from policyd.cli.policies.proving import PROVE_TIMEOUT, Proofs, SolverSteps, differences
 from policyd.dialects.exports import EXPORTS, ExportFormat
 from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import Loaded, gather, is_policy, load_document
@@ -49,7 +49,7 @@ STANDARD_OUTPUT: Final = "-"
 @click.option(
     "--prove",
     "steps",
-    type=Steps(),
+    type=SolverSteps(),
     metavar="STEPS",
     help="Prove that each exported policy denies what its source denies: with so many steps of the"
     " solver for each policy and kind of object.",

@@ -27,7 +27,7 @@ GUARD_SECONDS: Final = 3600.0
 """For all questions of a command, which their answers are not to depend on."""
 
 
-class Steps(click.IntRange):
+class SolverSteps(click.IntRange):
     """Steps of the solver; so few that seconds may be meant are refused."""
 
     def __init__(self) -> None:
@@ -41,8 +41,8 @@ class Steps(click.IntRange):
         ctx: click.Context | None = None,
     ) -> NoReturn:
         """Say what is wrong, and that no seconds are meant."""
-        meant = f"it takes steps of the solver, such as {DEFAULT_STEPS}, and no seconds"
-        super().fail(f"{message.removesuffix('.')}: {meant}", param, ctx)
+        needed = f"it takes steps of the solver, such as {DEFAULT_STEPS}, and no seconds"
+        super().fail(f"{message.removesuffix('.')}: {needed}", param, ctx)
 
 
 PROVE_TIMEOUT: Final = click.option(
