@@ -4,7 +4,7 @@ The errors of CEL are part of it: a field that is absent, a type that does not f
 range, and `&&` and `||` that absorb errors. What has no formula is refused by name.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,6 +19,8 @@ from policyd.cel.syntax.parser import parse
 from policyd.engine.export.expressions import claims_of, devices_of, gpus_of
 from policyd.prove import functions
 from policyd.prove import values as v
+from policyd.prove.comprehensions import FOLDS, rounds_of
+from policyd.prove.outcomes import decided, entries_of, opened, placed, truth, unwrapped
 from policyd.prove.values import (
     FALSE,
     TRUE,
@@ -28,7 +30,6 @@ from policyd.prove.values import (
     all_of,
     any_of,
     is_false,
-    is_true,
     joined,
     negation,
     only_if,
@@ -37,16 +38,7 @@ from policyd.prove.values import (
     text_of_term,
     text_term,
 )
-from policyd.prove.world import (
-    UnknownValue,
-    World,
-    decided,
-    entries_of,
-    opened,
-    placed,
-    truth,
-    unwrapped,
-)
+from policyd.prove.world import UnknownValue, World
 
 
 @dataclass
@@ -312,33 +304,14 @@ class Encoder:
 
     def _looped(self, node: ast.Comprehension, value: Any) -> Outcome:  # noqa: ANN401
         rounds = []
-        for there, names in self._rounds(node, value):
+        for there, names in rounds_of(node, value):
             with self._binding(names):
                 kept, dropped = TRUE, FALSE
                 if node.condition is not None:
                     kept, dropped = truth(self.encode(node.condition))
                 result = () if is_false(kept) else self.encode(node.result)
             rounds.append((there, kept, dropped, result, names))
-        return _FOLDS[node.kind](node, value, rounds)
-
-    def _rounds(
-        self,
-        node: ast.Comprehension,
-        value: Any,  # noqa: ANN401
-    ) -> Iterable[tuple[Any, dict[str, Outcome]]]:
-        if isinstance(value, v.Listing):
-            two = len(node.variables) > 1
-            if two:
-                for place, there, outcome in placed(value):
-                    index = sure(v.Int(place))
-                    yield there, dict(zip(node.variables, (index, outcome), strict=True))
-            else:
-                for there, outcome in value.elements:
-                    yield there, {node.variables[0]: outcome}
-            return
-        for there, key, outcome in entries_of(value):
-            name = sure(v.Text(key))
-            yield there, dict(zip(node.variables, (name, outcome), strict=False))
+        return FOLDS[node.kind](node, value, rounds)
 
     def _bind(self, node: ast.Bind) -> Outcome:
         outcome = self.encode(node.value)
@@ -397,74 +370,3 @@ def _resolved(node: ast.ExpressionNode, reference: Any) -> tuple[Any, ...]:  # n
     if isinstance(reference, FunctionReference):
         reference = reference.has_receiver, *(each.name for each in reference.overloads[:1])
     return node.position, type(node).__name__, type(reference).__name__, reference
-
-
-_Rounds = list[tuple[Any, Any, Any, Outcome, dict[str, Outcome]]]
-
-
-def _every(_node: ast.Comprehension, _value: Any, rounds: _Rounds) -> Outcome:  # noqa: ANN401
-    truths = [(there, *truth(result)) for there, _, _, result, _ in rounds]
-    true = all_of(any_of([negation(there), holds]) for there, holds, _ in truths)
-    return decided(true, any_of(all_of([there, fails]) for there, _, fails in truths))
-
-
-def _some(_node: ast.Comprehension, _value: Any, rounds: _Rounds) -> Outcome:  # noqa: ANN401
-    truths = [(there, *truth(result)) for there, _, _, result, _ in rounds]
-    false = all_of(any_of([negation(there), fails]) for there, _, fails in truths)
-    return decided(any_of(all_of([there, holds]) for there, holds, _ in truths), false)
-
-
-def _one(_node: ast.Comprehension, _value: Any, rounds: _Rounds) -> Outcome:  # noqa: ANN401
-    truths = [(there, *truth(result)) for there, _, _, result, _ in rounds]
-    fine = all_of(any_of([negation(there), holds, fails]) for there, holds, fails in truths)
-    count = z3.Sum(
-        z3.IntVal(0),
-        *(z3.If(all_of([there, holds]), z3.IntVal(1), z3.IntVal(0)) for there, holds, _ in truths),
-    )
-    return only_if(fine, sure(v.Bool(count == 1)))
-
-
-def _filter(_node: ast.Comprehension, _value: Any, rounds: _Rounds) -> Outcome:  # noqa: ANN401
-    fine, kept = [], []
-    for there, _, _, result, names in rounds:
-        holds, fails = truth(result)
-        fine.append(any_of([negation(there), holds, fails]))
-        kept.append((all_of([there, holds]), next(iter(names.values()))))
-    return only_if(all_of(fine), sure(v.Listing(tuple(kept), dense=False)))
-
-
-def _map(_node: ast.Comprehension, value: Any, rounds: _Rounds) -> Outcome:  # noqa: ANN401
-    fine, made = [], []
-    whole = isinstance(value, v.Listing) and value.dense
-    for there, kept, dropped, result, _ in rounds:
-        fine.append(any_of([negation(there), dropped, all_of([kept, succeeds(result)])]))
-        made.append((all_of([there, kept]), result))
-        whole = whole and is_true(kept)
-    return only_if(all_of(fine), sure(v.Listing(tuple(made), dense=whole)))
-
-
-def _map_of_values(node: ast.Comprehension, _value: Any, rounds: _Rounds) -> Outcome:  # noqa: ANN401
-    fine, made = [], []
-    for there, kept, dropped, result, names in rounds:
-        key = names[node.variables[0]]
-        if len(key) != 1 or not isinstance(key[0].value, v.Text):
-            raise UnencodableError("transformMap() of a list")
-        fine.append(any_of([negation(there), dropped, all_of([kept, succeeds(result)])]))
-        made.append((all_of([there, kept]), key[0].value.term, result))
-    return only_if(all_of(fine), sure(v.Mapping(tuple(made))))
-
-
-def _entries(_node: ast.Comprehension, _value: Any, _rounds: _Rounds) -> Outcome:  # noqa: ANN401
-    raise UnencodableError("transformMapEntry()")
-
-
-_FOLDS: Final[dict[str, Callable[[ast.Comprehension, Any, _Rounds], Outcome]]] = {
-    "all": _every,
-    "exists": _some,
-    "exists_one": _one,
-    "filter": _filter,
-    "map": _map,
-    "transformList": _map,
-    "transformMap": _map_of_values,
-    "transformMapEntry": _entries,
-}

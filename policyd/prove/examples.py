@@ -24,7 +24,7 @@ from policyd.engine.offline.requests import (
     offline_set,
     request_for,
 )
-from policyd.prove.meanings import Side, UnknownRequest, kinds_of
+from policyd.prove.requests import Side, UnknownRequest, kinds_of
 from policyd.prove.world import World
 
 _ANY_GROUP: Final = "example.com"

@@ -7,7 +7,7 @@ map, that answer the question otherwise; the engine then has to confirm what it 
 
 import ctypes
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final, Literal
 
@@ -30,20 +30,19 @@ from policyd.prove.examples import (
     selected_labels,
     verdict_on,
 )
-from policyd.prove.meanings import (
-    Meaning,
+from policyd.prove.meanings import Meaning, meanings, together
+from policyd.prove.requests import (
     Side,
     UnknownRequest,
     kinds_of,
     kinds_of_all,
-    meanings,
+    may_be_joined,
     operations_in,
     operations_of,
     pods,
-    together,
     unknown_request,
 )
-from policyd.prove.solver import SolverLimits, limits_of, solved
+from policyd.prove.solver import SolverLimits, solved
 from policyd.prove.values import UnencodableError
 from policyd.prove.world import World
 
@@ -60,8 +59,6 @@ DEFAULT_STEPS: Final = 3_000_000
 _DISAGREES: Final = "the solver found an object on which the engine decides otherwise"
 _WHOLE: Final = frozenset({"object", "oldObject", "workload"})
 """Variables that are more than the pod template of an object."""
-Patience = float | Callable[[], float]
-"""Seconds for the solver, for each kind of object, or what returns them each time."""
 
 
 def answer(
@@ -69,7 +66,7 @@ def answer(
     sides: tuple[Side, ...],
     *,
     bound: int = DEFAULT_BOUND,
-    seconds: Patience = DEFAULT_SECONDS,
+    seconds: float = DEFAULT_SECONDS,
     steps: int = DEFAULT_STEPS,
 ) -> Answer:
     """Answer a question about one or two sets of policies.
@@ -79,10 +76,10 @@ def answer(
             (they deny nothing both) are about two sets, the others about one.
         sides: The sets, each of at least one policy.
         bound: Elements of a list or map, at most.
-        seconds: For the solver, for each kind of object; asked each time if it is a function.
+        seconds: For the solver, for each kind of object: a guard beside the steps.
         steps: Of the solver, for each kind of object: the same on each machine.
     """
-    limits = limits_of(seconds, steps)
+    limits = SolverLimits(seconds, steps)
     policies = tuple(itertools.chain(*sides))
     why = _not_to_be_compared(policies)
     if why:
@@ -104,7 +101,7 @@ def answers_by_control(
     standard: Side,
     *,
     bound: int = DEFAULT_BOUND,
-    seconds: Patience = DEFAULT_SECONDS,
+    seconds: float = DEFAULT_SECONDS,
     steps: int = DEFAULT_STEPS,
 ) -> dict[str, Answer]:
     """Answer for each control of a standard whether policies deny what it forbids of pods.
@@ -129,7 +126,7 @@ def answers_by_control(
     why = _not_to_be_compared((*asked, *whole))
     if why:
         return dict.fromkeys(controls, Answer(verdict="unknown", bound=bound, why=why))
-    sides, limits = (asked, *controls.values()), limits_of(seconds, steps)
+    sides, limits = (asked, *controls.values()), SolverLimits(seconds, steps)
     found = _answers_for("implies", sides, (pods(),), bound, limits)
     return dict(zip(controls, found, strict=True))
 
@@ -141,7 +138,7 @@ def _not_to_be_compared(policies: Side) -> str:
         return "a policy that changes objects before they are validated: leave it out by --policy"
     if len({policy.policy.spec.param_kind for policy in policies} - {None}) > 1:
         return "the policies have params of different kinds"
-    if any(not _may_be_joined(policy, first) for policy in others):
+    if any(not may_be_joined(policy, first) for policy in others):
         return (
             "the policies do not match the same requests: they may differ in kinds and operations,"
             " and in nothing else of `matchConstraints`"
@@ -233,16 +230,6 @@ def _concerns_pods(rule: Rule) -> bool:
     return not {"*", ""}.isdisjoint(rule.api_groups) and not {"*", "pods"}.isdisjoint(named)
 
 
-def _may_be_joined(policy: CompiledPolicy, other: CompiledPolicy) -> bool:
-    """Tell whether the match rules of two policies differ only in kinds and operations."""
-    one, two = policy.constraints, other.constraints
-    if one == two:
-        return True
-    rules = *one.resource_rules, *two.resource_rules
-    plain = not any(rule.resource_names or rule.scope != "*" for rule in rules)
-    return plain and msgspec.structs.replace(one, resource_rules=two.resource_rules) == two
-
-
 def _answers_for(  # noqa: PLR0913 - each says something of one question
     question: Question,
     sides: tuple[Side, ...],
@@ -306,7 +293,6 @@ def _answers_of_kind(  # noqa: PLR0913 - each says something of one question
     """
     policies = tuple(itertools.chain(*sides))
     world = World(bound=bound, typed=not all(policy.own for policy in policies))
-    world.seconds = limits.seconds if limits.shared else None
     plain, count = Answer(verdict="proved", bound=bound), max(1, len(sides) - 1)
     try:
         if not any(operations_of(policy, kind) for policy in policies):

@@ -38,26 +38,17 @@ class SolverLimits(NamedTuple):
     """How long the solver looks for an answer about one kind of object.
 
     Attributes:
-        seconds: Returns the seconds that are left.
+        seconds: A guard: which answer there is depends on the steps.
         steps: Of the solver.
-        shared: Whether the seconds are for more than the solver.
     """
 
-    seconds: Callable[[], float]
+    seconds: float
     steps: int
-    shared: bool
 
     @property
     def quick(self) -> "SolverLimits":
         """Those of a look that is not the last one."""
         return self._replace(steps=min(self.steps, _FIRST_STEPS))
-
-
-def limits_of(seconds: float | Callable[[], float], steps: int) -> SolverLimits:
-    """Return limits: seconds that a function returns are shared with other questions."""
-    if callable(seconds):
-        return SolverLimits(seconds, steps, shared=True)
-    return SolverLimits(lambda: seconds, steps, shared=False)
 
 
 @dataclass
@@ -251,20 +242,17 @@ def solved(formulas: list[Any], limits: SolverLimits) -> tuple[z3.ModelRef | Non
         formulas: What has to hold.
         limits: How long to look.
     """
-    limit = limits.seconds()
-    if limit <= 0:
-        return None, "no time is left for the solver"
     try:
         looks = [(limits.quick.steps, _checked), (limits.quick.steps, _checked_without_strings)]
         if limits != limits.quick:
             looks.append((limits.steps, _checked))
         for steps, look in looks:
-            result, model = look(formulas, steps, limit)
+            result, model = look(formulas, steps, limits.seconds)
             if result != z3.unknown:
                 return model, ""
     except z3.Z3Exception as error:
         return None, f"the solver gave up: {error}"
-    return None, f"the solver found no answer in {limits.steps:,} steps and {limit:g} s"
+    return None, f"the solver found no answer in {limits.steps:,} steps and {limits.seconds:g} s"
 
 
 def _checked(

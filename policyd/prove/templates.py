@@ -5,6 +5,7 @@ from typing import Any
 
 from policyd.engine.objects.extracts import IDENTITY
 from policyd.engine.objects.workloads import EACH
+from policyd.prove.outcomes import entries_of, opened
 from policyd.prove.values import (
     Alternative,
     Listing,
@@ -19,7 +20,7 @@ from policyd.prove.values import (
     text_of_term,
     text_term,
 )
-from policyd.prove.world import UnknownValue, entries_of, opened
+from policyd.prove.world import UnknownValue
 
 
 def pods_at(obj: UnknownValue, path: tuple[str, ...]) -> Iterator[tuple[Any, UnknownValue]]:

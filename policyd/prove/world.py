@@ -1,17 +1,15 @@
 """The unknown objects of a proof: what JSON may be where, created as expressions ask for it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import z3
 
-from policyd.api.kinds import FieldType, fields
 from policyd.api.meta import Json
 from policyd.api.quantity import QuantityError, parse_quantity
-from policyd.engine.objects.workloads import EACH
-from policyd.patch.builtin_types import always_written, unset
+from policyd.prove.schemas import ANY, KINDS, PRESENT, Kind, ValueSchema, perhaps
 from policyd.prove.values import (
     FALSE,
     TRUE,
@@ -21,197 +19,18 @@ from policyd.prove.values import (
     Int,
     Listing,
     Null,
-    OptionalValue,
     Outcome,
     Text,
     UnencodableError,
-    all_of,
     any_of,
     is_false,
-    joined,
-    negation,
-    only_if,
     sure,
     text_of_term,
     text_term,
 )
-from policyd.prove.values import (
-    Mapping as MapValue,
-)
-
-Kind = Literal["absent", "null", "bool", "int", "double", "string", "list", "map"]
-KINDS: Final[tuple[Kind, ...]] = (
-    "absent",
-    "null",
-    "bool",
-    "int",
-    "double",
-    "string",
-    "list",
-    "map",
-)
-_PRESENT: Final = KINDS[1:]
-LEAST: Final = -(2**63)
-GREATEST: Final = 2**63 - 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class ValueSchema:
-    """What a value may be.
-
-    Attributes:
-        kinds: The kinds of JSON; "absent" if it may be missing.
-        fields: The fields of a struct by name; None for a map with any keys.
-        element: What elements of a list, or values of a map, may be; beside fields, what others
-            may be.
-        values: The texts that a string may be; empty for any.
-        bounds: The least and greatest int.
-        empty: Whether it may be zero, false or empty, which the API server omits of most fields.
-        always: Whether the API server writes it even if it is not set.
-        quantity: Whether it is a quantity, which the API server writes as a string.
-    """
-
-    kinds: frozenset[Kind]
-    fields: "Mapping[str, ValueSchema] | None" = None
-    element: "ValueSchema | None" = None
-    values: tuple[str, ...] = ()
-    bounds: tuple[int, int] = (LEAST, GREATEST)
-    empty: bool = True
-    always: bool = False
-    quantity: bool = False
-
-    def same_apart_from_parts(self, other: "ValueSchema") -> bool:
-        """Whether another is the same but for what fields and elements may be."""
-        return (
-            replace(
-                other,
-                fields=other.fields and self.fields,
-                element=other.element and self.element,
-            )
-            == self
-        )
-
 
 _MOST_WORK: Final = 400_000
 """Nodes and values, for one question and kind."""
-_OFTEN: Final = 200
-"""Nodes and values after which the time is looked at."""
-ANY: Final = ValueSchema(kinds=frozenset(_PRESENT))
-_SCALARS: Final[dict[str, frozenset[Kind]]] = {
-    "bool": frozenset({"bool"}),
-    "int32": frozenset({"int"}),
-    "int64": frozenset({"int"}),
-    "double": frozenset({"int", "double"}),
-    "intstr": frozenset({"int", "string"}),
-    "quantity": frozenset({"int", "string"}),
-    "any": frozenset(_PRESENT),
-}
-_INT32: Final = (-(2**31), 2**31 - 1)
-
-
-class _Fields(Mapping[str, ValueSchema]):
-    """The fields of a struct of Kubernetes, read when they are asked for."""
-
-    def __init__(self, struct: str, *, stored: bool) -> None:
-        self._fields = fields(struct)
-        self._stored = stored
-        self._omitted = unset(struct, "omitted")
-        self._null = unset(struct, "null")
-        self._written = always_written(struct)
-
-    def __getitem__(self, name: str) -> ValueSchema:
-        schema = schema_of(self._fields[name], stored=self._stored)
-        if not self._stored:
-            return schema
-        whole = bool(schema.kinds & {"list", "map"}) and schema.fields is None
-        always = name in self._written
-        omitted = name in self._omitted or (whole and not always)
-        null: frozenset[Kind] = frozenset({"null"} if name in self._null else ())
-        return replace(schema, kinds=schema.kinds | null, empty=not omitted, always=always)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
-
-
-def schema_of(of: FieldType, *, stored: bool = True) -> ValueSchema:
-    """Return what a field of a built-in type may be; it may always be absent.
-
-    Args:
-        of: The type of the field.
-        stored: Whether it is written as the API server writes built-in kinds, without most empty
-            fields; in a custom kind, it is as its author wrote it.
-    """
-    absent: frozenset[Kind] = frozenset({"absent"})
-    if of.shape == "struct":
-        return ValueSchema(kinds=absent | {"map"}, fields=_Fields(str(of.struct), stored=stored))
-    if of.element is not None:
-        kind: Kind = "list" if of.shape == "list" else "map"
-        element = schema_of(of.element, stored=stored)
-        return ValueSchema(kinds=absent | {kind}, element=present(element))
-    kinds = _SCALARS.get(str(of.scalar), frozenset({"string"}))
-    return ValueSchema(
-        kinds=absent | kinds,
-        bounds=_INT32 if of.scalar == "int32" else (LEAST, GREATEST),
-        quantity=stored and of.scalar == "quantity",
-    )
-
-
-def open_schema(places: Iterable[tuple[str, ...]], struct: str) -> ValueSchema:
-    """Return the schema of objects of a custom kind that have a struct in some places.
-
-    Args:
-        places: The paths, with `EACH` for every element of a list or map.
-        struct: The name of the struct.
-    """
-    by_step: dict[str, list[tuple[str, ...]]] = {}
-    for step, *rest in places:
-        by_step.setdefault(step, []).append(tuple(rest))
-    absent: frozenset[Kind] = frozenset({"absent"})
-    of_steps = {
-        step: ValueSchema(kinds=absent | {"map"}, fields=_Fields(struct, stored=False))
-        if () in rests
-        else perhaps(open_schema(rests, struct))
-        for step, rests in by_step.items()
-    }
-    if EACH in of_steps:
-        whole = frozenset[Kind]({"list", "map"})
-        return ValueSchema(kinds=whole, element=present(of_steps[EACH]))
-    return ValueSchema(kinds=frozenset({"map"}), fields=of_steps, element=ANY)
-
-
-def perhaps(schema: ValueSchema) -> ValueSchema:
-    """Return a schema of what may be absent, too."""
-    return replace(schema, kinds=schema.kinds | {"absent"})
-
-
-def present(schema: ValueSchema) -> ValueSchema:
-    """Return a schema of what is not absent."""
-    return replace(schema, kinds=schema.kinds - {"absent"})
-
-
-def struct_schema(
-    struct: str, *, api_version: str | None = None, kind: str | None = None
-) -> ValueSchema:
-    """Return the schema of objects of a built-in kind; their metadata are always there.
-
-    Args:
-        struct: The name of its struct.
-        api_version: The only version that the objects name; None for any text.
-        kind: The only kind that the objects name; None for any text.
-    """
-    of_fields = dict(_Fields(struct, stored=True))
-    if "metadata" in of_fields:
-        of_fields["metadata"] = present(of_fields["metadata"])
-    named = {"apiVersion": one_text(api_version), "kind": one_text(kind)}
-    return ValueSchema(kinds=frozenset({"map"}), fields={**of_fields, **named})
-
-
-def one_text(text: str | None) -> ValueSchema:
-    """Return the schema of a string that is known; of any string for None."""
-    return ValueSchema(kinds=frozenset({"string"}), values=() if text is None else (text,))
 
 
 @dataclass(eq=False)
@@ -253,7 +72,7 @@ class UnknownValue:
     @property
     def present(self) -> Any:  # noqa: ANN401 - a term of z3
         """The condition that it is there."""
-        return self.is_a(*_PRESENT)
+        return self.is_a(*PRESENT)
 
     def of(self, sort: str) -> Any:  # noqa: ANN401 - a constant of z3
         """Return the constant of a kind: bool, int, double, string or length."""
@@ -486,7 +305,6 @@ class World:
         nodes: The values.
         facts: What else holds.
         measured: The strings that are read as quantities, durations or times.
-        seconds: Returns the seconds that are left.
         spent: The work done so far: nodes that were visited, with loops unrolled, and values there.
         chosen: The texts of an example that are read as quantities or durations, by their terms.
         encoded: The outcomes of expressions by all that they depend on, with what their keys name.
@@ -498,7 +316,6 @@ class World:
     facts: list[Any] = field(default_factory=list)
     measured: dict[str, tuple[str, Any, Any]] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
-    seconds: Callable[[], float] | None = None
     spent: int = 0
     encoded: dict[Any, tuple[Outcome, Any]] = field(default_factory=dict)
 
@@ -506,14 +323,11 @@ class World:
         """Count the work of an expression.
 
         Raises:
-            UnencodableError: If it is too much, or the time is over.
+            UnencodableError: If it is too much.
         """
-        before, self.spent = self.spent, self.spent + work
+        self.spent += work
         if self.spent > _MOST_WORK:
             raise UnencodableError("expressions of this size: their loops unroll too often")
-        looks = self.spent // _OFTEN > before // _OFTEN
-        if looks and self.seconds is not None and self.seconds() <= 0:
-            raise UnencodableError("expressions of this size in so short a time")
 
     def choose(self, model: z3.ModelRef) -> None:
         """Choose texts for the quantities and durations of a model, which knows only values."""
@@ -542,64 +356,3 @@ class World:
     def axioms(self) -> list[Any]:
         """Return all that holds whatever the objects."""
         return [axiom for node in self.nodes for axiom in node.axioms()] + self.facts
-
-
-def opened(outcome: Outcome) -> Outcome:
-    """Return an outcome with what unknown values may be in place of them."""
-    made: list[Alternative] = []
-    for when, value in outcome:
-        if isinstance(value, UnknownValue):
-            made.extend(
-                Alternative(all_of([when, each.when]), each.value) for each in value.alternatives()
-            )
-        else:
-            made.append(Alternative(when, value))
-    return joined(made)
-
-
-def truth(outcome: Outcome) -> tuple[Any, Any]:
-    """Return the conditions that an outcome is true, and that it is false."""
-    found = [(when, each.term) for when, each in opened(outcome) if isinstance(each, Bool)]
-    return (
-        any_of(all_of([when, term]) for when, term in found),
-        any_of(all_of([when, negation(term)]) for when, term in found),
-    )
-
-
-def decided(true: Any, false: Any) -> Outcome:  # noqa: ANN401 - terms of z3
-    """Return the outcome that is true or false under conditions, and fails otherwise."""
-    when = any_of([true, false])
-    return () if is_false(when) else (Alternative(when, Bool(true)),)
-
-
-def unwrapped(outcome: Outcome) -> tuple[Any, Outcome]:
-    """Return whether an optional has a value, and which."""
-    made: list[Alternative] = []
-    there = []
-    for when, value in outcome:
-        if isinstance(value, OptionalValue):
-            there.append(all_of([when, value.present]))
-            made.extend(only_if(there[-1], value.value))
-    return any_of(there), joined(made)
-
-
-def entries_of(value: UnknownValue | MapValue) -> Iterable[tuple[Any, Any, Outcome]]:
-    """Return the entries of a map: conditions, keys and values."""
-    if isinstance(value, UnknownValue):
-        return [(there, key, sure(node)) for there, key, node in value.entries()]
-    return value.entries
-
-
-def placed(value: Listing) -> Iterable[tuple[Any, Any, Outcome]]:
-    """Return the elements of a list with their indices."""
-    if value.dense:
-        return [
-            (z3.IntVal(index), there, outcome)
-            for index, (there, outcome) in enumerate(value.elements)
-        ]
-    made = []
-    before: Any = z3.IntVal(0)
-    for there, outcome in value.elements:
-        made.append((before, there, outcome))
-        before = before + z3.If(there, z3.IntVal(1), z3.IntVal(0))
-    return made

@@ -63,6 +63,9 @@ class Kueue:
         kind, spec = item["kind"], item.get("spec", {})
         for webhook in item.get("webhooks", ()):
             webhook["clientConfig"]["service"]["port"] = self.ports["webhook"]
+        if kind == "CustomResourceDefinition":
+            for version in spec["versions"]:  # as Kueue 0.15 has it, which serves both
+                version["storage"] = version["name"] == "v1beta1"
         if kind == "CustomResourceDefinition" and "conversion" in spec:
             config = spec["conversion"]["webhook"]["clientConfig"]
             config["service"]["port"] = self.ports["webhook"]

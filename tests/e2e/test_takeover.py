@@ -1,13 +1,20 @@
 """The queues of a running cluster, taken over from Kueue itself and given back, under load.
 
+There are jobs of the kinds that Kueue's users have, running and held, some of them placed by a
+topology, and all of Kueue's objects are stored as v1beta1 at first. The operators of foreign kinds
+do not run; the test makes their pods.
+
 Kueue is built from its Go module when this test is run for the first time; where that cannot be
 had, the test is skipped.
 """
 
+import base64
 import json
 import signal
 import subprocess
 import threading
+import urllib.request
+from collections import Counter
 from contextlib import ExitStack
 
 import pytest
@@ -16,9 +23,11 @@ import yaml
 from policyd.cli import demo
 from policyd.kube.kueue_lease import HOLDER
 from tests.charts import release
-from tests.controlplane.programs import API_SERVER, free_ports
+from tests.controlplane.programs import API_SERVER, ETCD, free_ports
 from tests.controlplane.server import ControlPlane
 from tests.e2e.kueue import NAMESPACE, Kueue
+from tests.scenarios import api as driver
+from tests.scenarios import foreign
 from tests.scenarios.api import Api, Refused, condition, eventually
 from tests.scenarios.clusters import (
     COMMANDS,
@@ -30,14 +39,17 @@ from tests.scenarios.clusters import (
     webhooks_are_ready,
     webhooks_command,
 )
-from tests.scenarios.objects import job, pod
+from tests.scenarios.objects import job, member, placed, queued, serving, team_of_kinds
 
 pytestmark = pytest.mark.e2e
 
-QUEUE = "kueue.x-k8s.io/queue-name"
 PENDING = "apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/team-a/pendingworkloads"
-GROUP = "kueue.x-k8s.io/pod-group-name"
 STARTER = f"system:serviceaccount:{NAMESPACE}:kueue-controller-manager"
+TEAMS = ("team-a", "team-c")
+PUBLISHED = {"JobSet": "jobset", "RayCluster": "rayclusters"}
+KUEUES, KUEUES_END = b"/registry/kueue.x-k8s.io/", b"/registry/kueue.x-k8s.io0"
+"""The keys of Kueue's objects in etcd: from, and up to."""
+STATEFUL_SETS = "apis/apps/v1/namespaces/{namespace}/statefulsets"
 
 
 class Load:
@@ -68,21 +80,10 @@ class Load:
         self._thread.join()
 
 
-def queued(item, team="team-a"):
-    item["metadata"]["namespace"] = team
-    item["metadata"].setdefault("labels", {})[QUEUE] = team
-    return item
-
-
-def member(name, index):
-    made = queued(pod(name, gpus=1))
-    made["metadata"]["name"] = f"{name}-{index}"
-    made["metadata"]["labels"][GROUP] = name
-    made["metadata"]["annotations"] = {
-        "kueue.x-k8s.io/pod-group-total-count": "2",
-        "policyd.io/run-for": "10m",
-    }
-    return made
+def of_kind(kind, name):
+    """Return a job of a foreign kind with two pods, which run until the end."""
+    spec = json.loads(json.dumps(foreign.SPECS[kind](2)).replace('"60s"', '"10m"'))
+    return queued(foreign.foreign(kind, name, spec), "team-c")
 
 
 @pytest.fixture(scope="module")
@@ -97,10 +98,13 @@ def world(tmp_path_factory):
             pytest.skip(f"Kueue cannot be built here: {error}")
         for node in demo.nodes():
             api.create(node)
+        driver.PATHS.update(foreign.paths(), StatefulSet=STATEFUL_SETS)
+        for kind in PUBLISHED:
+            api.create(foreign.definition(kind, PUBLISHED))
         kueue.install()
         stack.enter_context(kueue.running())
         eventually(kueue.holder, what="Kueue leads")
-        for item in demo.teams():
+        for item in (*demo.teams(), *team_of_kinds()):
             eventually(lambda item=item: could_create(api, item), what=f"{item['kind']} is served")
         yield World(api, kueue, control_plane, folder, stack)
 
@@ -177,28 +181,67 @@ class World:
 
     def workloads(self):
         return {
-            each["metadata"]["ownerReferences"][0]["name"]: each
-            for each in self.api.find("Workload", "team-a")
-            if each["metadata"].get("ownerReferences")
+            owner["name"]: each
+            for team in TEAMS
+            for each in self.api.find("Workload", team)
+            for owner in each["metadata"].get("ownerReferences", ())
         }
 
     def state(self):
-        """What must not change: the pods that run, and the quota that their workloads hold."""
+        """What must not change: pods that run or are held, and the quota that workloads hold."""
         pods = {
             each["metadata"]["name"]: (
                 each["metadata"]["uid"],
                 each["status"].get("startTime"),
                 each["spec"].get("nodeName"),
+                each["spec"].get("schedulingGates"),
+                each["metadata"].get("finalizers"),
             )
-            for each in self.api.find("Pod", "team-a")
-            if each["status"]["phase"] == "Running"
+            for team in TEAMS
+            for each in self.api.find("Pod", team)
         }
         quota = {
-            name: (each["metadata"]["uid"], each["status"]["admission"])
+            name: (
+                each["metadata"]["uid"],
+                each["metadata"].get("finalizers"),
+                each.get("status", {}).get("admission"),
+            )
             for name, each in self.workloads().items()
-            if each.get("status", {}).get("admission")
         }
         return pods, quota
+
+    def nodes(self, name, team="team-c"):
+        """The nodes on which the pods of a job run, each as often as it has one."""
+        return Counter(
+            each["spec"]["nodeName"]
+            for each in self.api.find("Pod", team)
+            if each["metadata"]["name"].startswith(f"{name}-")
+            and each["status"]["phase"] == "Running"
+            and not each["metadata"].get("deletionTimestamp")
+        )
+
+    def runs(self, name, team="team-c"):
+        return self.nodes(name, team).total() == 2
+
+    def operate(self, kind, name):
+        """Make the pods of a job of a foreign kind when it may run, as its operator would."""
+        what = f"{name} is started"
+        found = eventually(lambda: self.started(kind, name), within=60, what=what)
+        foreign.operate(self.api, found)
+
+    def started(self, kind, name):
+        found = self.api.get(kind, name, "team-c")
+        return None if foreign.suspended(found) else found
+
+    def stored(self):
+        """The versions in which etcd has Kueue's objects."""
+        start, end = (base64.b64encode(key).decode() for key in (KUEUES, KUEUES_END))
+        body = json.dumps({"key": start, "range_end": end}).encode()
+        address = f"http://127.0.0.1:{self.control_plane.site.ports[ETCD]}/v3/kv/range"
+        asked = urllib.request.Request(address, body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            found = json.load(answer)["kvs"]
+        return {json.loads(base64.b64decode(each["value"]))["apiVersion"] for each in found}
 
     def usage(self):
         queue = self.api.get("ClusterQueue", "team-a")
@@ -220,8 +263,7 @@ def test_there_and_back_under_load_and_stopped_midway(world):
         world.install_policyd()
         eventually(lambda: "standing_by" in world.controller.tail(), what="policyd stands by")
         stopped_midway(world, before)
-        there(world, before)
-        back_again(world, before)
+        back_again(world, there(world, before))
         made = len(load.names)
 
     def complete():
@@ -235,17 +277,37 @@ def test_there_and_back_under_load_and_stopped_midway(world):
 
 
 def prepared(world):
-    """Have Kueue start a job and a group, and hold a job; return what must not change."""
+    """Have Kueue start jobs of all kinds, and hold some; return what must not change."""
+    start_jobs(world)
     api = world.api
+    api.create(queued(job("large", gpus=12, pods=2, run_for="10m")))
+    api.create(of_kind("JobSet", "next"))
+    for index in range(2):
+        api.create(member("last", index, "team-c"))
+    for name in ("large", "next", "last-0"):
+        eventually(lambda name=name: world.waits(name), what=f"Kueue holds {name}")
+    eventually(lambda: world.usage()["nvidia.com/gpu"] == "6", what="Kueue reports the usage")
+    assert world.stored() == {"kueue.x-k8s.io/v1beta1"}
+    return world.state()
+
+
+def start_jobs(world):
+    api = world.api
+    api.create(placed())
     api.create(queued(job("long", gpus=4, pods=2, run_for="10m")))
     for index in range(2):
         api.create(member("group", index))
-    eventually(lambda: world.admitted("long"), what="Kueue starts a job")
-    eventually(lambda: len(world.state()[0]) == 4, what="two pods of a job and of a group run")
-    api.create(queued(job("large", gpus=12, pods=2, run_for="10m")))
-    eventually(lambda: world.waits("large"), what="Kueue holds a job that does not fit")
-    eventually(lambda: world.usage()["nvidia.com/gpu"] == "6", what="Kueue reports the usage")
-    return world.state()
+    eventually(lambda: world.runs("placed"), what="Kueue places a job by a topology")
+    for kind in PUBLISHED:
+        api.create(of_kind(kind, kind.lower()))
+    for kind in ("Deployment", "StatefulSet"):
+        api.create(serving(kind, kind.lower()))
+    for kind in PUBLISHED:
+        world.operate(kind, kind.lower())
+    for name in (*map(str.lower, PUBLISHED), "deployment", "statefulset"):
+        eventually(lambda name=name: world.runs(name), what=f"Kueue starts a {name}")
+    for name in ("long", "group"):
+        eventually(lambda name=name: world.runs(name, "team-a"), what=f"Kueue starts {name}")
 
 
 def stopped_midway(world, before):
@@ -260,18 +322,51 @@ def stopped_midway(world, before):
 
 
 def there(world, before):
+    """Take over; return what must not change from then on."""
     api = world.api
 
     world.takeover("start")
 
     assert world.kueue.holder() == HOLDER
     assert json.loads(world.takeover("status", "-o", "json"))["done"] is True
-    eventually(lambda: world.waits("large"), what="policyd holds the job that does not fit")
+    for name in ("large", "next", "last-0"):
+        eventually(lambda name=name: world.waits(name), what=f"policyd holds {name}")
     assert world.state() == before
+    assert world.stored() == {"kueue.x-k8s.io/v1beta2"}
     assert world.usage()["nvidia.com/gpu"] == "6"
     api.create(queued(job("ours", gpus=1, run_for="10m")))
     eventually(lambda: world.admitted("ours"), what="policyd starts a job")
     assert len(api.call("GET", PENDING)["items"]) == 1
+    return taken_on(world)
+
+
+def taken_on(world):
+    """Have policyd go on with what Kueue began; return what must not change from then on."""
+    api, nodes = world.api, world.nodes("placed")
+    (lost, _) = (
+        each["metadata"]["name"]
+        for each in api.find("Pod", "team-c")
+        if each["metadata"]["name"].startswith("placed-")
+    )
+    api.delete("Pod", lost, "team-c")
+    api.delete("Pod", "statefulset-0", "team-c")
+    api.patch("Deployment", "deployment", {"spec": {"replicas": 0}}, namespace="team-c")
+
+    world.operate("JobSet", "next")
+
+    eventually(lambda: world.runs("next"), what="a job set that Kueue held runs")
+    eventually(
+        lambda: world.nodes("placed") == nodes,
+        within=60,
+        what="another pod runs where Kueue's topology assignment has one",
+    )
+    eventually(lambda: world.runs("statefulset"), what="a StatefulSet has all its pods again")
+    eventually(lambda: world.nodes("ours", "team-a").total() == 1, what="a job of policyd's runs")
+    # What is left of the Deployment goes whenever the garbage collector finds it.
+    return tuple(
+        {name: each for name, each in part.items() if not name.startswith("deployment")}
+        for part in world.state()
+    )
 
 
 def back_again(world, before):
@@ -286,4 +381,6 @@ def back_again(world, before):
     assert before[0].items() <= pods.items()
     assert before[1].items() <= quota.items()
     world.api.create(queued(job("theirs", gpus=1, run_for="10m")))
+    world.api.delete("StatefulSet", "statefulset", "team-c")
     eventually(lambda: world.admitted("theirs"), what="Kueue starts a job")
+    eventually(lambda: world.runs("last"), within=120, what="Kueue starts a group that was held")

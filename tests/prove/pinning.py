@@ -4,8 +4,9 @@ from typing import Any
 
 import z3
 
+from policyd.prove.schemas import KINDS
 from policyd.prove.values import text_term
-from policyd.prove.world import KINDS, UnknownValue
+from policyd.prove.world import UnknownValue
 
 
 class TooLargeError(Exception):

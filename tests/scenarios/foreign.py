@@ -5,6 +5,7 @@ their folder, or they are in `shared/cases/crds/jobs` beside this repository.
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,9 @@ def plural(kind: str) -> str:
     return f"{SERVED_AS.get(kind, kind).lower()}s"
 
 
-def definition(kind: str) -> dict[str, Any]:
+def definition(kind: str, published: Mapping[str, str] = PUBLISHED) -> dict[str, Any]:
     """Return the CRD of a kind: the published one, of the version that counts, if it is there."""
-    file = CRDS / f"{PUBLISHED.get(kind, '')}.yaml"
+    file = CRDS / f"{published.get(kind, '')}.yaml"
     if not file.is_file():
         return anything(*GROUPS[kind], SERVED_AS.get(kind, kind))
     made: dict[str, Any] = yaml.load(file.read_text(), Loader=yaml.CSafeLoader)
@@ -151,9 +152,14 @@ def training(specs: str, *roles: str) -> Any:
 def ray_cluster(gpus: int) -> dict[str, Any]:
     """Return a cluster of a head and a worker."""
     return {
-        "headGroupSpec": {"template": template(gpus // 2)},
+        "headGroupSpec": {"rayStartParams": {}, "template": template(gpus // 2)},
         "workerGroupSpecs": [
-            {"groupName": "workers", "replicas": 1, "template": template(gpus // 2)}
+            {
+                "groupName": "workers",
+                "replicas": 1,
+                "rayStartParams": {},
+                "template": template(gpus // 2),
+            }
         ],
     }
 

@@ -9,9 +9,8 @@ from policyd.cli.formats.documents import read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count
 from policyd.cli.migrate.writing import (
-    AGAINST,
     PATHS,
-    PROVE,
+    PROOFS,
     TARGET,
     Target,
     end,
@@ -39,10 +38,13 @@ from policyd.migrate.gatekeeper.constraints import (
 @click.command("gatekeeper")
 @PATHS
 @TARGET
-@PROVE
-@AGAINST
+@PROOFS
 def gatekeeper(
-    paths: tuple[str, ...], target: Target, seconds: float | None, against: str | None
+    paths: tuple[str, ...],
+    target: Target,
+    steps: int | None,
+    seconds: float,
+    against: str | None,
 ) -> None:
     r"""Write Gatekeeper's constraints in CEL, each with its template.
 
@@ -86,7 +88,7 @@ def gatekeeper(
             continue
         made = "".join(_texts(policy, source, target, document, findings))
         converted.append((document, made))
-    findings += proved(converted, seconds, against)
+    findings += proved(converted, steps, seconds, against)
     shown = f"{count(len(converted), 'constraint')} of {len(constraints)} converted"
     end("".join(made for _, made in converted), findings, shown)
 

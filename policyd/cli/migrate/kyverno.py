@@ -10,9 +10,8 @@ from policyd.cli.formats.documents import read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, unusable
 from policyd.cli.migrate.writing import (
-    AGAINST,
     PATHS,
-    PROVE,
+    PROOFS,
     TARGET,
     Target,
     end,
@@ -30,10 +29,13 @@ from policyd.migrate.kyverno.policies import Conversion, comments_of, convert, i
 @click.command("kyverno")
 @PATHS
 @TARGET
-@PROVE
-@AGAINST
+@PROOFS
 def kyverno(
-    paths: tuple[str, ...], target: Target, seconds: float | None, against: str | None
+    paths: tuple[str, ...],
+    target: Target,
+    steps: int | None,
+    seconds: float,
+    against: str | None,
 ) -> None:
     r"""Write Kyverno's legacy ClusterPolicies and Policies in CEL.
 
@@ -77,7 +79,7 @@ def kyverno(
         findings = [replace(finding, severity="error", rule="unreadable") for finding in findings]
     texts = ["".join(_texts(each, target, findings)) for each in converted]
     sources = (each.document for each in converted)
-    findings += proved(zip(sources, texts, strict=True), seconds, against)
+    findings += proved(zip(sources, texts, strict=True), steps, seconds, against)
     whole = sum(each.conversion.whole for each in converted)
     partial = sum(
         not each.conversion.whole and bool(each.conversion.policies) for each in converted

@@ -11,8 +11,16 @@ import yaml
 from policyd.cli.formats.documents import load
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all
+from policyd.cli.options import together
 from policyd.cli.policies.export import PolicyDumper, exported_documents
-from policyd.cli.policies.proving import SECONDS, Proofs, differences, proved_warnings
+from policyd.cli.policies.proving import (
+    DEFAULT_STEPS,
+    PROVE_TIMEOUT,
+    Proofs,
+    SolverSteps,
+    differences,
+    proved_warnings,
+)
 from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.engine.documents.findings import Finding
@@ -36,21 +44,23 @@ TARGET: Final = click.option(
     help="Kind of the result: policyd's Policy, Kyverno's ValidatingPolicy and MutatingPolicy, or"
     " the API server's ValidatingAdmissionPolicy and MutatingAdmissionPolicy.",
 )
-PROVE: Final = click.option(
+_PROVE: Final = click.option(
     "--prove",
-    "seconds",
-    type=SECONDS,
-    metavar="SECONDS",
-    help="Look for policies of the result that never or always deny, or are shadowed, so long.",
+    "steps",
+    type=SolverSteps(),
+    metavar="STEPS",
+    help="Look for policies of the result that never or always deny, or are shadowed: with so many"
+    " steps of the solver for each question and kind of object.",
 )
-AGAINST: Final = click.option(
+_AGAINST: Final = click.option(
     "--against",
     type=PATH,
     metavar="FILE",
-    help="Prove that each policy denies what the policy of its name in FILE denies, within the time"
-    " of --prove, 60 seconds by default.",
+    help="Prove that each policy denies what the policy of its name in FILE denies, within the"
+    f" steps of --prove, {DEFAULT_STEPS} by default.",
 )
-_SECONDS: Final = 60.0
+PROOFS: Final = together(_PROVE, _AGAINST, PROVE_TIMEOUT)
+"""The options of proofs."""
 
 
 def end(text: str, findings: Sequence[Finding], shown: str) -> NoReturn:
@@ -92,30 +102,32 @@ def exported(
 
 
 def proved(
-    results: Iterable[tuple[Document, str]], seconds: float | None, against: str | None
+    results: Iterable[tuple[Document, str]],
+    steps: int | None,
+    seconds: float,
+    against: str | None,
 ) -> Iterator[Finding]:
     """Yield what proofs find in converted policies.
 
     Args:
         results: What was converted, and the text that it became.
-        seconds: The time for proofs; None for no proofs of the result alone.
+        steps: Of the solver, for each question; None for no proofs of the result alone.
+        seconds: For all proofs.
         against: The file with the policies that the result is compared with, if any.
 
     Raises:
         PolicydError: If the solver is not installed.
     """
-    if seconds is None and against is None:
+    if steps is None and against is None:
         return
-    proofs = Proofs(seconds or _SECONDS)
+    proofs = Proofs(steps or DEFAULT_STEPS, seconds)
     twins = () if against is None else load([against]).policies
     made = [
         (document, load_policies(text, "result", EVERY_FORMAT).policies)
         for document, text in results
     ]
     compared = equal = 0
-    shadows = seconds is not None
     for document, policies in progress(made if against else (), "proving", len(made)):
-        proofs.share(len(made) - compared + shadows)
         name = str(value_at(document.value, ("metadata", "name")))
         found = [*_against(proofs, document, name, policies, twins, alone=len(made) == 1)]
         compared, equal = compared + 1, equal + (not found)
@@ -123,8 +135,7 @@ def proved(
     if against is not None:
         shown = f"{equal} of {count(compared, 'policy')} proved to deny what {against} denies"
         click.echo(f"{shown}, {proofs.bound}", err=True)
-    if shadows:
-        proofs.share(1)
+    if steps is not None:
         yield from proved_warnings(proofs, [each for _, policies in made for each in policies])
     proofs.end()
 

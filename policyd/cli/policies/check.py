@@ -13,7 +13,7 @@ from policyd.cli.formats.documents import load_documents, read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import as_json, count, exit_code, show_all
 from policyd.cli.formats.reports import TEXT_JSON_OR_REPORT, Format, ReportEntry, entries_of, report
-from policyd.cli.policies.proving import SECONDS, Proofs, proved_warnings
+from policyd.cli.policies.proving import PROVE_TIMEOUT, Proofs, SolverSteps, proved_warnings
 from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
@@ -40,16 +40,19 @@ _NEWEST = ("1.36", "1.37")
 )
 @click.option(
     "--prove",
-    "proof_seconds",
-    type=SECONDS,
-    metavar="SECONDS",
-    help="Look for policies that never or always deny, or are shadowed by another, so long.",
+    "steps",
+    type=SolverSteps(),
+    metavar="STEPS",
+    help="Look for policies that never or always deny, or are shadowed by another: with so many"
+    " steps of the solver for each question and kind of object.",
 )
+@PROVE_TIMEOUT
 def command(
     paths: tuple[str, ...],
     output: Literal["text", "json"] | Format,
     kubernetes: str,
-    proof_seconds: float | None,
+    steps: int | None,
+    seconds: float,
 ) -> None:
     r"""Check the policies in PATHS and report every error.
 
@@ -64,8 +67,9 @@ def command(
     certain to write different values into the same field.
 
     With --prove, a solver looks for policies that deny no request, or each that they match, or
-    none that another policy of the set does not deny, too: a warning each. It needs the extra
-    `prove`: pip install 'policyd[prove]'.
+    none that another policy of the set does not deny, too: a warning each. How far it looks is
+    counted in its steps, as by `policyd prove`, so that the warnings do not depend on the machine.
+    It needs the extra `prove`: pip install 'policyd[prove]'.
 
     Exits with 0 if there is no error (warnings are allowed), 1 if there is one, 2 if a file is
     not YAML.
@@ -74,7 +78,7 @@ def command(
     Examples:
       policyd check policies/
       policyd check --kubernetes 1.37 policies/
-      policyd check --prove 60 policies/
+      policyd check --prove 3000000 policies/
       kustomize build overlays/prod | policyd check -
       policyd check -o json policies/ | jq '.findings[].message'
       policyd check -o sarif policies/ > policyd.sarif
@@ -84,8 +88,8 @@ def command(
         documents, unreadable, dialect_of(VERSIONS_BY_NAME[kubernetes]), stored=False
     )
     warnings = [*_warnings(documents, loaded), *_elsewhere(documents, loaded, kubernetes)]
-    if proof_seconds is not None:
-        proofs = Proofs(proof_seconds)
+    if steps is not None:
+        proofs = Proofs(steps, seconds)
         warnings += proved_warnings(proofs, loaded.policies)
         proofs.end()
     loaded = replace(loaded, findings=(*loaded.findings, *warnings))

@@ -13,7 +13,7 @@ from policyd.api.meta import Json
 from policyd.cli.formats.documents import read_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all
-from policyd.cli.policies.proving import SECONDS, Proofs, differences
+from policyd.cli.policies.proving import PROVE_TIMEOUT, Proofs, SolverSteps, differences
 from policyd.dialects.exports import EXPORTS, ExportFormat
 from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import Loaded, gather, is_policy, load_document
@@ -48,16 +48,19 @@ STANDARD_OUTPUT: Final = "-"
 @click.option("--partial", is_flag=True, help="Exit with 0 even if some policies need policyd.")
 @click.option(
     "--prove",
-    "proof_seconds",
-    type=SECONDS,
-    metavar="SECONDS",
-    help="Prove that each exported policy denies what its source denies, so long.",
+    "steps",
+    type=SolverSteps(),
+    metavar="STEPS",
+    help="Prove that each exported policy denies what its source denies: with so many steps of the"
+    " solver for each policy and kind of object.",
 )
-def command(
+@PROVE_TIMEOUT
+def command(  # noqa: PLR0913 - one for each option
     paths: tuple[str, ...],
     output: Path | None,
     version: Version,
-    proof_seconds: float | None,
+    steps: int | None,
+    seconds: float,
     *,
     partial: bool,
 ) -> None:
@@ -77,15 +80,15 @@ def command(
 
     \b
     Examples:
-      policyd export --prove 120 policies/ > native.yaml
+      policyd export --prove 3000000 policies/ > native.yaml
       policyd export policies/ | kubectl create -f -
       policyd export -o native.yaml policies/gpu
       policyd export --partial policies/ | policyd check -
     """
     documents, findings = read_objects(paths)
     made = [*exported_documents(documents, version)]
-    if proof_seconds is not None:
-        made = [*_proved(documents, made, Proofs(proof_seconds))]
+    if steps is not None:
+        made = [*_proved(documents, made, Proofs(steps, seconds))]
     findings += [finding for one in made for finding in one.findings]
     objects = [obj for one in made for obj in one.objects]
     show_all(findings)
@@ -108,8 +111,7 @@ def _proved(
     """Compare exported policies with their sources; leave out those that differ."""
     compared = proved = 0
     pairs = zip(documents, made, strict=True)
-    for number, (document, one) in enumerate(progress(pairs, "proving", len(made))):
-        proofs.share(len(made) - number)
+    for document, one in progress(pairs, "proving", len(made)):
         sources = load_document(document, EVERY_FORMAT).policies
         if not one.objects or is_native(document.value) or not any(p.validations for p in sources):
             yield one

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
@@ -18,19 +18,46 @@ from policyd.engine.model.compiled import CompiledPolicy
 if TYPE_CHECKING:
     from policyd.prove.questions import Answer, Side
 
-_EACH: Final = 2.0
-"""Seconds for the solver, for one question and kind of object, at most."""
 _LONGEST: Final = 2_000
 """Characters of an object that a message shows."""
 
-SECONDS: Final = click.FloatRange(1, 3600)
-"""Of the options that give proofs their time."""
+DEFAULT_STEPS: Final = 3_000_000
+"""Of the solver, for each kind of object; a few seconds."""
+GUARD_SECONDS: Final = 3600.0
+"""For all questions of a command, which their answers are not to depend on."""
+
+
+class SolverSteps(click.IntRange):
+    """Steps of the solver; so few that seconds may be meant are refused."""
+
+    def __init__(self) -> None:
+        """Limit the steps to what is of use."""
+        super().__init__(1_000, 10_000_000_000)
+
+    def fail(
+        self,
+        message: str,
+        param: click.Parameter | None = None,
+        ctx: click.Context | None = None,
+    ) -> NoReturn:
+        """Say what is wrong, and that no seconds are meant."""
+        needed = f"it takes steps of the solver, such as {DEFAULT_STEPS}, and no seconds"
+        super().fail(f"{message.removesuffix('.')}: {needed}", param, ctx)
+
+
+PROVE_TIMEOUT: Final = click.option(
+    "--prove-timeout",
+    "seconds",
+    type=click.FloatRange(1, 86_400),
+    default=GUARD_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Seconds for all proofs: a guard beside their steps.",
+)
 
 
 class Proofs:
-    """Answers from the solver, until a time is over.
-
-    What takes long has only its share of the time, so that the rest is looked at, too.
+    """Answers from the solver, each within so many of its steps.
 
     Attributes:
         questions: The module of `policyd.prove`.
@@ -38,8 +65,8 @@ class Proofs:
         left: How many questions were not asked, as the time was over.
     """
 
-    def __init__(self, seconds: float) -> None:
-        """Start the time.
+    def __init__(self, steps: int, seconds: float) -> None:
+        """Start the time, which is a guard.
 
         Raises:
             PolicydError: If the solver is not installed.
@@ -47,25 +74,19 @@ class Proofs:
         self.questions: Any = extra("policyd.prove.questions", "prove", "proofs")
         self.bound = f"for lists and maps of up to {self.questions.DEFAULT_BOUND} elements"
         self.left = 0
-        self._seconds, self._clock = seconds, SystemClock()
-        self._ends = self._until = self._clock.monotonic() + seconds
-
-    def share(self, parts: int) -> None:
-        """Give the next questions one of so many parts of the time that is left."""
-        now = self._clock.monotonic()
-        self._until = now + (self._ends - now) / parts
-
-    def _remaining(self) -> float:
-        return min(_EACH, self._until - self._clock.monotonic())
+        self._steps, self._seconds, self._clock = steps, seconds, SystemClock()
+        self._ends = self._clock.monotonic() + seconds
 
     def ask(self, question: str, *sides: "Side") -> "Answer":
         """Answer a question about sets of policies; unknown if no time is left."""
-        if self._remaining() <= 0:
+        remaining = self._ends - self._clock.monotonic()
+        if remaining <= 0:
             self.left += 1
-            why = f"its share of {self._seconds:g} seconds is over"
+            why = f"the {self._seconds:g} seconds of --prove-timeout are over"
             unknown: Answer = self.questions.Answer(verdict="unknown", bound=0, why=why)
             return unknown
-        found: Answer = self.questions.answer(question, sides, seconds=self._remaining)
+        seconds = min(remaining, self.questions.DEFAULT_SECONDS)
+        found: Answer = self.questions.answer(question, sides, steps=self._steps, seconds=seconds)
         return found
 
     def proved(self, question: str, *policies: CompiledPolicy) -> bool:

@@ -15,6 +15,7 @@ from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import show_all
 from policyd.cli.options import TEXT_OR_JSON
 from policyd.cli.planning.extras import extra
+from policyd.cli.policies.proving import DEFAULT_STEPS, SolverSteps
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.errors import ConfigurationError
 from policyd.program import FINDINGS
@@ -85,8 +86,8 @@ class _PathOrLevel(click.Path):
 )
 @click.option(
     "--steps",
-    type=click.IntRange(1_000, 10_000_000_000),
-    default=3_000_000,
+    type=SolverSteps(),
+    default=DEFAULT_STEPS,
     show_default=True,
     help="Steps of the solver, for each kind of object and reason to deny.",
 )

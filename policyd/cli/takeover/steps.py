@@ -39,7 +39,7 @@ OLD: Final = "v1beta1"
 AT_ONCE: Final = 16
 """Objects that are stored anew at a time."""
 SETTLE_SECONDS: Final = 3.0
-"""API servers learn of changed webhooks by a watch, each for itself."""
+"""API servers learn of changed webhooks and definitions by a watch, each for itself."""
 _VISIBILITY_FIELDS: Final = ("service", "insecureSkipTLSVerify", "caBundle")
 
 
@@ -123,9 +123,19 @@ def _missing_storage(found: Installation) -> str:
     return f"some {kinds} are stored as {OLD}" if kinds else ""
 
 
+def _stores_old(definition: Object) -> bool:
+    versions = definition["spec"]["versions"]
+    return any(each["name"] == OLD and each.get("storage") for each in versions)
+
+
 async def _store(client: Client, found: Installation) -> None:
     """Have the API server write each object again, which it does as the newer version."""
-    for definition in _stored_old(found):
+    old = _stored_old(found)
+    if older := [each for each in old if _stores_old(each)]:
+        await asyncio.gather(*(_store_new(client, each) for each in older))
+        await asyncio.sleep(SETTLE_SECONDS)
+        return
+    for definition in old:
         names, spec = definition["spec"]["names"], definition["spec"]
         resource = Resource(
             GROUP,
@@ -143,6 +153,16 @@ async def _store(client: Client, found: Installation) -> None:
         await client.patch(
             CUSTOM_RESOURCE_DEFINITIONS, name, patch, subresource="status", into=dict
         )
+
+
+async def _store_new(client: Client, definition: Object) -> None:
+    """Have what is written from now on be stored as the newer version."""
+    versions = [
+        {**each, "storage": each["name"] == VERSION} for each in definition["spec"]["versions"]
+    ]
+    patch = {**_version(definition), "spec": {"versions": versions}}
+    name = definition["metadata"]["name"]
+    await client.patch(CUSTOM_RESOURCE_DEFINITIONS, name, patch, into=dict)
 
 
 async def _touch(client: Client, resource: Resource, obj: PartialObject) -> None:

@@ -9,7 +9,15 @@ from policyd.api.meta import Json
 from policyd.migrate.cel_values import CelTerm, Untranslatable, all_of
 from policyd.migrate.kyverno.conditions import block_condition, refusal
 from policyd.migrate.kyverno.context import inline_variables
-from policyd.migrate.kyverno.patterns import any_pattern, grouped, negated, pattern_steps, verdict
+from policyd.migrate.kyverno.patterns import (
+    any_of,
+    any_pattern,
+    applies,
+    grouped,
+    negated,
+    pattern_steps,
+    verdict,
+)
 from policyd.migrate.kyverno.scopes import ExpressionScope
 
 
@@ -27,6 +35,16 @@ def foreach_condition(given: Json, scope: ExpressionScope) -> str:
         before = block_condition(given["preconditions"], inner)
         condition = f"{negated(before)} || {grouped(condition)}" if before else condition
     return f"{listed}.all({', '.join(names)}, {condition})"
+
+
+def foreach_applies(given: Mapping[str, Any], scope: ExpressionScope) -> str:
+    """Return the condition that a `foreach`, which has a counterpart, is about some element."""
+    listed, inner, names = element_scope(given, scope)
+    parts = [_applies_to_element(given, inner)]
+    if given.get("preconditions"):
+        parts.insert(0, block_condition(given["preconditions"], inner))
+    condition = all_of(filter(None, parts))
+    return f"{listed}.exists({', '.join(names)}, {condition})" if condition else f"{listed} != []"
 
 
 def element_scope(
@@ -69,3 +87,16 @@ def _of_element(given: Mapping[str, Any], scope: ExpressionScope) -> str:
     if "foreach" in given:
         return all_of(foreach_condition(each, scope) for each in given["foreach"])
     raise Untranslatable("a `foreach` has none of `pattern`, `anyPattern`, `deny` and `foreach`")
+
+
+def _applies_to_element(given: Mapping[str, Any], scope: ExpressionScope) -> str:
+    if not given.keys() & {"pattern", "anyPattern", "deny"}:
+        return any_of(foreach_applies(each, scope) for each in given["foreach"])
+    return asked_applies(given, scope.roots["element"], scope)
+
+
+def asked_applies(given: Mapping[str, Any], value: CelTerm, scope: ExpressionScope) -> str:
+    """Return the condition that the patterns of a block are about a value; empty for always."""
+    patterns = [given["pattern"]] if "pattern" in given else given.get("anyPattern") or ()
+    ways = [applies(pattern_steps(value, pattern, scope)) for pattern in patterns]
+    return any_of(ways) if all(ways) else ""

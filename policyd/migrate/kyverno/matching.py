@@ -198,17 +198,17 @@ def _several(filters: list[RequestFilter], *, every: bool) -> str:
 
 def _operations(each: RequestFilter) -> str:
     wanted = each.resources.get("operations") or ()
-    return _one_of("request.operation", wanted) if wanted else ""
+    return one_of("request.operation", wanted) if wanted else ""
 
 
 def _kind_condition(kinds: Sequence[str]) -> str:
     names = [parse_kind(kind)[2] for kind in kinds]
     if not names or "*" in names:
         return ""
-    return _one_of("request.kind.kind", names)
+    return one_of("request.kind.kind", names)
 
 
-def _one_of(text: str, patterns: Sequence[str]) -> str:
+def one_of(text: str, patterns: Sequence[str]) -> str:
     """Return the condition that a text is like one of several patterns."""
     plain = [each for each in patterns if not has_wildcards(each)]
     ways = [wildcard(text, each) for each in patterns if has_wildcards(each)]
@@ -224,15 +224,15 @@ def _conditions(each: RequestFilter, wanted: Mapping[str, Any]) -> Iterator[tupl
         yield "kind", _kind_condition(each.kinds)
     names = [*(wanted.get("names") or ()), *([wanted["name"]] if wanted.get("name") else ())]
     if names:
-        yield "name", _one_of("request.name", names)
+        yield "name", one_of("request.name", names)
     if wanted.get("namespaces"):
         of_namespaces = {parse_kind(kind)[2] for kind in each.kinds} == {"Namespace"}
         namespace = "request.name" if of_namespaces else "request.namespace"
-        yield "namespace", _one_of(namespace, wanted["namespaces"])
+        yield "namespace", one_of(namespace, wanted["namespaces"])
     yield "annotations", _annotated(wanted.get("annotations") or {})
     for name, of in (("selector", "object"), ("namespaceSelector", "namespaceObject")):
-        selected = _selected(f"{of}.metadata.?labels", wanted.get(name) or {})
-        yield "labels" if of == "object" else "namespace-labels", selected
+        text = selected(f"{of}.metadata.?labels", wanted.get(name) or {})
+        yield "labels" if of == "object" else "namespace-labels", text
     yield "user", _user(each)
 
 
@@ -252,7 +252,8 @@ def _entry(field_name: str, key: str, text: str) -> str:
     return wildcard(f"{entries}[?{text_literal(key)}].orValue('')", text)
 
 
-def _selected(labels: str, selector: Mapping[str, Any]) -> str:
+def selected(labels: str, selector: Mapping[str, Any]) -> str:
+    """Return the condition that labels are selected, of which the CEL is an optional field."""
     parts = []
     for key, text in (selector.get("matchLabels") or {}).items():
         if has_wildcards(key) and labels.startswith("object."):

@@ -17,6 +17,7 @@ from policyd.migrate.cel_values import (
     all_of,
     as_json_value,
     member,
+    outline,
     value_of_optional,
 )
 from policyd.migrate.jmespath import split_variables
@@ -28,6 +29,11 @@ from policyd.migrate.kyverno.scopes import ExpressionScope
 _KEYWORDS: Final = frozenset(["in", "true", "false", "null", "namespace", "package", "as", "for"])
 _OPERATIONS: Final = frozenset(["add", "replace", "remove", "copy", "move", "test"])
 _LONGEST: Final = 100_000
+_TYPES: Final = {
+    "ApplyConfiguration": ("applyConfiguration", "Object{}"),
+    "JSONPatch": ("jsonPatch", "[]"),
+}
+"""The field of each type of patch, and the expression of one that changes nothing."""
 
 
 @dataclass
@@ -60,42 +66,55 @@ class _Overlay:
 
 
 def mutations_of(
-    mutate: Mapping[str, Any], scope: ExpressionScope, place: Sequence[str], late: str
-) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """Return further conditions of a policy, and its mutations.
+    mutate: Mapping[str, Any], scope: ExpressionScope, place: Sequence[str]
+) -> tuple[dict[str, str], str, list[dict[str, Any]]]:
+    """Return further conditions of a policy, a condition on its variables, and its mutations.
 
     Args:
         mutate: The block of the rule.
         scope: What its expressions see.
         place: Where in the object the pod is that the rule is about.
-        late: A condition on variables, empty if there is none.
 
     Raises:
         Untranslatable: If a part has no counterpart.
     """
     if "foreach" in mutate:
-        return {}, [_foreach(each, scope, place, late) for each in mutate["foreach"]]
+        return {}, "", [_foreach(each, scope, place) for each in mutate["foreach"]]
     if "patchesJson6902" in mutate:
         patches = _patches(mutate["patchesJson6902"], scope, place)
         text = " + ".join(patches).replace("}] + [JSONPatch", "}, JSONPatch")
-        return {}, [_json_patch(f"{late} ? {text} : []" if late else text)]
+        return {}, "", [_json_patch(text)]
     if "patchStrategicMerge" not in mutate:
         raise Untranslatable("`mutate` has neither an overlay nor patches")
     overlay = _Overlay(scope)
     text = _whole(overlay, mutate["patchStrategicMerge"], place)
-    conditions: dict[str, str] = {}
-    if overlay.conditions:
-        if any("variables." in each for each in overlay.conditions):
-            late = all_of(filter(None, [late, *overlay.conditions]))
-        else:
-            conditions["applies"] = all_of(overlay.conditions)
     made = []
     if not text.endswith("{}"):
-        made.append(_apply(f"{late} ? {text} : Object{{}}" if late else text))
+        made.append(_apply(text))
     if overlay.patches:
-        text = " + ".join(overlay.patches)
-        made.append(_json_patch(f"{late} ? {text} : []" if late else text))
-    return conditions, made
+        made.append(_json_patch(" + ".join(overlay.patches)))
+    condition = all_of(overlay.conditions) if overlay.conditions else ""
+    if "variables." in condition:
+        return {}, condition, made
+    return {"applies": condition} if condition else {}, "", made
+
+
+def chosen_of(ways: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    """Return the mutation that does what the first of several does whose condition holds.
+
+    Args:
+        ways: Conditions, empty for one that always holds, and mutations of one type of patch.
+    """
+    (type_,) = {mutation["patchType"] for _, mutation in ways}
+    field_name, nothing = _TYPES[type_]
+    text = nothing
+    for condition, mutation in reversed(ways):
+        made = mutation[field_name]["expression"]
+        if condition:
+            made = f"({made})" if " ? " in outline(made) else made
+            made = f"{condition} ? {made} : {text}"
+        text = made
+    return {"patchType": type_, field_name: {"expression": text}}
 
 
 def _apply(text: str) -> dict[str, Any]:
@@ -431,14 +450,14 @@ def _required(of: Mapping[str, FieldType]) -> list[str]:
 
 
 def _foreach(
-    given: Mapping[str, Any], scope: ExpressionScope, place: Sequence[str], late: str
+    given: Mapping[str, Any], scope: ExpressionScope, place: Sequence[str]
 ) -> dict[str, Any]:
     listed, inner, names = element_scope(given, scope)
     chosen = (
         block_condition(given.get("preconditions"), inner) if given.get("preconditions") else ""
     )
     if "patchesJson6902" in given:
-        return _foreach_patches(given, inner, place, (listed, names, chosen, late))
+        return _foreach_patches(given, inner, place, (listed, names, chosen))
     if "patchStrategicMerge" not in given:
         raise Untranslatable("a `foreach` has neither an overlay nor patches")
     element = inner.roots["element"]
@@ -446,17 +465,17 @@ def _foreach(
     text = _whole(overlay, given["patchStrategicMerge"], place)
     if not overlay.used:
         raise Untranslatable("the overlay of the `foreach` does not say which element it changes")
-    conditions = [*filter(None, [late]), *overlay.conditions]
-    return _apply(f"{all_of(conditions)} ? {text} : Object{{}}" if conditions else text)
+    made = _apply(text)
+    return chosen_of([(all_of(overlay.conditions), made)]) if overlay.conditions else made
 
 
 def _foreach_patches(
     given: Mapping[str, Any],
     scope: ExpressionScope,
     place: Sequence[str],
-    around: tuple[str, list[str], str, str],
+    around: tuple[str, list[str], str],
 ) -> dict[str, Any]:
-    listed, names, chosen, late = around
+    listed, names, chosen = around
     patches = _patches(given["patchesJson6902"], scope, place)
     several = len(patches) > 1 or not patches[0].startswith("[JSONPatch")
     text = " + ".join(patches) if several else patches[0][1:-1]
@@ -467,7 +486,7 @@ def _foreach_patches(
         condition = f"{chosen}, " if chosen else ""
         made = f"{listed}.transformList({', '.join(names)}, {condition}{text})"
     made = f"{made}.flatten()" if several else made
-    return _json_patch(f"{late} ? {made} : []" if late else made)
+    return _json_patch(made)
 
 
 def _patches(given: Json, scope: ExpressionScope, place: Sequence[str]) -> list[str]:

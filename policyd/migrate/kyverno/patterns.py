@@ -286,6 +286,12 @@ def grouped(text: str) -> str:
     return f"({text})" if _LOGICAL.search(outline(text)) else text
 
 
+def any_of(ways: Iterable[str]) -> str:
+    """Return the condition that one of several conditions holds."""
+    found = list(dict.fromkeys(ways))
+    return found[0] if len(found) == 1 else " || ".join(map(grouped, found))
+
+
 def _if_there(
     found: CelTerm, inside: CelTerm, pattern: Json, scope: ExpressionScope
 ) -> Iterator[Step]:
@@ -345,4 +351,4 @@ def any_pattern(value: CelTerm, patterns: list[Json], scope: ExpressionScope) ->
     conditions = [applies(steps) for steps in found]
     if found and all(conditions):
         ways.append(_conjunction(map(negated, conditions)))
-    return " || ".join(map(grouped, ways)) or "false"
+    return any_of(ways) or "false"

@@ -6,7 +6,7 @@ no counterpart is refused with its place, a reason and a remedy; the policy is t
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from policyd.api.meta import Json
@@ -15,6 +15,8 @@ from policyd.engine.compile.load import load_document
 from policyd.engine.documents.reading import Document
 from policyd.errors import PolicydError
 from policyd.migrate.cel_values import Untranslatable
+from policyd.migrate.kyverno.first_rule import IndexedRule, first_only
+from policyd.migrate.kyverno.overlays import chosen_of
 from policyd.migrate.kyverno.rules import (
     AUTOGEN,
     ConvertedRule,
@@ -22,6 +24,8 @@ from policyd.migrate.kyverno.rules import (
     UnconvertibleRuleError,
     as_condition,
     convert_rule,
+    free_name,
+    slug,
 )
 from policyd.patch.operations import Path
 
@@ -119,20 +123,27 @@ def convert(document: Mapping[str, Any], *, kyverno: bool = False) -> Conversion
 
 def _converted(document: Mapping[str, Any], frame: PolicyFrame, rules: list[Any]) -> Conversion:
     refusals, notes = [*_refused_settings(frame.spec)], []
-    made: list[tuple[tuple[int, ...], ConvertedRule]] = []
-    for index, rule in enumerate(rules):
-        try:
-            found = _rule(rule, frame)
-            for each in found:
-                _check(document, frame, each)
-        except UnconvertibleRuleError as error:
-            name = str(rule.get("name", "")) if isinstance(rule, Mapping) else ""
-            path = ("spec", "rules", index, *error.path)
-            refusals.append(UnconvertedPart(path, name, error.reason, error.hint))
-            continue
-        for each in found:
-            notes += [(index, note) for note in each.notes]
-            _add(made, index, each)
+    made: list[IndexedRule] = []
+    found, failures = _each_alone(document, frame, rules)
+    if frame.spec.get("applyRules") == "One" and len(rules) > 1:
+        if any(rule.kyverno and not rule.generated for _, rule in found):
+            found, failures = _each_alone(document, replace(frame, kyverno=True), rules)
+        first = first_only(found, {index: _does(rules[index]) for index, _ in failures})
+        found, failures = [], failures + first.failures
+        notes += first.notes
+        for indexes, rule in first.rules:
+            try:
+                _check(document, frame, rule)
+                found.append((indexes, rule))
+            except UnconvertibleRuleError as error:
+                failures += [(index, error) for index in indexes]
+    for index, why in failures:
+        name = str(rules[index].get("name", "")) if isinstance(rules[index], Mapping) else ""
+        path = ("spec", "rules", index, *why.path)
+        refusals.append(UnconvertedPart(path, name, why.reason, why.hint))
+    for indexes, rule in found:
+        notes += [(indexes[0], note) for note in rule.notes]
+        _add(made, indexes, rule)
     if frame.spec.get("validationFailureActionOverrides"):
         refusals += [
             UnconvertedPart(
@@ -148,6 +159,30 @@ def _converted(document: Mapping[str, Any], frame: PolicyFrame, rules: list[Any]
     documents = tuple(_documents(document, frame, made, len(rules)))
     places = tuple(indexes for indexes, _ in made)
     return Conversion(documents, places, tuple(refusals), tuple(notes))
+
+
+def _each_alone(
+    document: Mapping[str, Any], frame: PolicyFrame, rules: list[Any]
+) -> tuple[list[IndexedRule], list[tuple[int, UnconvertibleRuleError]]]:
+    """Return what each rule becomes by itself, and the rules that have no counterpart."""
+    found: list[IndexedRule] = []
+    failures = []
+    for index, rule in enumerate(rules):
+        try:
+            parts = _rule(rule, frame)
+            for each in parts:
+                _check(document, frame, each)
+        except UnconvertibleRuleError as error:
+            failures.append((index, error))
+            continue
+        found += [((index,), each) for each in parts]
+    return found, failures
+
+
+def _does(rule: Json) -> str:
+    """Return what a rule does, as `first_only` calls it."""
+    work = ("generate", "mutate", "validate")
+    return next((name for name in work if isinstance(rule, Mapping) and name in rule), "")
 
 
 def _check(document: Mapping[str, Any], frame: PolicyFrame, rule: ConvertedRule) -> None:
@@ -176,13 +211,6 @@ def _rule(rule: Json, frame: PolicyFrame) -> list[ConvertedRule]:
 
 
 def _refused_settings(spec: Mapping[str, Any]) -> Iterator[UnconvertedPart]:
-    if spec.get("applyRules") == "One" and len(spec["rules"]) > 1:
-        yield UnconvertedPart(
-            ("spec", "applyRules"),
-            "",
-            "`applyRules: One` stops after the first rule that matches, and CEL asks all",
-            "exclude in each rule what the rules before it match",
-        )
     for index, each in enumerate(spec.get("validationFailureActionOverrides") or ()):
         names = each.get("namespaces") or [] if isinstance(each, Mapping) else []
         if any("*" in str(name) or "?" in str(name) for name in names):
@@ -194,15 +222,13 @@ def _refused_settings(spec: Mapping[str, Any]) -> Iterator[UnconvertedPart]:
             )
 
 
-def _add(
-    made: list[tuple[tuple[int, ...], ConvertedRule]], index: int, rule: ConvertedRule
-) -> None:
+def _add(made: list[IndexedRule], added: tuple[int, ...], rule: ConvertedRule) -> None:
     """Add a rule, to a policy that concerns the same requests if there is one."""
     for position, (indexes, other) in enumerate(made):
         if _alike(other, rule) and _joined(other, rule):
-            made[position] = ((*indexes, index), other)
+            made[position] = ((*indexes, *added), other)
             return
-    made.append(((index,), rule))
+    made.append((added, rule))
 
 
 def _joined(one: ConvertedRule, other: ConvertedRule) -> bool:
@@ -229,17 +255,18 @@ def _alike(one: ConvertedRule, other: ConvertedRule) -> bool:
 def _documents(
     document: Mapping[str, Any],
     frame: PolicyFrame,
-    made: list[tuple[tuple[int, ...], ConvertedRule]],
+    made: list[IndexedRule],
     rules: int,
 ) -> Iterator[dict[str, Any]]:
     taken: set[str] = set()
     mutating = sum(bool(rule.mutations) for _, rule in made)
     for position, (indexes, rule) in enumerate(made):
         name = frame.name
-        if len(made) > 1 and len(indexes) < rules:
-            slug = "" if rules == 1 else f"-{_slug(rule.name or str(indexes[0]))}"
-            name = f"{frame.name}{slug}{rule.suffix}"
-        name = _free(name[:_LONGEST_NAME], taken)
+        if len(made) > 1:
+            of_rule = f"-{slug(rule.name or str(indexes[0]))}" if len(indexes) < rules else ""
+            name = f"{frame.name}{of_rule}{rule.suffix}"
+        name = free_name(name, taken, _LONGEST_NAME)
+        taken.add(name)
         first_metadata = document["metadata"]
         spec = _spec(rule, frame, first_metadata.get("annotations") or {})
         if mutating > 1 and rule.mutations:
@@ -283,18 +310,6 @@ def _of_kyverno(rule: ConvertedRule, name: str, spec: dict[str, Any]) -> dict[st
     }
 
 
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-.") or "rule"
-
-
-def _free(name: str, taken: set[str]) -> str:
-    found, number = name, 2
-    while found in taken:
-        found, number = f"{name[: _LONGEST_NAME - 4]}-{number}", number + 1
-    taken.add(found)
-    return found
-
-
 def _spec(
     rule: ConvertedRule, frame: PolicyFrame, annotations: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -320,7 +335,7 @@ def _spec(
         spec |= _enforcement(rule, frame.spec)
     spec |= rule.targets
     if rule.mutations:
-        spec["mutations"] = rule.mutations
+        spec["mutations"] = [chosen_of([(rule.applies, each)]) for each in rule.mutations]
         spec["reinvocationPolicy"] = "Never"
     spec["failurePolicy"] = _failure_policy(frame.spec)
     return spec

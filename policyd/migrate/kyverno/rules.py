@@ -14,7 +14,7 @@ from policyd.dialects.kyverno.filters import parse_kind
 from policyd.migrate.cel_values import CelTerm, OutsideError, Untranslatable, all_of, outline
 from policyd.migrate.kyverno.conditions import block_condition, conditions_in, refusal
 from policyd.migrate.kyverno.context import Named, variables_of
-from policyd.migrate.kyverno.foreach import foreach_condition
+from policyd.migrate.kyverno.foreach import asked_applies, foreach_applies, foreach_condition
 from policyd.migrate.kyverno.generating import GeneratedEntries, generated_entries
 from policyd.migrate.kyverno.matching import (
     OPERATIONS,
@@ -24,7 +24,15 @@ from policyd.migrate.kyverno.matching import (
     matching_of,
 )
 from policyd.migrate.kyverno.overlays import mutations_of
-from policyd.migrate.kyverno.patterns import any_pattern, grouped, negated, pattern_steps, verdict
+from policyd.migrate.kyverno.patterns import (
+    any_of,
+    any_pattern,
+    applies,
+    grouped,
+    negated,
+    pattern_steps,
+    verdict,
+)
 from policyd.migrate.kyverno.pod_security import pod_security
 from policyd.migrate.kyverno.scopes import REQUEST, ExpressionScope, with_images
 from policyd.migrate.kyverno.targets import TARGETS_NOTE, target_fields, target_scope
@@ -94,6 +102,8 @@ class ConvertedRule:
     notes: list[str] = field(default_factory=list)
     targets: dict[str, Any] = field(default_factory=dict)
     """Fields of a policy that mutates existing objects: what its targets are."""
+    applies: str = ""
+    """The condition that it applies to what it matches, for `applyRules: One`; empty if it does."""
 
 
 def convert_rule(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRule]:
@@ -183,6 +193,19 @@ def _without_request(conditions: Mapping[str, str], scope: ExpressionScope) -> d
         text = scope.roots[path].text
         made = {name: re.sub(rf"\b{path}\b", text, each) for name, each in made.items()}
     return made
+
+
+def slug(name: str) -> str:
+    """Return the name of a rule as the name of an object may have it in it."""
+    return re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-.") or "rule"
+
+
+def free_name(name: str, taken: Collection[str], longest: int) -> str:
+    """Return a name that is not taken, of so many characters at most."""
+    found, number = name[:longest], 2
+    while found in taken:
+        found, number = f"{name[: longest - 4]}-{number}", number + 1
+    return found
 
 
 def as_condition(text: str) -> str:
@@ -333,7 +356,7 @@ def _validating(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRu
     common = _common(rule, frame, subject, controllers, asks=asks)
     if asks == "podSecurity":
         return [_pod_security(rule, validate, common, (frame.kyverno, controllers))]
-    matching, expression = _asked(validate, asks, common)
+    matching, expression, applies_to = _asked(validate, asks, common)
     if common.late:
         expression = f"{negated(common.late)} || {grouped(expression)}"
     validation = {"name": str(rule.get("name", "")), "expression": as_condition(expression)}
@@ -348,6 +371,7 @@ def _validating(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRu
         kyverno=frame.kyverno,
         controllers=controllers,
         notes=notes,
+        applies=all_of(filter(None, [common.late, applies_to])),
     )
     return [made]
 
@@ -379,11 +403,12 @@ def _pod_security(
         enforcement=str(validate.get("failureAction") or ""),
         kyverno=kind[0],
         controllers=kind[1],
+        applies=common.late,
     )
 
 
-def _asked(validate: Mapping[str, Any], asks: str, common: _Common) -> tuple[Matching, str]:
-    """Return the constraints of a rule, and the condition that it validates."""
+def _asked(validate: Mapping[str, Any], asks: str, common: _Common) -> tuple[Matching, str, str]:
+    """Return the constraints of a rule, the condition that it validates, and when it applies."""
     matching, scope, asked = common.matching, common.scope, validate[asks]
     path = ("validate", asks)
     if asks == "pattern":
@@ -392,12 +417,14 @@ def _asked(validate: Mapping[str, Any], asks: str, common: _Common) -> tuple[Mat
         while steps and steps[0].applies and not steps[0].holds and len(steps) > 1:
             name = f"applies-{len(conditions)}" if "applies" in conditions else "applies"
             conditions[name] = steps.pop(0).applies
-        return replace(matching, conditions=conditions), verdict(steps) or "true"
+        return replace(matching, conditions=conditions), verdict(steps) or "true", applies(steps)
+    if asks == "foreach":
+        expression = all_of([_at(path, foreach_condition, each, scope) for each in asked])
+        return matching, expression, any_of(foreach_applies(each, scope) for each in asked)
     if asks == "anyPattern":
-        return matching, _at(path, any_pattern, scope.subject, asked, scope)
-    if asks == "deny":
-        return matching, _at(path, refusal, (asked or {}).get("conditions"), scope)
-    return matching, all_of([_at(path, foreach_condition, each, scope) for each in asked])
+        expression = _at(path, any_pattern, scope.subject, asked, scope)
+        return matching, expression, asked_applies(validate, scope.subject, scope)
+    return matching, _at(path, refusal, (asked or {}).get("conditions"), scope), ""
 
 
 def _message(message: str, scope: ExpressionScope, notes: list[str]) -> dict[str, str]:
@@ -463,9 +490,10 @@ def _mutating(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRule
         matching = common.matching
         if place:
             matching = replace(matching, constraints=_without_pods(matching.constraints))
-        conditions, mutations = _at(
-            ("mutate",), mutations_of, rule["mutate"], common.scope, place, common.late
+        conditions, late, mutations = _at(
+            ("mutate",), mutations_of, rule["mutate"], common.scope, place
         )
+        late = all_of(filter(None, [common.late, late]))
         matching = replace(matching, conditions={**matching.conditions, **conditions})
         made.append(
             ConvertedRule(
@@ -476,6 +504,7 @@ def _mutating(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRule
                 suffix=suffix if controllers else "",
                 kyverno=frame.kyverno,
                 controllers=controllers,
+                applies=late,
             )
         )
     return made
@@ -495,7 +524,7 @@ def _mutating_targets(rule: Mapping[str, Any], frame: PolicyFrame) -> list[Conve
     for index, target in enumerate(rule["mutate"]["targets"]):
         path = ("mutate", "targets", index)
         fields, named = _at(path, partial(target_fields, existing=existing), target, scope)
-        further, mutations = _at(("mutate",), mutations_of, rule["mutate"], scope, (), common.late)
+        further, late, mutations = _at(("mutate",), mutations_of, rule["mutate"], scope, ())
         conditions = [
             {"name": name, "expression": as_condition(text)}
             for name, text in {**named, **further}.items()
@@ -510,6 +539,7 @@ def _mutating_targets(rule: Mapping[str, Any], frame: PolicyFrame) -> list[Conve
                 kyverno=True,
                 targets={**fields, **({"targetMatchConditions": conditions} if conditions else {})},
                 notes=[TARGETS_NOTE],
+                applies=all_of(filter(None, [common.late, late])),
             )
         )
     return made

@@ -28,9 +28,12 @@ def policy(name, expression, resource="pods", **spec):
     }
 
 
-def check(*policies, seconds="60"):
+STEPS = ("--prove", "3000000")
+
+
+def check(*policies, limits=STEPS):
     text = yaml.safe_dump_all(policies, sort_keys=False)
-    done = CliRunner().invoke(main, ["check", "--prove", seconds, "-"], input=text)
+    done = CliRunner().invoke(main, ["check", *limits, "-"], input=text)
     assert done.exit_code == 0, done.output
     return done.stderr
 
@@ -95,7 +98,39 @@ def test_what_is_not_looked_at_in_time_is_counted(monkeypatch):
         "policyd.cli.policies.proving.SystemClock.monotonic", lambda _clock: next(times)
     )
 
-    assert "1 seconds are over: 6 questions are not asked" in check(WIDE, NARROW, seconds="1")
+    found = check(WIDE, NARROW, limits=(*STEPS, "--prove-timeout", "1"))
+
+    assert "1 seconds are over: 6 questions are not asked" in found
+
+
+_PRODUCT = "object.spec.priority * object.spec.containers[0].ports[0].containerPort"
+HARD = policy("hard", f"{_PRODUCT} != {999_999_937 * 1_000_000_007}", failurePolicy="Ignore")
+
+
+def test_how_far_it_is_proved_depends_on_the_steps_alone(monkeypatch):
+    asked = []
+    questions = pytest.importorskip("policyd.prove.questions")
+    answer = questions.answer
+
+    def counted(*sides, **limits):
+        asked.append(limits)
+        return answer(*sides, **limits)
+
+    monkeypatch.setattr("policyd.prove.questions.answer", counted)
+
+    assert "warning" not in check(HARD, limits=("--prove", "20000"))
+    assert {each["steps"] for each in asked} == {20_000}
+    assert {each["seconds"] for each in asked} == {questions.DEFAULT_SECONDS}
+
+
+@pytest.mark.parametrize("command", [("check",), ("export",), ("migrate", "kyverno")])
+@pytest.mark.parametrize("given", ["60", "0.5", "a"])
+def test_the_seconds_that_it_took_before_are_refused(command, given):
+    _, stderr, code = run(*command, "--prove", given, given=[WIDE])
+
+    assert code == 2
+    assert given in stderr
+    assert "it takes steps of the solver, such as 3000000, and no seconds" in stderr
 
 
 def run(*words, given):
@@ -116,7 +151,7 @@ WORDY["spec"]["matchConstraints"]["resourceRules"].append(
 
 
 def test_an_exported_policy_is_proved_to_deny_what_its_source_denies():
-    stdout, stderr, code = run("export", "--prove", "600", given=[WORDY])
+    stdout, stderr, code = run("export", *STEPS, given=[WORDY])
 
     assert (code, stdout.count("kind: ValidatingAdmissionPolicy\n")) == (0, 2)
     assert (
@@ -131,7 +166,7 @@ def test_an_exported_policy_that_differs_is_left_out(monkeypatch):
         "policyd.engine.export.policies._ValidationExporter._demanded",
         lambda _self, _validation, _used: "true",
     )
-    stdout, stderr, code = run("export", "--prove", "600", given=[policy("p", ON_NODE)])
+    stdout, stderr, code = run("export", *STEPS, given=[policy("p", ON_NODE)])
 
     assert (code, stdout.strip()) == (1, "")
     assert 'only `p` denies this CREATE: {"apiVersion": "v1", "kind": "Pod"' in stderr
@@ -140,7 +175,7 @@ def test_an_exported_policy_that_differs_is_left_out(monkeypatch):
 
 def test_what_has_no_formula_is_exported_with_a_warning():
     source = policy("p", "object.metadata.name.split('-', 2).size() > 1")
-    stdout, stderr, code = run("export", "--prove", "600", given=[source])
+    stdout, stderr, code = run("export", *STEPS, given=[source])
 
     assert (code, stdout.count("kind: ValidatingAdmissionPolicy\n")) == (0, 1)
     assert (
@@ -186,7 +221,7 @@ def test_a_converted_policy_is_compared_with_its_twin(tmp_path, monkeypatch, twi
     (tmp_path / "twin.yaml").write_text(yaml.safe_dump(twin))
 
     stdout, stderr, found = run(
-        "migrate", "kyverno", "--against", "twin.yaml", "--prove", "600", given=PODS_ONLY
+        "migrate", "kyverno", "--against", "twin.yaml", *STEPS, given=PODS_ONLY
     )
 
     assert "kind: Policy" in stdout
@@ -209,7 +244,7 @@ def test_rules_of_the_result_that_are_shadowed_are_named():
         "{=(hostNetwork): false}", "{template: {spec: {=(hostNetwork): false}}}"
     )
 
-    _, stderr, code = run("migrate", "kyverno", "--prove", "600", given=LEGACY + rule)
+    _, stderr, code = run("migrate", "kyverno", *STEPS, given=LEGACY + rule)
 
     assert code == 0
     assert "`wide-again` denies nothing that `wide-own-network` in result:" in stderr

@@ -24,7 +24,7 @@ def webhook(name, **more):
 class Cluster:
     """A cluster with Kueue and policyd; what controllers and kubelets do is done at each look."""
 
-    def __init__(self):
+    def __init__(self, stored="v1beta2"):
         self.client = FakeClient()
         self.put(
             r.DEPLOYMENTS,
@@ -49,7 +49,10 @@ class Cluster:
                 "group": "kueue.x-k8s.io",
                 "scope": "Namespaced",
                 "names": {"plural": "workloads", "kind": "Workload"},
-                "versions": [{"name": name, "served": True} for name in ("v1beta1", "v1beta2")],
+                "versions": [
+                    {"name": name, "served": True, "storage": name == stored}
+                    for name in ("v1beta1", "v1beta2")
+                ],
                 "conversion": {
                     "strategy": "Webhook",
                     "webhook": {"clientConfig": config, "conversionReviewVersions": ["v1"]},

@@ -50,6 +50,18 @@ async def test_after_all_steps_policyd_leads_and_kueue_is_stopped():
     assert status_of(found).done
 
 
+async def test_what_is_stored_as_the_older_version_is_stored_as_the_newer_one_from_then_on():
+    """As Kueue 0.15 has it, which serves both versions."""
+    cluster = Cluster(stored="v1beta1")
+
+    await cluster.go(THERE)
+
+    definition = cluster.get(r.CUSTOM_RESOURCE_DEFINITIONS, CRD)
+    stored = {each["name"]: each["storage"] for each in definition["spec"]["versions"]}
+    assert stored == {"v1beta1": False, "v1beta2": True}
+    assert definition["status"]["storedVersions"] == ["v1beta2"]
+
+
 @pytest.mark.parametrize("done", range(len(THERE) + 1))
 async def test_the_way_back_restores_all_after_any_step(done):
     cluster = Cluster()

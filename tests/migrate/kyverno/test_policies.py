@@ -97,14 +97,6 @@ def test_what_has_no_counterpart_is_refused_with_its_place(parts, reason):
     assert reason in refusal.reason
 
 
-@pytest.mark.parametrize("rules", [1, 2])
-def test_a_policy_that_stops_after_the_first_of_several_rules_is_partial(rules):
-    conversion = convert(legacy(*[rule(validate=LABELED)] * rules, applyRules="One"))
-
-    refused = [refusal.path for refusal in conversion.refusals]
-    assert refused == ([] if rules == 1 else [("spec", "applyRules")])
-
-
 @pytest.mark.parametrize(
     "wrong", [{}, {"metadata": {"name": "a"}}, {"metadata": {"name": "a"}, "spec": {"rules": []}}]
 )
