@@ -67,17 +67,13 @@ def fragments_of(tree: TopologyTree, resource: str) -> Column:
     pieces = [max(0, left) if left < has else 0 for left, has in zip(free, whole, strict=True)]
     if tree.to_nodes:
         for leaf in tree.leaves.values():
-            pieces[leaf] = free[leaf] if 0 < free[leaf] < _has(tree, leaf, resource) else 0
+            pieces[leaf] = free[leaf] if 0 < free[leaf] < tree.size(leaf).get(resource, 0) else 0
     return _summed(tree, pieces)
 
 
 def fragments_first(tree: TopologyTree, requests: Mapping[str, int]) -> Column:
     """Rank domains by their fragments of the device that a pod asks for."""
     return fragments_of(tree, device_of(requests))
-
-
-def _has(tree: TopologyTree, leaf: int, resource: str) -> int:
-    return tree.node(leaf).allocatable.get(resource, 0)
 
 
 def _free(tree: TopologyTree, resource: str) -> Column:
