@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.tree import Column, TopologyTree
+from policyd.alloc.topology.values import CLAIMED
 from policyd.optimize.devices import device_of
 
 
@@ -37,11 +38,18 @@ class Fragmentation(NamedTuple):
 
 
 def measured(nodes: Nodes) -> Iterator[tuple[str, str, Fragmentation]]:
-    """Yield flavors with a topology, their kinds of devices, and how these are fragmented."""
+    """Yield flavors with a topology, their kinds of devices, and how these are fragmented.
+
+    Devices that pods get by claims are added to those that nodes have themselves.
+    """
     for flavor, tree in sorted(nodes.trees.items()):
-        for resource in sorted(tree.capacity.columns):
-            if "/" in resource:
-                yield flavor, resource, fragmentation(tree, resource)
+        found: dict[str, Fragmentation] = {}
+        for resource in (each for each in tree.capacity.columns if "/" in each):
+            name, more = resource.removeprefix(CLAIMED), fragmentation(tree, resource)
+            free, fragments = found.get(name, Fragmentation())
+            found[name] = Fragmentation(free + more.free, fragments + more.fragments)
+        for name in sorted(found):
+            yield flavor, name, found[name]
 
 
 def fragmentation(tree: TopologyTree, resource: str) -> Fragmentation:
