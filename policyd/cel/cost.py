@@ -102,6 +102,15 @@ _EXHAUSTED: Final[dict[int, tuple[object, Weight]]] = {0: (None, Weight(0, 0, ce
 _NO_WEIGHTS: Final[dict[int, tuple[object, Weight]]] = {}
 
 
+class CallerFacts:
+    """What functions of the caller know of a request besides their arguments: the caller's own.
+
+    CEL passes them on with the budget, and reads nothing of them.
+    """
+
+    __slots__ = ()
+
+
 class RequestBudget:
     """The budget of all expressions of one request, in units of cost.
 
@@ -110,11 +119,11 @@ class RequestBudget:
 
     Attributes:
         strained: Whether a policy took more than its share.
-        beside: What functions of the caller need of the request besides their arguments.
+        facts: For functions of the caller; None if they need none.
     """
 
     strained = False
-    beside: object = None
+    facts: CallerFacts | None = None
 
     def __init__(
         self,
@@ -200,9 +209,9 @@ class Budget:
             self.renew()
 
     @property
-    def beside(self) -> object:
-        """What functions of the caller need of the request besides their arguments, if anything."""
-        return None if self._allowance is None else self._allowance.beside
+    def facts(self) -> CallerFacts | None:
+        """What functions of the caller know of the request besides their arguments, if anything."""
+        return None if self._allowance is None else self._allowance.facts
 
     @property
     def remaining(self) -> int:

@@ -371,9 +371,7 @@ class Controller:
         while True:
             with log_unforeseen("stranded_devices_error"):
                 steps = Steps(self.pace, rests=1.0)
-                devices = self.cache.devices
-                claimed = () if devices is None else ((await devices.on_nodes()).of_node,)
-                found = await steps.run(stranded_of_flavors(self.cache.state, *claimed))
+                found = await steps.run(stranded_of_flavors(self.cache.state))
                 self.health.metrics.stranded(found)
             await self.pace.sleep(STRANDED_SECONDS)
 

@@ -17,6 +17,7 @@ from policyd.devices.charges import (
     counter_charge,
     saturated,
 )
+from policyd.devices.extended import resource_of
 from policyd.devices.inventory import Inventory, OfferedDevice
 from policyd.devices.mappings import ChargedSource, DeviceMappings
 from policyd.devices.matching import (
@@ -77,6 +78,7 @@ class ClaimCount:
     ) -> None:
         self._rules, self._classes, self._inventory = rules, classes, inventory
         self._budget = Budget(COST_LIMIT)
+        self._most: dict[str, int] = {}
 
     def total(self, spec: ClaimSpec) -> Amounts:
         """Return the charge of a claim.
@@ -94,6 +96,31 @@ class ClaimCount:
         for path, request in requests:
             add(total, self._charge(path, request))
         return total
+
+    def of_node(self, spec: ClaimSpec) -> Amounts:
+        """Return the devices that a claim whose charge is known takes of its node, by resource.
+
+        Of alternatives, those that all of them take.
+        """
+        total: Amounts = {}
+        for index, request in enumerate(spec.devices.requests):
+            path = f"devices.requests[{index}]"
+            options = [
+                self._devices(f"{path}.firstAvailable[{number}]", each)
+                for number, each in enumerate(request.first_available or ())
+            ]
+            if request.exactly is not None:
+                options = [self._devices(f"{path}.exactly", request.exactly)]
+            least = set[str]().union(*options)
+            add(total, {name: min(each.get(name, 0) for each in options) for name in least})
+        return total
+
+    def _devices(self, path: str, asked: RequestedDevices) -> Amounts:
+        found = None if asked.admin_access else self._classes(asked.device_class_name)
+        if found is None:
+            return {}
+        count = self._most.get(path, 1) if asked.allocation_mode == "All" else asked.count
+        return {resource_of(found, self._rules.mappings): saturated(count)}
 
     def _check_form(self, path: str, request: DeviceRequest) -> None:
         """Check that a request is of a form that can be counted."""
@@ -237,6 +264,7 @@ class ClaimCount:
         if not found:
             message = f"no device of DeviceClass {asked.device_class_name} matches in the cluster"
             raise DeviceCountError([FieldError(path, None, message, "Internal")])
+        self._most[path] = max(on_node.values(), default=0)
         return found
 
     def _by_counter(self, path: str, asked: RequestedDevices, source: ChargedSource) -> int:

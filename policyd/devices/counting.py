@@ -14,7 +14,13 @@ from policyd.api.pods import PodResourceClaim, PodSpec
 from policyd.devices.amounts import Amounts, DeviceCountError, add, unit_of
 from policyd.devices.charges import saturated
 from policyd.devices.claims import ChargeRules, ClaimCount
-from policyd.devices.extended import BY_CLASS, extended_requests, fractions, selected_class
+from policyd.devices.extended import (
+    BY_CLASS,
+    extended_requests,
+    fractions,
+    resource_of,
+    selected_class,
+)
 from policyd.devices.inventory import Inventory
 from policyd.devices.objects import ClaimSpec, DeviceClass, ResourceClaim, ResourceClaimTemplate
 
@@ -28,10 +34,19 @@ class ExtendedCharge(NamedTuple):
     Attributes:
         amounts: By the resource that has the quota.
         replaced: The extended resources, which are not charged themselves.
+        devices: By the resource that nodes have them as.
     """
 
     amounts: Amounts
     replaced: frozenset[str]
+    devices: Amounts
+
+
+class ClaimCharge(NamedTuple):
+    """The charge of a claim, and its devices by the resource that nodes have them as."""
+
+    amounts: Amounts
+    devices: Amounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +68,7 @@ class DeviceCounter:
     claims: Callable[[str], ResourceClaim | None] = lambda _key: None
     backing: Callable[[str], Sequence[DeviceClass]] = lambda _name: ()
     inventory: Inventory = field(default_factory=Inventory)
-    _known: dict[tuple[str, str], Amounts | tuple[FieldError, ...]] = field(default_factory=dict)
+    _known: dict[tuple[str, str], ClaimCharge | list[FieldError]] = field(default_factory=dict)
 
     def of_templates(self, spec: PodSpec, namespace: str, path: str, pod_set: str) -> Amounts:
         """Return the charge of one pod for the claims that are made for it.
@@ -67,7 +82,19 @@ class DeviceCounter:
         Raises:
             DeviceCountError: If devices cannot be counted.
         """
-        return self._of_claims(spec, namespace, path, pod_set, shared=False)
+        return self._of_claims(spec, namespace, path, pod_set, shared=False).amounts
+
+    def of_node(self, spec: PodSpec, namespace: str) -> Amounts:
+        """Return the devices that one pod takes of its node, by the resource that it has them as.
+
+        Claims that pods share are left out: which pod takes their devices is not known.
+
+        Raises:
+            DeviceCountError: If devices cannot be counted.
+        """
+        devices = dict(self.of_extended_resources(spec, "").devices)
+        add(devices, self._of_claims(spec, namespace, "", "", shared=False).devices)
+        return devices
 
     def of_shared_claims(self, spec: PodSpec, namespace: str, path: str, pod_set: str) -> Amounts:
         """Return the charge for the claims that all pods share.
@@ -75,7 +102,7 @@ class DeviceCounter:
         Raises:
             DeviceCountError: If devices cannot be counted.
         """
-        return self._of_claims(spec, namespace, path, pod_set, shared=True)
+        return self._of_claims(spec, namespace, path, pod_set, shared=True).amounts
 
     def of_extended_resources(self, spec: PodSpec, path: str) -> ExtendedCharge:
         """Return the charge of one pod for extended resources that device classes back.
@@ -88,8 +115,9 @@ class DeviceCounter:
             DeviceCountError: If an amount is not whole, or a class is charged by its devices.
         """
         if not self.rules.gates.extended_resources:
-            return ExtendedCharge({}, frozenset())
+            return ExtendedCharge({}, frozenset(), {})
         amounts: Amounts = {}
+        devices: Amounts = {}
         replaced, errors = set[str](), list[FieldError]()
         for name, containers in extended_requests(spec, path).items():
             backing = self._backing(name)
@@ -112,9 +140,10 @@ class DeviceCounter:
                 continue
             replaced.add(name)
             add(amounts, {resource: total * unit_of(resource)})
+            add(devices, {resource_of(selected_class(backing), self.rules.mappings): total})
         if errors:
             raise DeviceCountError(errors)
-        return ExtendedCharge(amounts, frozenset(replaced))
+        return ExtendedCharge(amounts, frozenset(replaced), devices)
 
     # Extended resources.
 
@@ -152,8 +181,8 @@ class DeviceCounter:
 
     def _of_claims(
         self, spec: PodSpec, namespace: str, path: str, pod_set: str, *, shared: bool
-    ) -> Amounts:
-        total: Amounts = {}
+    ) -> ClaimCharge:
+        total = ClaimCharge({}, {})
         for index, claim in enumerate(spec.resource_claims):
             if bool(claim.resource_claim_template_name) is shared:
                 continue
@@ -161,7 +190,9 @@ class DeviceCounter:
                 continue
             where = f"{path}.resourceClaims[{index}]"
             found = self._claim(claim, namespace, where, pod_set)
-            add(total, self._remembered(found, claim, where, pod_set))
+            charge = self._remembered(found, claim, where, pod_set)
+            add(total.amounts, charge.amounts)
+            add(total.devices, charge.devices)
         return total
 
     def _claim(
@@ -193,18 +224,19 @@ class DeviceCounter:
         claim: PodResourceClaim,
         where: str,
         pod_set: str,
-    ) -> Amounts:
+    ) -> ClaimCharge:
         key, spec = found
         charge = self._known.get(key)
         if charge is None:
             try:
-                charge = ClaimCount(self.rules, self.classes, self.inventory).total(spec)
+                counting = ClaimCount(self.rules, self.classes, self.inventory)
+                charge = ClaimCharge(counting.total(spec), counting.of_node(spec))
             except DeviceCountError as error:
-                charge = error.errors
+                charge = [*error.errors]
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
             self._known[key] = charge
-        if isinstance(charge, tuple):
+        if isinstance(charge, list):
             raise DeviceCountError(_placed(each, claim, where, pod_set) for each in charge)
         return charge
 

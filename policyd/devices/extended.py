@@ -8,6 +8,7 @@ from policyd.api.pods import Container, PodSpec
 from policyd.api.quantity import Quantity, QuantityError, parse_quantity
 from policyd.api.schema import QuantityText
 from policyd.devices.amounts import DeviceCountError
+from policyd.devices.mappings import DeviceMappings
 from policyd.devices.objects import DeviceClass
 
 BY_CLASS: Final = "deviceclass.resource.kubernetes.io/"
@@ -31,6 +32,18 @@ def selected_class(classes: Sequence[DeviceClass]) -> DeviceClass:
 def _created(found: DeviceClass) -> float:
     created = found.metadata.creation_timestamp
     return created.timestamp() if created else 0.0
+
+
+def resource_of(found: DeviceClass, mappings: DeviceMappings) -> str:
+    """Return the resource that devices of a class are counted as, one by one.
+
+    That is not the one they are charged to, if their counters or capacity are charged.
+    """
+    name = found.metadata.name
+    mapped = mappings.resources.get(name, "")
+    if "/" in mapped and name not in mappings.counters and name not in mappings.capacities:
+        return mapped
+    return found.spec.extended_resource_name or BY_CLASS + name
 
 
 def is_extended_resource(name: str) -> bool:

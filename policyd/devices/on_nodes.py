@@ -7,15 +7,16 @@ which a partition is in use is no whole one.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.cel import Budget, Program
-from policyd.devices.amounts import Amounts
-from policyd.devices.extended import BY_CLASS
+from policyd.devices.amounts import Amounts, add
+from policyd.devices.extended import BY_CLASS, resource_of
 from policyd.devices.inventory import Inventory, OfferedDevice, pools_of
 from policyd.devices.mappings import DeviceMappings
 from policyd.devices.matching import (
@@ -89,6 +90,7 @@ class _Device(NamedTuple):
         needs: What it takes of counters that devices share; None if that cannot be read.
         part: The largest part that this is of a counter.
         tainted: Whether only claims that tolerate it get it.
+        shared: Whether several claims may have it.
         product: Its model.
     """
 
@@ -98,19 +100,8 @@ class _Device(NamedTuple):
     needs: Mapping[_Counter, int] | None
     part: float
     tainted: bool
+    shared: bool
     product: str
-
-
-def resource_of(found: DeviceClass, mappings: DeviceMappings) -> str:
-    """Return the resource that devices of a class are counted as, one by one.
-
-    That is not the one they are charged to, if their counters or capacity are charged.
-    """
-    name = found.metadata.name
-    mapped = mappings.resources.get(name, "")
-    if "/" in mapped and name not in mappings.counters and name not in mappings.capacities:
-        return mapped
-    return found.spec.extended_resource_name or BY_CLASS + name
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +113,8 @@ class DeviceOffer:
         on_node: The same, by node: those that take least of shared counters first.
         counters: What there is of counters that devices share.
         backed: The extended resources by which pods get such devices.
+        unbounded: The resources of which nodes have no number: those of devices that several
+            claims, or several nodes, can use.
         left_out: Which devices are not counted, and why.
     """
 
@@ -129,6 +122,7 @@ class DeviceOffer:
     on_node: Mapping[str, Sequence[_Device]]
     counters: Mapping[_Counter, int]
     backed: frozenset[str]
+    unbounded: frozenset[str] = frozenset()
     left_out: tuple[str, ...] = ()
 
     def use(self, claims: Iterable[ResourceClaim]) -> "ClaimedUse":
@@ -169,8 +163,10 @@ def device_offer(
     offered = [*inventory.devices()]
     shared = sorted({each.driver for each in offered if not each.node})
     left_out += (f"devices of {driver} that are not of one node" for driver in shared)
+    mappings = mappings or DeviceMappings()
+    of_nodes = _resources([each for each in offered if not each.node], classes, mappings, [])
     offered = [each for each in offered if each.node]
-    resources = _resources(offered, classes, mappings or DeviceMappings(), left_out)
+    resources = _resources(offered, classes, mappings, left_out)
     counters = dict(_counters(inventory))
     devices = [
         _device(each, tuple(sorted(resources[_identity(each)])), counters)
@@ -187,6 +183,9 @@ def device_offer(
         on_node=on_node,
         counters=counters,
         backed=frozenset({*named, *filter(None, extended)}),
+        unbounded=frozenset().union(
+            *of_nodes.values(), *(d.resources for d in devices if d.shared)
+        ),
         left_out=tuple(left_out),
     )
 
@@ -221,6 +220,39 @@ class ClaimedUse:
         pods = tuple(f"{metadata.namespace}/{each.name}" for each in users)
         for node, amounts in found.items():
             yield HeldDevices(metadata.key, pods, node, amounts)
+
+    @cached_property
+    def totals(self) -> Mapping[str, Amounts]:
+        """The devices of each node, in use or not."""
+        return {node: self.of_node(node).total for node in self._offer.on_node}
+
+    @cached_property
+    def by_pods(self) -> Mapping[tuple[str, tuple[str, ...]], Amounts]:
+        """What pods have on each node together, by all their claims."""
+        found: defaultdict[tuple[str, tuple[str, ...]], Amounts] = defaultdict(dict)
+        for each in self.held:
+            add(found[each.node, each.pods], each.amounts)
+        return found
+
+    @property
+    def bounded(self) -> Set[str]:
+        """The resources of which each node has a number: not more than it are in use at a time."""
+        return {name for total in self.totals.values() for name in total} - self._offer.unbounded
+
+    def rooms(self, charged: Callable[[str, str], int]) -> dict[str, DevicesOfNode]:
+        """Return the devices of each node, with what is left of them for pods that are charged.
+
+        Args:
+            charged: Returns the amount of a resource that a pod is charged before it has claims.
+        """
+        found = {node: DevicesOfNode(total, total) for node, total in self.totals.items()}
+        for (node, pods), amounts in self.by_pods.items():
+            for name, amount in amounts.items():
+                beyond = amount - (charged(pods[0], name) if len(pods) == 1 else 0)
+                if beyond > 0:
+                    total, left = found[node]
+                    found[node] = DevicesOfNode(total, {**left, name: left[name] - beyond})
+        return found
 
     def of_node(self, node: str) -> DevicesOfNode:
         """Return the devices of a node; the free ones of each resource as if no other got more."""
@@ -301,10 +333,16 @@ def _device(
     except QuantityError:
         needs = None
     parts = [n / max(1, counters.get(name, 0)) for name, n in (needs or {}).items()]
-    tainted = any(each.effect in _EXCLUDING for each in device.taints)
-    identity = _identity(offered)
-    part = max(parts, default=0.0)
-    return _Device(identity, offered.node, resources, needs, part, tainted, _product(offered))
+    return _Device(
+        identity=_identity(offered),
+        node=offered.node,
+        resources=resources,
+        needs=needs,
+        part=max(parts, default=0.0),
+        tainted=any(each.effect in _EXCLUDING for each in device.taints),
+        shared=device.allow_multiple_allocations,
+        product=_product(offered),
+    )
 
 
 def _product(offered: OfferedDevice) -> str:

@@ -94,6 +94,7 @@ def emptied(
         if spec is not None:
             new.put_queue(spec)
     yield
+    new.ledger.nodes.put_claimed(state.ledger.nodes.claimed, state.ledger.nodes.claimable)
     rooms, taken = list(state.ledger.nodes.rooms.values()), dict(state.ledger.nodes.taken)
     for room in rooms:
         name = room.node.name

@@ -211,7 +211,7 @@ def _count_devices(
     from policyd.devices.amounts import DeviceCountError  # noqa: PLC0415 - few count devices
 
     try:
-        amounts, replaced = devices.of_extended_resources(spec, path)
+        amounts, replaced, _ = devices.of_extended_resources(spec, path)
         of_claims = devices.of_templates(spec, rules.namespace, path, pod_set)
     except DeviceCountError as error:
         raise UncountedDevicesError(_bounded(error)) from error
@@ -222,16 +222,23 @@ def _count_devices(
             total[name] = total.get(name, 0) + amount
 
 
-def backed_resources(spec: PodSpec, rules: RequestRules) -> frozenset[str]:
-    """Return the extended resources of a pod that device classes back."""
+def claimed_of_node(spec: PodSpec, rules: RequestRules) -> tuple[Mapping[str, int], frozenset[str]]:
+    """Return what a pod takes of its node by claims; nothing if devices cannot be counted.
+
+    Returns:
+        Its devices, by the resource that nodes have them as; and the extended resources that stand
+        for some of them in the pod, of which nodes have none.
+    """
     if rules.devices is None:
-        return frozenset()
+        return {}, frozenset()
     from policyd.devices.amounts import DeviceCountError  # noqa: PLC0415 - few count devices
 
+    replaced = frozenset[str]()
     try:
-        return rules.devices.of_extended_resources(spec, "").replaced
+        replaced = rules.devices.of_extended_resources(spec, "").replaced
+        return rules.devices.of_node(spec, rules.namespace), replaced
     except DeviceCountError:  # the requests say so
-        return frozenset()
+        return {}, replaced
 
 
 def shared_devices(workload: Workload, rules: RequestRules) -> dict[str, dict[str, int]]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.tree import Column, TopologyTree
+from policyd.alloc.topology.values import CLAIMED
 from policyd.optimize.devices import device_of
 
 
@@ -37,11 +38,18 @@ class Fragmentation(NamedTuple):
 
 
 def measured(nodes: Nodes) -> Iterator[tuple[str, str, Fragmentation]]:
-    """Yield flavors with a topology, their kinds of devices, and how these are fragmented."""
+    """Yield flavors with a topology, their kinds of devices, and how these are fragmented.
+
+    Devices that pods get by claims are added to those that nodes have themselves.
+    """
     for flavor, tree in sorted(nodes.trees.items()):
-        for resource in sorted(tree.capacity.columns):
-            if "/" in resource:
-                yield flavor, resource, fragmentation(tree, resource)
+        found: dict[str, Fragmentation] = {}
+        for resource in (each for each in tree.capacity.columns if "/" in each):
+            name, more = resource.removeprefix(CLAIMED), fragmentation(tree, resource)
+            free, fragments = found.get(name, Fragmentation())
+            found[name] = Fragmentation(free + more.free, fragments + more.fragments)
+        for name in sorted(found):
+            yield flavor, name, found[name]
 
 
 def fragmentation(tree: TopologyTree, resource: str) -> Fragmentation:
@@ -67,17 +75,13 @@ def fragments_of(tree: TopologyTree, resource: str) -> Column:
     pieces = [max(0, left) if left < has else 0 for left, has in zip(free, whole, strict=True)]
     if tree.to_nodes:
         for leaf in tree.leaves.values():
-            pieces[leaf] = free[leaf] if 0 < free[leaf] < _has(tree, leaf, resource) else 0
+            pieces[leaf] = free[leaf] if 0 < free[leaf] < tree.size(leaf).get(resource, 0) else 0
     return _summed(tree, pieces)
 
 
 def fragments_first(tree: TopologyTree, requests: Mapping[str, int]) -> Column:
     """Rank domains by their fragments of the device that a pod asks for."""
     return fragments_of(tree, device_of(requests))
-
-
-def _has(tree: TopologyTree, leaf: int, resource: str) -> int:
-    return tree.node(leaf).allocatable.get(resource, 0)
 
 
 def _free(tree: TopologyTree, resource: str) -> Column:

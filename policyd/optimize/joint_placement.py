@@ -88,7 +88,7 @@ def _hopeless(nodes: Nodes, asked: Asked, gates: Gates) -> bool:
     return any(
         amount and sum(map(max, repeat(0), _left(nodes, *names))) < amount
         for names, amount in needed.items()
-        if not is_port(names[1])
+        if nodes.trees[names[0]].limits(names[1]) and not is_port(names[1])
     )
 
 

@@ -10,7 +10,7 @@ alone: quota is left out.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
@@ -25,6 +25,7 @@ from policyd.alloc.queue import FlavorAmounts, FlavorGroup, FlavorSpec, QueueSpe
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.tree import TopologyTree
 from policyd.alloc.topology.values import (
+    CLAIMED,
     HOSTNAME,
     PODS,
     PlacementRequest,
@@ -44,10 +45,6 @@ _PLENTY: Final = 1 << 60
 _ALL: Final = "nodes"
 """The only flavor, topology and queue of the state that moves are planned on."""
 _ANY_TAINT: Final = (TaintToleration(operator="Exists"),)
-
-
-ClaimedOfNode = Callable[[str], tuple[Mapping[str, int], Mapping[str, int]]]
-"""Returns the devices of a node that pods get by claims, all and the free ones, by resource."""
 
 
 class RunningPods(Value, frozen=True):
@@ -519,15 +516,8 @@ MOST_REQUESTS: Final = 10
 """Different requests of a ClusterQueue's pending workloads that count: those that come first."""
 
 
-def stranded_of_flavors(
-    state: CoreState,
-    claimed: ClaimedOfNode = lambda _node: ({}, {}),
-) -> Generator[None, None, dict[tuple[str, str], int]]:
+def stranded_of_flavors(state: CoreState) -> Generator[None, None, dict[tuple[str, str], int]]:
     """Count the stranded devices of each flavor whose topology names nodes, in steps.
-
-    Args:
-        state: The queues and nodes.
-        claimed: Returns the devices of a node that pods get by claims.
 
     Returns:
         The number of devices by flavor and resource.
@@ -537,20 +527,23 @@ def stranded_of_flavors(
     pending = [_QueuePending(queue) for queue in state.queues.values()] if trees else ()
     for flavor, tree in trees:
         asked = [pods for queue in pending for pods in queue.asked(flavor)]
-        counted = yield from count_stranded([*_free(tree, claimed)], asked)
+        counted = yield from count_stranded([*_free(tree)], asked)
         found.update({(flavor, resource): number for resource, number in counted.items()})
     return found
 
 
-def _free(tree: TopologyTree, claimed: ClaimedOfNode) -> Iterator[NodeFree]:
+def _free(tree: TopologyTree) -> Iterator[NodeFree]:
     for leaf in tree.leaves.values():
-        node = tree.node(leaf)
-        left = {name: tree.free.left(name, leaf) for name in node.allocatable}
-        total, free = claimed(node.name)
-        if total:
-            node = replace(node, allocatable=total_of(node.allocatable, total))
-            left = total_of(left, free)
+        node, size = tree.node(leaf), tree.size(leaf)
+        left = {name: tree.free.left(name, leaf) for name in size}
+        if size is not node.allocatable:
+            node, left = replace(node, allocatable=_by_resource(size)), _by_resource(left)
         yield NodeFree(node, left)
+
+
+def _by_resource(amounts: Mapping[str, int]) -> dict[str, int]:
+    """Add up what nodes have of a resource and what pods get of it by claims."""
+    return total_of(*({name.removeprefix(CLAIMED): n} for name, n in amounts.items()))
 
 
 class _QueuePending:

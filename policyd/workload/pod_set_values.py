@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
+from policyd.alloc.topology.values import CLAIMED
 from policyd.alloc.workload import Objection, PodSetFlavors, QueuedPodSet
 from policyd.api import kueue
 from policyd.api.kueue.names import IS_GROUP_WORKLOAD
@@ -16,8 +17,8 @@ from policyd.jobs.requests import (
     RequestRules,
     UncountedDevicesError,
     as_counted,
-    backed_resources,
     check_requests,
+    claimed_of_node,
     part_flavors,
     prepared,
     requests_of,
@@ -99,17 +100,14 @@ def _adjusted(workload: kueue.Workload, pod_set: kueue.PodSet, rules: RequestRul
 
 
 def _taken(spec: PodSpec, rules: RequestRules) -> dict[str, int]:
-    """Return a pod's requests to its node; invalid quantities count as 0.
-
-    Nodes have no amounts of extended resources that device classes back.
-    """
+    """Return a pod's requests to its node; invalid quantities count as 0."""
     try:
         taken = taken_by(spec)
     except QuantityError:
         return {}
-    for name in backed_resources(spec, rules):
-        taken.pop(name, None)
-    return taken
+    devices, replaced = claimed_of_node(spec, rules)
+    claimed = {CLAIMED + name: amount for name, amount in devices.items()}
+    return {name: n for name, n in taken.items() if name not in replaced} | claimed
 
 
 def _pod_set(pod_set: kueue.PodSet, count: int, requests: Mapping[str, int]) -> QueuedPodSet:
@@ -157,13 +155,14 @@ def assignment_value(
         rules: Other objects that change or limit the pods' requests.
     """
     count = left if assignment.count is None else assignment.count
-    usage = {}
+    usage, most = {}, {}
     for resource, quantity in assignment.resource_usage.items():
         try:
             total = amount(resource, str(quantity))
         except QuantityError:
             total = 0
         usage[resource] = total // count * left if left < count else total
+        most[CLAIMED + resource] = total // count if count else 0
     value = PodSetFlavors(
         name=assignment.name,
         count=min(left, count),
@@ -177,7 +176,9 @@ def assignment_value(
     spec = prepared(template.spec, rules)
     with suppress(InvalidRequestsError):  # its flavor no longer shares GPUs
         spec = as_counted(template, rules)
-    return replace(value, placement=topology_assignment(placed), pod_requests=_taken(spec, rules))
+    # The template of a claim may be another one by now, but quota is as it was.
+    taken = {name: min(n, most.get(name, n)) for name, n in _taken(spec, rules).items()}
+    return replace(value, placement=topology_assignment(placed), pod_requests=taken)
 
 
 def rules_of_snapshot(rules: QueueRules, namespace: str) -> RequestRules:

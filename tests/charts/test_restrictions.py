@@ -149,22 +149,28 @@ def test_jobs_may_be_deleted_only_where_the_configuration_says_after_how_long():
 
 def test_objects_about_devices_are_watched_only_where_their_classes_are_mapped():
     mapping = {"name": "gpus", "deviceClassNames": ["gpu.example.com"]}
-    without, given = (
+    without, given, scanning = (
         {
             (resource, verb)
-            for item in release.rendered({"controller.configuration": configuration})
+            for item in release.rendered(values)
             for rule in item.get("rules") or []
             if "resource.k8s.io" in rule.get("apiGroups", ())
             for resource in rule["resources"]
             for verb in rule["verbs"]
         }
-        for configuration in ({}, {"resources": {"deviceClassMappings": [mapping]}})
+        for values in (
+            {},
+            {"controller.configuration": {"resources": {"deviceClassMappings": [mapping]}}},
+            {"reports.enabled": True},
+        )
     )
 
     kinds = ("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices")
-    # The webhooks look up the claims of a pod, for policies that count their devices.
+    # The webhooks look up the claims of a pod, for policies that count their devices; a scan
+    # lists all of them.
     claims = {(kind, "get") for kind in ("resourceclaims", "resourceclaimtemplates")}
     assert without == claims
+    assert scanning == claims | {(kind, "list") for kind, _ in claims}
     assert given == claims | {(kind, verb) for kind in kinds for verb in ("list", "watch")}
 
 

@@ -182,9 +182,12 @@ async def test_devices_of_claims_are_stranded_until_a_pending_pod_can_use_them()
         names = {"flavor": "h100", "resource": GPU}
         await made.pass_time(STRANDED_SECONDS)
         assert value("policyd_stranded_devices", names) == 3
+        assert value("policyd_free_devices", names) == 3
+        assert value("policyd_fragmented_devices", names) == 3
 
         made.put(r.JOBS, claiming("first", template="one"))
         made.put(r.JOBS, claiming("waits", template="one"))
         await made.pass_time(STRANDED_SECONDS)
         assert made.suspended("waits") is True
         assert value("policyd_stranded_devices", names) == 0
+        assert value("policyd_free_devices", names) == 2

@@ -15,7 +15,13 @@ from policyd.controller.policies.scanning import (
 from policyd.engine.offline.report import APIS, ResultCount, ResultKey, admitted
 from policyd.kube.errors import ConflictError, ForbiddenError, UnavailableError
 from policyd.kube.reports import Reports, resource_of
-from policyd.kube.resources import CONFIG_MAPS, NAMESPACES, PODS
+from policyd.kube.resources import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+)
 from policyd.testing import FakeClient, FakeClock
 from tests.engine.reviews import pod, policies, policy
 
@@ -97,6 +103,57 @@ async def test_existing_objects_are_reported_in_the_installed_kind(api):
     assert await world.report("team-a") == {("p", "fail"): "1", ("p", "pass"): "1"}
     assert await world.report("team-b") == {("p", "fail"): "1"}
     assert world.writes == [("create", "team-a"), ("create", "team-b")]
+
+
+def claiming(name, template):
+    made = pod(name=name)
+    made["spec"]["resourceClaims"] = [{"name": "r", "resourceClaimTemplateName": template}]
+    return made
+
+
+async def world_of_claims():
+    """A policy that allows two devices by claims, and templates for two and for four."""
+    world = World(demand("pod.claimedDevices() <= 2"))
+    world.client.resources += [RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES]
+    for name, count in (("two", 2), ("four", 4)):
+        exactly = {"deviceClassName": "gpu", "count": count, "selectors": []}
+        spec = {"spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}
+        template = {"metadata": {"name": name, "namespace": "team-a"}, "spec": spec}
+        await world.client.create(RESOURCE_CLAIM_TEMPLATES, template, into=dict)
+    return world
+
+
+@pytest.mark.anyio
+async def test_devices_of_claims_are_counted_by_the_templates_of_the_cluster():
+    world = await world_of_claims()
+    await world.create(claiming("a", "two"), claiming("b", "four"), claiming("c", "gone"))
+
+    await world.scan()
+
+    assert await world.report() == {("p", "pass"): "1", ("p", "fail"): "1", ("p", "error"): "1"}
+
+
+@pytest.mark.anyio
+async def test_claims_that_may_not_be_listed_are_reported_and_not_counted_as_none():
+    world = await world_of_claims()
+    world.client.fail(ForbiddenError("may not"), plural="resourceclaimtemplates")
+    await world.create(claiming("a", "two"), pod(name="b"))
+
+    await world.scan()
+
+    assert await world.report() == {("p", "error"): "1", ("p", "pass"): "1"}
+    assert await world.report("") == {("policyd", "skip"): "0"}
+
+
+@pytest.mark.anyio
+async def test_claims_are_listed_only_for_policies_that_count_them():
+    world = World(demand("true"))
+    world.client.fail(ForbiddenError("may not"), plural="resourceclaims")
+    await world.create(claiming("a", "two"))
+
+    await world.scan()
+
+    assert world.writes == [("create", "team-a")]
 
 
 @pytest.mark.anyio

@@ -118,6 +118,39 @@ def refusal(found, spec=None):
     return str(error.value)
 
 
+OF_CLASS = "deviceclass.resource.kubernetes.io/"
+
+
+@pytest.mark.parametrize(
+    ("requests", "wanted"),
+    [
+        pytest.param([exactly(2), exactly(1)], {"gpu": 3}, id="exact"),
+        pytest.param([exactly(2), exactly(1, of="mig")], {"gpu": 2, "mig": 1}, id="two-classes"),
+        pytest.param([exactly(8, adminAccess=True)], {}, id="admin-access"),
+        pytest.param([one_of(exactly(4), exactly(2))], {"gpu": 2}, id="the-fewest-of-alternatives"),
+        pytest.param([one_of(exactly(4), exactly(2, of="mig"))], {"gpu": 0, "mig": 0}, id="either"),
+        pytest.param([exactly(allocationMode="All")], {"gpu": 2}, id="all-of-the-fullest-node"),
+    ],
+)
+def test_a_pod_takes_devices_of_its_node(requests, wanted):
+    classes = [device_class(name, worst=True) for name in ("gpu", "mig")]
+    slices = [offer(gpu("a"), gpu("b")), offer(gpu("c"), node="n2")]
+    found = counter(*requests, classes=classes, slices=slices)
+
+    amounts = found.of_node(pod(), "ns")
+    assert amounts == {OF_CLASS + name: amount for name, amount in wanted.items()}
+
+
+def test_a_pod_takes_the_devices_of_extended_resources_of_its_node_and_none_that_pods_share():
+    classes = [device_class("gpu", extendedResourceName="x.io/gpu")]
+    found = counter(exactly(2), classes=classes)
+    container = {"name": "c", "resources": {"requests": {"x.io/gpu": "3"}}}
+    shared = {"name": "s", "resourceClaimName": "c"}
+
+    spec = pod(containers=[container], resourceClaims=[claimed(), shared])
+    assert found.of_node(spec, "ns") == {"x.io/gpu": 5}
+
+
 @pytest.mark.parametrize(
     ("requests", "wanted"),
     [
@@ -316,7 +349,7 @@ class TestExtendedResources:
     def found(self, *, requests, **fields):
         resources = {"requests": requests}
         spec = pod(resourceClaims=[], containers=[{"name": "c", "resources": resources}], **fields)
-        return counter(classes=self.CLASSES, **self.given).of_extended_resources(spec, WHERE)
+        return counter(classes=self.CLASSES, **self.given).of_extended_resources(spec, WHERE)[:2]
 
     given = {}
 

@@ -82,6 +82,42 @@ def test_a_device_that_two_claims_share_is_in_use_once_and_admin_access_uses_non
     assert use.of_node("n1").free == {CLASS: 1}
 
 
+@pytest.mark.parametrize(
+    ("held", "charged", "left"),
+    [
+        pytest.param([], {}, 2, id="nothing-in-use"),
+        pytest.param([("c", "a", ("p",))], {}, 1, id="of-a-pod-of-others"),
+        pytest.param([("c", "a", ("p",))], {"ns/p": 1}, 2, id="of-a-pod-that-is-charged"),
+        pytest.param([("c", "ab", ("p",))], {"ns/p": 1}, 1, id="more-than-is-charged"),
+        pytest.param(
+            [("c", "a", ("p",)), ("d", "b", ("p",))], {"ns/p": 2}, 2, id="two-claims-of-a-pod"
+        ),
+        pytest.param([("c", "a", ("p", "q"))], {"ns/p": 1, "ns/q": 1}, 1, id="pods-share-it"),
+        pytest.param([("c", "a", ())], {}, 1, id="of-no-pod"),
+    ],
+)
+def test_devices_are_left_for_placed_pods_as_far_as_others_have_none(held, charged, left):
+    found = device_offer(two(), [device_class("gpu")])
+    use = found.use([claim(name, *devices, pods=pods) for name, devices, pods in held])
+
+    rooms = use.rooms(lambda pod, resource: charged.get(pod, 0) if resource == CLASS else 0)
+    assert rooms == {"n1": ({CLASS: 2}, {CLASS: left})}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param(offer(whole("net"), node=""), id="one-that-nodes-share"),
+        pytest.param(offer(whole("c", allowMultipleAllocations=True)), id="one-that-claims-share"),
+    ],
+)
+def test_nodes_have_no_number_of_devices_that_several_can_use(more):
+    one = offer(whole("a"), node="n2")
+
+    assert device_offer([one], [device_class("gpu")]).use([]).bounded == {CLASS}
+    assert device_offer([one, more], [device_class("gpu")]).use([]).bounded == set()
+
+
 def test_a_device_of_two_classes_counts_for_both():
     classes = [device_class("gpu"), device_class("big", selectors=[A100])]
     found = device_offer(two(), classes)

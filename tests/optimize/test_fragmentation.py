@@ -6,9 +6,22 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from policyd.alloc.settings import Gates
+from policyd.alloc.topology.nodes import ClaimedOfNode
 from policyd.alloc.topology.placement import place
-from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode, TopologyPlacement
-from policyd.optimize.fragmentation import fragmentation, fragments_first, fragments_of, free_of
+from policyd.alloc.topology.values import (
+    CLAIMED,
+    HOSTNAME,
+    Placement,
+    TopologyNode,
+    TopologyPlacement,
+)
+from policyd.optimize.fragmentation import (
+    fragmentation,
+    fragments_first,
+    fragments_of,
+    free_of,
+    measured,
+)
 from tests.alloc.topology.builders import FLAVOR, LEVELS, assignment, cluster, only, request
 
 GPU = "nvidia.com/gpu"
@@ -49,6 +62,16 @@ def test_free_devices_of_nodes_in_use_are_fragments(amounts, free, fragments):
 
     assert found == (free, fragments)
     assert found.share == (fragments / free if free else 0)
+
+
+def test_devices_by_claims_are_measured_with_those_that_nodes_have_themselves():
+    nodes, claimed = hosts(b_r_x=(8, 0), b_r_y=(4, 1)), CLAIMED + GPU
+    offers = {
+        name: ClaimedOfNode({claimed: 4}, {claimed: left}) for name, left in (("x", 3), ("y", 4))
+    }
+    nodes.put_claimed(offers, {claimed})
+
+    assert [*measured(nodes)] == [(FLAVOR, GPU, (8 + 3 + 3 + 4, 3 + 3))]
 
 
 def test_pods_that_no_topology_placed_break_a_node_up_too():

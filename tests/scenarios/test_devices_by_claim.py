@@ -7,6 +7,9 @@ from tests.scenarios import clusters
 from tests.scenarios.api import eventually
 from tests.scenarios.objects import job
 from tests.scenarios.test_queue import admitted, waiting, workload_of
+from tests.scenarios.test_topology import RACKS, gang, nodes_of, placed, racks
+
+__all__ = ["placed", "racks"]
 
 DRIVER, GPU = "gpu.example.com", "nvidia.com/gpu"
 CONFIGURATION = {
@@ -16,6 +19,12 @@ CONFIGURATION = {
         "deviceClassMappings": [{"name": "nvidia.com/gpu", "deviceClassNames": ["gpu.example.com"]}]
     },
 }
+TEMPLATES = (
+    ("two", {"count": 2}),
+    ("one", {}),
+    ("five", {"count": 5}),
+    ("nine", {"count": 9}),
+)
 RESOURCE = "apis/resource.k8s.io/v1"
 driver.PATHS.update(
     DeviceClass=f"{RESOURCE}/deviceclasses",
@@ -52,7 +61,7 @@ def publish(api):
         pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
         api.create(made("ResourceSlice", node, spec=spec))
-    for name, count in (("two", {"count": 2}), ("one", {}), ("nine", {"count": 9})):
+    for name, count in TEMPLATES:
         model = f"device.attributes['{DRIVER}'].model == 'h100'"
         asked = {"deviceClassName": DRIVER, "selectors": [{"cel": {"expression": model}}], **count}
         devices = {"requests": [{"name": "gpus", "exactly": asked}]}
@@ -94,6 +103,34 @@ def test_devices_of_claims_fill_the_quota_and_give_it_back(api, ask):
     eventually(lambda: admitted(api, "second"), within=60, what="the next one is admitted")
     assert used(api, "second") == "6"
     api.delete("Job", "second", "team-a")
+
+
+def test_pods_go_where_nodes_have_the_devices_of_their_claims(racks):
+    """Each node has room for one pod with five of its eight devices, but for many other pods."""
+    for name in ("first", "second"):
+        racks.create(claiming_gang(name, pods=4))
+    first, second = (
+        eventually(lambda name=name: nodes_of(racks, name), within=60, what=f"all of {name} run")
+        for name in ("first", "second")
+    )
+    assert len({*first, *second}) == 8
+
+    racks.create(claiming_gang("third", pods=2))
+    condition = eventually(lambda: waiting(racks, "third"), what="the next one waits")
+    assert f'excluded: devices by claim "{GPU}": {len(RACKS)}' in condition["message"]
+
+    racks.delete("Job", "first", "team-a")
+    third = eventually(lambda: nodes_of(racks, "third"), within=60, what="the next one runs")
+    assert set(third) < set(first)
+    for name in ("second", "third"):
+        racks.delete("Job", name, "team-a")
+
+
+def claiming_gang(name, pods):
+    """Return a Job in one rack whose pods have five devices each by claims."""
+    body, asked = gang(name, pods), claiming(name, "five")["spec"]["template"]["spec"]
+    body["spec"]["template"]["spec"] |= asked
+    return body
 
 
 def test_a_request_for_one_device_counts_one(api):

@@ -1,5 +1,6 @@
 """Devices of claims are looked up by the webhooks, and what is not known is refused."""
 
+import asyncio
 import json
 
 import pytest
@@ -11,7 +12,7 @@ from policyd.kube.errors import ForbiddenError
 from policyd.testing import FakeClient, FakeClock
 from tests.webhooks.reviews import policy, response, review
 from webhooks.external_data.lookups import ExternalLookups
-from webhooks.external_data.owners import CLAIM_SECONDS, GONE_SECONDS, Claims
+from webhooks.external_data.owners import Claims
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
 from webhooks.policies.in_force import PoliciesInForce
@@ -71,12 +72,20 @@ class CountingClient(FakeClient):
         return await super().get(resource, name, **options)
 
 
-async def test_templates_in_the_namespace_of_the_request_are_looked_up_once(tmp_path):
+async def test_each_review_looks_up_a_template_in_the_namespace_of_its_request_once(tmp_path):
     case = Case(tmp_path)
     case.offer("four", 4)
 
     assert await case.refusal("four", "four") == ""
     assert await case.refusal("four", "four", "four") == "counts: too many"
+    assert case.client.asked == [("ResourceClaimTemplate", "team-a", "four")] * 2
+
+
+async def test_reviews_at_the_same_time_share_the_answer(tmp_path):
+    case = Case(tmp_path)
+    case.offer("four", 4)
+
+    assert await asyncio.gather(*[case.refusal("four") for _ in range(9)]) == [""] * 9
     assert case.client.asked == [("ResourceClaimTemplate", "team-a", "four")]
 
 
@@ -93,17 +102,15 @@ async def test_a_template_that_is_not_there_is_refused_until_it_is(tmp_path):
     assert "there is no ResourceClaimTemplate `late` in namespace `team-a`" in refusal
 
     case.offer("late", 8)
-    await case.clock.advance(GONE_SECONDS)
     assert await case.refusal("late") == ""
 
 
-async def test_a_template_that_was_replaced_counts_anew(tmp_path):
+async def test_a_template_that_was_replaced_counts_anew_at_once(tmp_path):
     case = Case(tmp_path)
     case.offer("four", 4)
     assert await case.refusal("four") == ""
 
     case.offer("four", 9)
-    await case.clock.advance(CLAIM_SECONDS)
     assert await case.refusal("four") == "counts: too many"
 
 

@@ -151,14 +151,14 @@ class ReservedQuotas:
         return ExternalAnswer(found, _AT_ONCE)
 
 
-CLAIM_SECONDS: Final = 5.0
-"""How long the specification of a claim counts, which cannot change: the pods of a job ask once."""
-
 _CLAIMS: Final = {each.kind: each for each in (RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES)}
 
 
 class Claims:
     """Looks up the claims of pods and their templates, for policies that count devices.
+
+    Each review asks anew, and reviews at the same time share the answer: a user may delete a
+    template, and create a larger one of the same name, between two pods.
 
     Args of the constructor:
         reader: The API server.
@@ -190,6 +190,5 @@ class Claims:
                 _CLAIMS[kind], name, namespace=namespace, into=dict[str, Any]
             )
         except NotFoundError:
-            return ExternalAnswer(None, GONE_SECONDS)
-        spec = value_at(found, CLAIM_KINDS[kind])
-        return ExternalAnswer(spec, CLAIM_SECONDS, len(msgspec.json.encode(spec)))
+            return ExternalAnswer(None, _AT_ONCE)
+        return ExternalAnswer(value_at(found, CLAIM_KINDS[kind]), _AT_ONCE)

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from policyd.alloc.topology.tree import UNREAD, Column, Mark, Table, TopologyTree, is_port
-from policyd.alloc.topology.values import NODE_NAME_FIELD, PODS, NodeRule, TopologyNode
+from policyd.alloc.topology.values import CLAIMED, NODE_NAME_FIELD, PODS, NodeRule, TopologyNode
 from policyd.alloc.value import Value
 from policyd.node_rules import LabelRequirement, NodeTaint, TaintToleration, Term, untolerated
 
@@ -148,13 +148,10 @@ class PodKind(Value, frozen=True):
     empty: bool = False
 
 
-def requests_of(requests: Mapping[str, int], *, ports: bool = True) -> Requests:
-    """Return the requests of a pod to a node, itself included.
-
-    Where leaves are not nodes `ports` are left out: it is not known which are free.
-    """
+def requests_of(requests: Mapping[str, int], tree: TopologyTree) -> Requests:
+    """Return the requests of a pod that limit where it goes in a topology, itself included."""
     taken = {**requests, PODS: 1}.items()
-    return tuple(sorted((r, n) for r, n in taken if n > 0 and (ports or not is_port(r))))
+    return tuple(sorted((r, n) for r, n in taken if n > 0 and tree.limits(r)))
 
 
 class Counts:
@@ -201,7 +198,7 @@ class Counts:
             left = partial(table.left, resource) if column is None else column.__getitem__
             kept = [leaf for leaf in rest if left(leaf) >= amount]
             if len(kept) < len(rest):
-                found[f'resource "{resource}"'] = len(rest) - len(kept)
+                found[_missing(resource)] = len(rest) - len(kept)
             rest = kept
         return found
 
@@ -257,6 +254,12 @@ class Counts:
             for resource, amount in self._kind.requests
         ]
         return max(0, min(counts))
+
+
+def _missing(resource: str) -> str:
+    """Return the words for a resource that is missing: Kueue's, which knows none of claims."""
+    claimed = resource.removeprefix(CLAIMED)
+    return f'resource "{resource}"' if claimed == resource else f'devices by claim "{claimed}"'
 
 
 class CountCache:

@@ -201,7 +201,7 @@ class Feasibility:
             rule=request.rule,
         )
         kind = PodKind(
-            requests=requests_of(request.requests, ports=self._tree.to_nodes),
+            requests=requests_of(request.requests, self._tree),
             needs=needs,
             empty=circumstances.empty,
         )
@@ -308,7 +308,7 @@ def _beside(
     """Return which leaves host a leader, and how many pods go to each beside it."""
     if leader is None:
         return None
-    requests = requests_of(leader.requests, ports=cache.tree.to_nodes)
+    requests = requests_of(leader.requests, cache.tree)
     hosts = cache.counts(PodKind(requests=requests, needs=kind.needs, empty=kind.empty)).pods
     alone = cache.counts(kind).pods
     shared = cache.counts(

@@ -1,7 +1,7 @@
 """The cluster's nodes, and their usage by pods and workloads, kept up to date."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -47,6 +47,16 @@ class OtherPod(NamedTuple):
     requests: Mapping[str, int]
 
 
+class ClaimedOfNode(NamedTuple):
+    """What a node has that pods get by claims: of each resource all, and the part for workloads."""
+
+    devices: Mapping[str, int]
+    room: Mapping[str, int]
+
+
+_NONE_CLAIMED = ClaimedOfNode({}, {})
+
+
 class Nodes:
     """Nodes, pods that are not ours, and the topologies that flavors put them in.
 
@@ -55,6 +65,8 @@ class Nodes:
         counts: The counts of each of them.
         rooms: Nodes by name, with their room for workloads.
         taken: Usage of pods that no topology placed, by node and resource.
+        claimed: What pods get by claims, by node.
+        claimable: What of it limits them: no more is placed on a node than it has.
         held: Holdings, by workload.
     """
 
@@ -63,6 +75,8 @@ class Nodes:
         self.trees: dict[str, TopologyTree] = {}
         self.counts: dict[str, CountCache] = {}
         self.taken: dict[str, dict[str, int]] = {}
+        self.claimed: Mapping[str, ClaimedOfNode] = {}
+        self.claimable: Set[str] = frozenset()
         self.held: dict[str, tuple[Placement, ...]] = {}
         self.rooms: dict[str, NodeRoom] = {}
         self._overlapping = overlapping
@@ -75,11 +89,12 @@ class Nodes:
         before = self.rooms.get(node.name)
         if before is not None and before.node == node:
             return
-        amounts = dict(node.allocatable)
+        devices, ours = self.claimed.get(node.name, _NONE_CLAIMED)
+        amounts = {**node.allocatable, **ours}
         assert self._log is None, "nodes do not change during a trial"
         for resource, amount in self.taken.get(node.name, {}).items():
             amounts[resource] = amounts.get(resource, 0) - amount
-        room = self.rooms[node.name] = NodeRoom(node, amounts)
+        room = self.rooms[node.name] = NodeRoom(node, amounts, devices)
         for tree in self.trees.values():
             tree.put(room)
 
@@ -94,6 +109,35 @@ class Nodes:
         """Return a node, None if there is none of that name."""
         room = self.rooms.get(name)
         return None if room is None else room.node
+
+    def put_claimed(self, claimed: Mapping[str, ClaimedOfNode], claimable: Set[str]) -> bool:
+        """Set what pods get by claims; tell whether that may leave workloads more room.
+
+        Args:
+            claimed: By node.
+            claimable: The resources of which no more is placed on a node than it has.
+        """
+        before, self.claimed = self.claimed, claimed
+        more = not self.claimable <= claimable
+        self.claimable = claimable
+        for name in [name for name in {**before, **claimed} if name in self.rooms]:
+            (had, old), (devices, new) = (
+                each.get(name, _NONE_CLAIMED) for each in (before, claimed)
+            )
+            if had == devices and old == new:
+                continue
+            change = {each: new.get(each, 0) - old.get(each, 0) for each in {**old, **new}}
+            change = {each: amount for each, amount in change.items() if amount}
+            room = self.rooms[name]
+            room.claimed = devices
+            for resource, amount in change.items():
+                room.amounts[resource] = room.amounts.get(resource, 0) + amount
+            for tree in self.trees.values() if change else ():
+                tree.add(name, change, 1)
+            more = more or max(change.values(), default=0) > 0
+        for tree in self.trees.values():
+            tree.claimable = claimable
+        return more
 
     def put_pod(self, key: str, node: str, requests: Mapping[str, int]) -> str:
         """Count a running pod that no topology placed; return the node with more room, or ""."""
@@ -124,6 +168,7 @@ class Nodes:
             return
         usage = self._domain_usage(flavor.name, levels[-1] == HOSTNAME)
         tree = self.trees[flavor.name] = TopologyTree(flavor, tuple(levels), usage.used)
+        tree.claimable = self.claimable
         usage.trees.append(tree)
         self.counts[flavor.name] = CountCache(tree)
         for room in self.rooms.values():

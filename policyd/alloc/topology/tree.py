@@ -7,11 +7,12 @@ domains came or went; a change of a node's amounts, or of its usage, costs a few
 """
 
 from bisect import insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.topology.values import (
+    CLAIMED,
     HOST_PORT,
     HOSTNAME,
     PODS,
@@ -123,10 +124,17 @@ NOWHERE = -1
 
 @dataclass(slots=True, eq=False)
 class NodeRoom:
-    """A node, and its amounts for placed workloads: allocatable without other pods."""
+    """A node, and its amounts for placed workloads: allocatable without other pods.
+
+    Attributes:
+        node: The node.
+        amounts: For placed workloads.
+        claimed: What it has that pods get by claims, in use or not.
+    """
 
     node: TopologyNode
     amounts: dict[str, int]
+    claimed: Amounts
 
 
 class TopologyTree:
@@ -150,6 +158,7 @@ class TopologyTree:
         shape: Grows when domains come or go.
         twins: Names of nodes with the same host name; only the first by name is used.
         unusable: Nodes with the flavor's labels that pods cannot be sent to, by name.
+        claimable: What pods get by claims, and is limited by what nodes have.
     """
 
     def __init__(
@@ -173,6 +182,7 @@ class TopologyTree:
         self.shape = 0
         self.twins: dict[DomainValues, list[str]] = {}
         self.unusable: dict[str, TopologyNode] = {}
+        self.claimable: Set[str] = frozenset()
         self._rooms: dict[str, NodeRoom] = {}
         self._inner: dict[DomainValues, int] = {}
         self._below: Column = []
@@ -223,6 +233,21 @@ class TopologyTree:
         node = self._node[leaf]
         assert node is not None, "a leaf that is a node has one"
         return node
+
+    def size(self, leaf: int) -> Amounts:
+        """Return what a leaf that is a node has, in use or not, by itself and by claims."""
+        node = self.node(leaf)
+        claimed = self._rooms[node.name].claimed
+        return {**node.allocatable, **claimed} if claimed else node.allocatable
+
+    def limits(self, resource: str) -> bool:
+        """Tell whether leaves have room for so much of a resource, and no more.
+
+        It is not known which ports are free where leaves are not nodes.
+        """
+        if resource.startswith(CLAIMED):
+            return resource in self.claimable
+        return self.to_nodes or not is_port(resource)
 
     def name_of(self, node: TopologyNode) -> DomainValues | None:
         """Return the name of the leaf of a node; None if the flavor cannot use it."""

@@ -15,6 +15,9 @@ NODE_NAME_FIELD = "field:metadata.name"
 HOST_PORT = "hostPort/"
 """The prefix of a node port's name as a resource, of which every node has one."""
 
+CLAIMED = "claimed/"
+"""The prefix of a resource that pods get by claims. It limits pods once some node has it."""
+
 PODS = "pods"
 """The resource of which every pod needs one."""
 

@@ -39,6 +39,7 @@ from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.model.surroundings import CLAIM_KINDS
 from policyd.engine.offline.report import APIS, ReportApi, ResultCount, ResultKey, Rows, scanned
 from policyd.engine.offline.requests import (
     ObjectError,
@@ -157,10 +158,12 @@ def _of_files(loaded: Loaded, given: ReportOptions) -> tuple[PolicyScan, list[Fi
     return scan, [*findings, *_look_at(documents, scan, policies, labels, circumstances)]
 
 
-def looked_up(policies: Iterable[CompiledPolicy]) -> set[str]:
+def looked_up(policies: Sequence[CompiledPolicy]) -> set[str]:
     """Return the kinds of objects that decisions on others depend on."""
     params = [policy.policy.spec.param_kind for policy in policies]
-    return {"Namespace", "CustomResourceDefinition", *(kind.kind for kind in params if kind)}
+    claims = CLAIM_KINDS if any(policy.counts_claims for policy in policies) else ()
+    kinds = {"Namespace", "CustomResourceDefinition", *claims}
+    return {*kinds, *(kind.kind for kind in params if kind)}
 
 
 def _of_cluster(loaded: Loaded, given: ReportOptions) -> tuple[PolicyScan, list[Finding]]:

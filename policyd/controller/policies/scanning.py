@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NoReturn
 
+import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -18,7 +19,9 @@ from policyd.api.meta import Json
 from policyd.controller.writes import NotLeadingError
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.model.surroundings import no_claims
+from policyd.engine.objects.pods import counted_part
 from policyd.engine.offline.report import ReportApi, ResultKey, Rows, scanned
+from policyd.engine.offline.requests import given_claims
 from policyd.engine.offline.scan import Listed, PolicyScan, ScannedObject, resources_to_list
 from policyd.jobs.kinds.registry import KINDS
 from policyd.kube.client import Client
@@ -27,7 +30,7 @@ from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
 from policyd.kube.pace import Pace
 from policyd.kube.pages import pages, whole
 from policyd.kube.reports import Reports
-from policyd.kube.resources import Resource
+from policyd.kube.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
 
 PAGE: Final = 100
 """Objects that are asked for, and kept, at a time."""
@@ -149,8 +152,7 @@ class Scanner:
         if await self._reports.api() is None:
             return
         began = self._pace.clock.monotonic()
-        # Claims are looked up while a review waits; here, results say that they are not known.
-        scan = PolicyScan(self._policies(), claims=no_claims)
+        scan = await self._begin()
         for listed in resources_to_list(scan.policies, _KNOWN):
             try:
                 await self._look_at(scan, listed)
@@ -160,6 +162,31 @@ class Scanner:
         self._metrics.seconds.set(self._pace.clock.monotonic() - began)
         self._metrics.scans.labels("complete").inc()
         log.info("scan_complete", namespaces=len(scan.book.namespaces))
+
+    async def _begin(self) -> PolicyScan:
+        """Read the claims of pods, if policies count their devices: a scan waits for no lookup."""
+        policies = self._policies()
+        scan = PolicyScan(policies, claims=no_claims)
+        if not any(policy.counts_claims for policy in scan.policies):
+            return scan
+        parts: dict[bytes, Json] = {}
+        found: list[Json] = []
+        for resource in (RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES):
+            try:
+                async for page in pages(self._client, resource, into=dict, limit=PAGE):
+                    self._check()
+                    for item in page.items:
+                        part = counted_part(item)
+                        same: Json = parts.setdefault(msgspec.json.encode(part), part)
+                        metadata = {key: item["metadata"].get(key) for key in ("namespace", "name")}
+                        found.append(whole(resource, {**same, "metadata": metadata}))
+            except NotFoundError:  # an older cluster has none
+                continue
+            except ForbiddenError as error:
+                listed = Listed(resource.group, resource.version, resource.plural)
+                _leave_out(scan, listed, error)
+                return scan
+        return PolicyScan(policies, claims=given_claims(found))
 
     async def _look_at(self, scan: PolicyScan, listed: Listed) -> None:
         """Look at all objects of a resource."""

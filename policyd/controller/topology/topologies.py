@@ -43,6 +43,7 @@ class Topologies:
         self._failures = NodeFailures(mirrors, places, writes, gates=gates)
         self.wanted = asyncio.Event()
         """Set once a flavor has a topology, or if pods on unreachable nodes may be ended."""
+        self._counted = asyncio.Event()
         if gates.failure_recovery_policy:
             self.wanted.set()
         mirrors.flavors.listen(self._flavor_changed)
@@ -66,14 +67,19 @@ class Topologies:
             for mirror in self._mirrors.of_topologies:
                 group.create_task(mirror.informer.run())
                 await mirror.informer.synced.wait()
+            if self._cache.devices is not None:
+                await self._cache.devices.begin(self._cache)
+                self._counted.set()
             self._look_at(self.all_keys())
             group.create_task(self._changes.run())
 
     async def settle(self) -> None:
-        """Wait until nodes and pods have been listed, if they are to be watched."""
+        """Wait until nodes, with their devices, and pods are known, if they are to be watched."""
         if self.wanted.is_set():
             for mirror in self._mirrors.of_topologies:
                 await mirror.informer.synced.wait()
+            if self._cache.devices is not None:
+                await self._counted.wait()
 
     def _flavor_changed(self, change: Change[ResourceFlavor]) -> None:
         if not isinstance(change, Deleted) and change.object.spec.topology_name:

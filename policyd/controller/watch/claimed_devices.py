@@ -5,16 +5,20 @@ quota are looked at again once something changes that may decide about them.
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
 from policyd.alloc.settings import Gates
+from policyd.alloc.topology.nodes import ClaimedOfNode
+from policyd.alloc.topology.values import CLAIMED
 from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.kueue import Workload
 from policyd.api.meta import ObjectMeta
 from policyd.controller.watch.mirror import Mirror
+from policyd.controller.watch.pod_places import workload_keys
 from policyd.devices.objects import (
     ClaimSpec,
     DeviceClass,
@@ -23,6 +27,7 @@ from policyd.devices.objects import (
     ResourceSlice,
 )
 from policyd.jobs.base import controller_of
+from policyd.jobs.lifecycle import has_quota
 from policyd.kube.changes import Change
 from policyd.kube.client import Reader
 from policyd.kube.pace import Pace
@@ -40,6 +45,9 @@ if TYPE_CHECKING:
 
 SETTLE_SECONDS: Final = 1.0
 """How long changes are gathered before workloads are looked at again: drivers publish many."""
+
+LATEST_SECONDS: Final = 60.0
+"""How long at most devices of nodes are as they were."""
 
 
 @dataclass(slots=True)
@@ -108,6 +116,7 @@ class ClaimedDevices:
         self._changed_claims: set[str] = set()
         self._changed_devices = self._changed_classes = False
         self._wake = asyncio.Event()
+        self._limits = False
         mirrors.classes.listen(self._class_changed)
         mirrors.slices.listen(self._devices_changed)
         for mirror in (mirrors.templates, mirrors.claims):
@@ -148,6 +157,37 @@ class ClaimedDevices:
             inventory=Inventory(mirrors.slices),
         )
 
+    async def begin(self, cache: "Cache") -> None:
+        """Limit placements from now on: nodes and pods are known, and all that is counted by."""
+        self._limits = True
+        for workload in cache.mirrors.workloads:
+            if has_quota(workload):  # which may have come before the templates of its claims
+                cache.put(workload)
+        await self.limit_places(cache)
+        self._wake.set()
+
+    async def limit_places(self, cache: "Cache") -> bool:
+        """Limit placements to the devices of nodes; tell whether some may be less limited now.
+
+        What placed workloads are charged is theirs before they have claims. All else that claims
+        have is taken: by pods that no topology placed, and beyond what their workload is charged.
+        """
+        nodes, pods = cache.state.ledger.nodes, cache.mirrors.placed
+        use = await self.on_nodes()
+        await asyncio.to_thread(lambda: (use.totals, use.by_pods))  # as there are many
+
+        def charged(key: str, resource: str) -> int:
+            pod = pods.get(key)
+            workloads = () if pod is None else workload_keys(pod)
+            held = (each for name in workloads for each in nodes.held.get(name, ()))
+            return max((each.requests.get(CLAIMED + resource, 0) for each in held), default=0)
+
+        devices = {
+            node: ClaimedOfNode(_claimed(found.total), _claimed(found.free))
+            for node, found in use.rooms(charged).items()
+        }
+        return nodes.put_claimed(devices, {CLAIMED + name for name in use.bounded})
+
     async def on_nodes(self) -> "ClaimedUse":
         """Return the devices of nodes, and which claims have them, as of a moment ago."""
         # The evaluation of selectors takes long to import: see above.
@@ -186,18 +226,30 @@ class ClaimedDevices:
         self._changes = self._changes._replace(claims=self._changes.claims + 1)
         if controller_of(change.object.metadata) is None:
             self._changed_claims.add(change.object.metadata.key)
-            self._wake.set()
+        self._wake.set()
 
     async def follow(self, cache: "Cache", pace: Pace) -> NoReturn:
-        """Look again at workloads without quota when what they claim may be counted anew."""
+        """Look again at workloads without quota when what they claim may be counted anew.
+
+        The same goes for those that wait for devices of nodes.
+        """
+        rest = SETTLE_SECONDS
         while True:
-            await self._wake.wait()
-            await pace.sleep(SETTLE_SECONDS)
+            # What placed workloads are charged changes too.
+            await pace.wait(self._wake, LATEST_SECONDS if self._limits else None)
+            await pace.sleep(rest)
             self._wake.clear()
+            began = pace.clock.monotonic()
+            if self._limits and await self.limit_places(cache):
+                cache.state.wake_placed()
+                cache.hooks.schedule()
+            rest = max(SETTLE_SECONDS, pace.rest_after(began, most=LATEST_SECONDS))
             names, any_claim = frozenset(self._changed_claims), self._changed_devices
             everything = self._changed_classes
             self._changed_claims.clear()
             self._changed_devices = self._changed_classes = False
+            if not (names or any_claim or everything):
+                continue
             for workload in cache.mirrors.workloads.in_turns():
                 if workload is None:
                     await pace.sleep(0)
@@ -205,6 +257,10 @@ class ClaimedDevices:
                 claims = _claims_of(workload)
                 if everything or (any_claim and claims) or names & claims:
                     cache.look_again(workload)
+
+
+def _claimed(devices: Mapping[str, int]) -> dict[str, int]:
+    return {CLAIMED + name: amount for name, amount in devices.items()}
 
 
 def _claims_of(workload: Workload) -> set[str]:

@@ -19,7 +19,7 @@ from policyd.cel.lib.authorizer import AuthorizedAction as Permission
 from policyd.cel.lib.authorizer import Authorizer, ResourceCheck
 from policyd.engine.model.deadline import OutOfTime, OutOfTimeError, never
 from policyd.engine.model.queue_facts import QueueFacts
-from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.model.surroundings import ClaimsOfRequest, PolicyContext
 from policyd.engine.objects.equivalents import convert, matched_kind
 from policyd.engine.objects.extracts import CONTAINER_LISTS
 from policyd.engine.objects.match import (
@@ -108,7 +108,7 @@ class Facts:
         self.out_of_time = out_of_time
         self.allowance = RequestBudget(asked, None if out_of_time is never else out_of_time)
         """The budget of all expressions together."""
-        self.allowance.beside = surroundings.claims, request.namespace
+        self.allowance.facts = ClaimsOfRequest(surroundings.claims, request.namespace)
         self.exempted: list[str] = []
         """The reasons of the exceptions that apply."""
         self.looked_up: dict[frozenset[str], tuple[dict[str, object], bool]] = {}

@@ -11,7 +11,7 @@ For an object that makes no pods, `pod` is empty: it asks for nothing.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import TypeVar
 
 from policyd.api.makers import controllers_of, group_kind_of
@@ -23,7 +23,7 @@ from policyd.cel.functions import Overload, Size, Version, method
 from policyd.cel.lib.quantity import QUANTITY, CelQuantity
 from policyd.cel.types import DYN, INT, STRING, Type, map_of
 from policyd.engine.model.queue_facts import QUEUE_STRUCTS, QUEUE_VARIABLES
-from policyd.engine.model.surroundings import no_claims
+from policyd.engine.model.surroundings import ClaimsOfRequest
 from policyd.engine.objects.pods import (
     ASKED_FOR,
     PART_OF_GPU,
@@ -147,11 +147,9 @@ class _Remembering:
 
 def _claimed(pod: Json, budget: Budget | None = None) -> int:
     """Count the devices of claims, which the request's surroundings know."""
-    match None if budget is None else budget.beside:
-        case (lookup, str(namespace)) if callable(lookup):
-            return claimed_devices(pod, partial(lookup, namespace))
-        case _:
-            return claimed_devices(pod, partial(no_claims, ""))
+    known = None if budget is None else budget.facts
+    claims = known if isinstance(known, ClaimsOfRequest) else ClaimsOfRequest()
+    return claimed_devices(pod, claims.spec)
 
 
 def controller_kind(obj: Json) -> str:

@@ -7,6 +7,7 @@ from policyd.api.admission import UserInfo
 from policyd.api.makers import Makers
 from policyd.api.meta import Json
 from policyd.cel import CelError
+from policyd.cel.cost import CallerFacts
 from policyd.cel.lib.authorizer import Authorization as PermissionDecision
 from policyd.cel.lib.authorizer import AuthorizedAction as Permission
 from policyd.engine.model.params import NO_PARAMS, ParamSource
@@ -53,6 +54,22 @@ def no_claims(_namespace: str, kind: str, name: str) -> Json:
         CelError: Always.
     """
     raise CelError(f"how many devices {kind} `{name}` is for is not known here")
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsOfRequest(CallerFacts):
+    """The claims that the pods of a request may name: those of its namespace."""
+
+    lookup: ClaimLookup = no_claims
+    namespace: str = ""
+
+    def spec(self, kind: str, name: str) -> Json:
+        """Return the specification of a claim or template.
+
+        Raises:
+            CelError: If it is not known.
+        """
+        return self.lookup(self.namespace, kind, name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,6 +121,19 @@ def claimed_devices(obj: Json, spec_of: ClaimSpecOf) -> int:
     return total + sum(known[key] for key in shared)
 
 
+_COUNTED = frozenset(
+    {"spec", "devices", "requests", "exactly", "firstAvailable"}
+    | {"count", "allocationMode", "adminAccess"}
+)
+
+
+def counted_part(claim: Json) -> Json:
+    """Return the part of a claim, or of a template, by which its devices are counted."""
+    if isinstance(claim, dict):
+        return {key: counted_part(each) for key, each in claim.items() if key in _COUNTED}
+    return [counted_part(each) for each in claim] if isinstance(claim, list) else claim
+
+
 def _devices_of_claim(spec: Json, kind: str, name: str) -> int:
     """Return the most devices that a claim is for; admin access takes none from others."""
     total = 0

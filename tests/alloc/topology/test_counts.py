@@ -4,8 +4,8 @@ from hypothesis import given, settings
 
 from policyd.alloc.queue import FlavorSpec
 from policyd.alloc.topology.counts import NodeNeeds, PodKind, requests_of
-from policyd.alloc.topology.nodes import Nodes
-from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyPlacement
+from policyd.alloc.topology.nodes import ClaimedOfNode, Nodes
+from policyd.alloc.topology.values import CLAIMED, HOSTNAME, Placement, TopologyPlacement
 from policyd.node_rules import LabelRequirement, NodeTaint, TaintToleration
 from tests.alloc.choices import scenarios
 from tests.alloc.topology.builders import node
@@ -22,19 +22,27 @@ NOT_FAST = (
     LabelRequirement(key="rack", operator="NotIn", values=("r2",)),
 )
 NAMED = (LabelRequirement(key="field:metadata.name", operator="In", values=("n1", "n2")),)
-KINDS = [
-    PodKind(requests=requests_of({"gpu": 2}), empty=empty, needs=needs, beside=beside)
-    for empty in (False, True)
-    for beside in ((), requests_of({"gpu": 3}))
-    for needs in (
-        NodeNeeds(),
-        NodeNeeds(selector=(("speed", "fast"),), tolerations=(TaintToleration(operator="Exists"),)),
-        NodeNeeds(affinity=(NOT_FAST, NAMED)),
-    )
-]
+GPU_BY_CLAIM = CLAIMED + "gpu"
+NEEDS = (
+    NodeNeeds(),
+    NodeNeeds(selector=(("speed", "fast"),), tolerations=(TaintToleration(operator="Exists"),)),
+    NodeNeeds(affinity=(NOT_FAST, NAMED)),
+)
 HOSTS = ("x1", "x2", "x3", "x4")
 RACKS = (("b1", "r1"), ("b1", "r2"), ("b2", "r1"), ("b9", "r9"))
 HOMES = {"n1": "b1/r1/x1", "n2": "b1/r1/x2", "n3": "b1/r2/x3", "n4": "b2/r1/x4", "n5": "b2/r1/x1"}
+
+
+def kinds(tree):
+    """Return what is counted in a topology, whose `limits` decide which requests matter."""
+    asked, more = ({"gpu": 2}, {"gpu": 1, GPU_BY_CLAIM: 2}), {"gpu": 3, GPU_BY_CLAIM: 1}
+    return [
+        PodKind(requests=requests_of(requests, tree), empty=empty, needs=needs, beside=beside)
+        for requests in asked
+        for empty in (False, True)
+        for beside in ((), requests_of(more, tree))
+        for needs in NEEDS
+    ]
 
 
 def changed(choose):
@@ -58,7 +66,14 @@ def holding(choose):
     places = RACKS if flavor == "racks" else [(host,) for host in HOSTS]
     there = {choose.one(places): choose.number(1, 3) for _ in range(choose.number(0, 3))}
     assignment = TopologyPlacement(levels=levels, domains=tuple(sorted(there.items())))
-    return Placement(flavor=flavor, assignment=assignment, requests={"gpu": choose.number(0, 4)})
+    requests = {"gpu": choose.number(0, 4), GPU_BY_CLAIM: choose.number(0, 3)}
+    return Placement(flavor=flavor, assignment=assignment, requests=requests)
+
+
+def offers(choose):
+    """What some nodes offer by claims, of which others have some."""
+    names = choose.shuffled(sorted(HOMES))[: choose.number(0, 4)]
+    return {name: (choose.number(0, 9), choose.number(0, 3)) for name in sorted(names)}
 
 
 STEPS = {
@@ -71,6 +86,7 @@ STEPS = {
         choose.one("uvw"),
         [holding(choose) for _ in range(choose.number(0, 2))],
     ),
+    "offer": lambda choose: (offers(choose),),
     "flavor": lambda choose: (choose.one(sorted(FLAVORS)),),
     "no flavor": lambda choose: (choose.one(sorted(FLAVORS)),),
 }
@@ -106,6 +122,13 @@ def apply(nodes, step):
         "pod": lambda key, name, gpu: nodes.put_pod(key, name, {"gpu": gpu}),
         "pod gone": nodes.remove_pod,
         "hold": nodes.hold,
+        "offer": lambda found: nodes.put_claimed(
+            {
+                name: ClaimedOfNode({GPU_BY_CLAIM: total}, {GPU_BY_CLAIM: total - others})
+                for name, (total, others) in found.items()
+            },
+            {GPU_BY_CLAIM} if found else set(),
+        ),
         "flavor": lambda name: nodes.put_flavor(*FLAVORS[name]),
         "no flavor": nodes.remove_flavor,
         "look": lambda: counted(nodes),
@@ -118,7 +141,7 @@ def counted(nodes):
     return {
         flavor: [
             {tree.values[domain]: counts[domain] for level in tree.at for domain in level}
-            for kind in KINDS
+            for kind in kinds(tree)
             for counts in [nodes.counts[flavor].counts(kind).pods]
             for _ in [tree.settle()]
         ]
@@ -130,11 +153,11 @@ class Facts:
     """All there is at the end, and everything counted from it."""
 
     def __init__(self, steps):
-        self.nodes, self.pods, self.held, self.flavors = {}, {}, {}, {}
+        self.nodes, self.pods, self.held, self.flavors, self.offers = {}, {}, {}, {}, {}
         for step in steps:
             self._note(step)
 
-    def _note(self, step):
+    def _note(self, step):  # noqa: C901 - a line for each kind of step
         match step:
             case ("node", spec):
                 self.nodes[spec.name] = spec
@@ -146,14 +169,19 @@ class Facts:
                 self.pods.pop(key, None)
             case ("hold", workload, held):
                 self.held[workload] = held
+            case ("offer", offers):
+                self.offers = offers
             case ("flavor", name):
                 self.flavors[name] = FLAVORS[name]
             case ("no flavor", name):
                 self.flavors.pop(name, None)
 
+    def limits(self, resource):
+        return resource != GPU_BY_CLAIM or bool(self.offers)
+
     def counted(self):
         return {
-            name: [self._counts(flavor, levels, kind) for kind in KINDS]
+            name: [self._counts(flavor, levels, kind) for kind in kinds(self)]
             for name, (flavor, levels) in self.flavors.items()
         }
 
@@ -180,8 +208,10 @@ class Facts:
         to_nodes = levels[-1] == HOSTNAME
         if to_nodes and kind.needs.obstacle(members[0]):
             return 0
-        free = {"gpu": 0}
+        free = {"gpu": 0, GPU_BY_CLAIM: 0}
         for spec in members:
+            total, others = self.offers.get(spec.name, (0, 0))
+            free[GPU_BY_CLAIM] += total - others
             for name, amount in spec.allocatable.items():
                 free[name] = free.get(name, 0) + amount
             for where, gpu in self.pods.values():
@@ -201,8 +231,8 @@ class Facts:
             if shared == to_nodes and (shared or held.flavor == flavor.name):
                 for where, count in held.assignment.domains:
                     if where == name:
-                        free["gpu"] -= held.requests["gpu"] * count
-                        free["pods"] -= count
+                        for resource, amount in {**held.requests, "pods": 1}.items():
+                            free[resource] -= amount * count
 
 
 @given(scenarios(history, 200))

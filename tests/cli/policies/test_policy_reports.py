@@ -75,6 +75,28 @@ def test_a_long_list_is_reported_as_a_short_one_is(run, tmp_path, monkeypatch, s
     assert result.exit_code == 2
 
 
+def test_devices_of_claims_are_counted_by_the_templates_in_the_files(run, tmp_path):
+    count = {"exactly": {"deviceClassName": "gpu", "count": 4}}
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "four", "namespace": "team-a"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "r", **count}]}}},
+    }
+    claiming = yaml.safe_load(pod("a", "team-a"))
+    claiming["spec"]["resourceClaims"] = [{"name": "r", "resourceClaimTemplateName": "four"}]
+    (tmp_path / "more.yaml").write_text(yaml.safe_dump_all([claiming, template]))
+    few = POLICY.partition("---")[0].replace(
+        "object.metadata.name != 'a'", "pod.claimedDevices() < 4"
+    )
+
+    result = run(("b", "team-a"), policies=few, more=["-f", str(tmp_path / "more.yaml")])
+
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert ["team-a", "named", "validations[0]", "fail", "(Warn)", "1", "Pod", "a"] in lines
+    assert ["team-a", "named", "-", "pass", "1", "-"] in lines
+
+
 def test_a_policy_that_cannot_be_used_is_reported(run):
     result = run(("a", "b"), policies=POLICY.replace("object.metadata", "objekt.metadata"))
 
