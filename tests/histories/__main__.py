@@ -76,6 +76,7 @@ def _figures(outcomes, seconds):
         objections.update({name for name, _ in outcome.faults})
     middle = {
         "hours": median(outcome.simulated / 3600 for outcome in outcomes),
+        "peak load": median(outcome.peak_load for outcome in outcomes),
         "workloads": median(outcome.workloads for outcome in outcomes),
         "faults": median(sum(n for act, n in o.done.items() if act in FAULTS) for o in outcomes),
         "writes": median(outcome.writes for outcome in outcomes),

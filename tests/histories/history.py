@@ -36,8 +36,8 @@ class Unrecorded(EventRecorder):
         pass
 
 
-MOST_CALLBACKS = 10_000
-"""For each planned event: in a history that has no end, jobs preempt each other for ever."""
+MOST_CALLBACKS, MOST_AT_ONCE = 2_000, 5
+"""For each planned event, in all and at one moment: else jobs preempt each other for ever."""
 
 LIGHTER = (
     (watch, "BOOKMARK_SECONDS", SELDOM),
@@ -64,6 +64,7 @@ class Outcome:
     simulated: float = 0.0
     workloads: int = 0
     writes: int = 0
+    peak_load: float = 0.0
     callbacks: int = 0
     done: dict = field(default_factory=dict)
     struck: dict = field(default_factory=dict)
@@ -121,7 +122,10 @@ def live_through(plan, *, digest=False, judges=JUDGES, keep=False, collects=True
     template()
     began = time.process_time()
     with surroundings(plan.seed, collects=collects) as log:
-        loop = SimulatedLoop(f"{plan.seed}/order", most=MOST_CALLBACKS * (len(plan.events) + 10))
+        size = len(plan.events) + 10
+        loop = SimulatedLoop(
+            f"{plan.seed}/order", most_turns=MOST_AT_ONCE * size, most=MOST_CALLBACKS * size
+        )
         world = World(plan, loop)
         found = []
         try:
@@ -137,8 +141,9 @@ def live_through(plan, *, digest=False, judges=JUDGES, keep=False, collects=True
             simulated=loop.time(),
             workloads=len({v.key for v in world.record.of("workloads.kueue.x-k8s.io")}),
             writes=len(world.record.versions),
+            peak_load=world.record.peak_load(),
             callbacks=loop.callbacks,
-            done=dict(world.done),
+            done=dict(world.done + world.record.evictions()),
             struck=dict(world.trouble.struck),
             world=world if keep else None,
         )

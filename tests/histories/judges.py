@@ -38,6 +38,8 @@ STARTED = ("pods", "jobs.batch", "jobsets.jobset.x-k8s.io", *OTHERS)
 """Resources of what queues."""
 
 LEASES = "leases.coordination.k8s.io"
+UNJUDGED = frozenset({"events", LEASES})
+"""What decides nothing: events are of what was written before."""
 GATE = "kueue.x-k8s.io/admission"
 GRACE_SECONDS = 70.0
 """So long may a write be on its way that was decided before a quota was cut, or before somebody
@@ -230,7 +232,9 @@ def only_the_leader_writes(world, log):
         if v.resource == LEASES:
             now = v.last["spec"].get("holderIdentity", "") if v.who == OWN else ""
             holder, since = now, since if now == holder else v.at
-        elif v.who == OWN and holder and v.process != holder and v.at > since + GRACE_SECONDS:
+        elif v.who != OWN or v.resource in UNJUDGED or v.process == holder:
+            continue
+        elif holder and v.at > since + GRACE_SECONDS:
             yield f"{v.at:.1f} s: {v.process} writes {v.resource} {v.key}, and {holder} leads"
 
 
@@ -259,8 +263,7 @@ def writes_are_bounded(world, log):
             yield f"{key} was evicted {evictions[key]} times"
     quiet = world.record.quiet_since
     if quiet:
-        unjudged = {"events", LEASES}
-        own = [v for v in world.record.versions if v.who == OWN and v.resource not in unjudged]
+        own = [v for v in world.record.versions if v.who == OWN and v.resource not in UNJUDGED]
         late = [f"{v.resource} {v.key}" for v in own if v.at > quiet + 120]
         if late:
             yield f"{len(late)} writes when nothing happens, such as of {late[0]}"

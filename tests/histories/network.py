@@ -216,6 +216,9 @@ class Network:
             await exchange.started
             if doom == "after":
                 await self._crash(process)
+            if doom == "frozen":
+                self.trouble.freeze(process)
+                await asyncio.sleep(0)  # until it thaws
             if fault == "time-out after":
                 await _time_out(limit)
         except BaseException:

@@ -13,6 +13,10 @@ GPUS = 8
 KINDS = ("Job", "Job", "Job", "Pod", "Pod", "PodGroup", "PodGroup", "JobSet")
 OTHERS = ("AppWrapper", "MPIJob", "PyTorchJob", "RayJob", "TFJob")
 """Kinds of which a history has at most one, and none of their pods fails."""
+LONGER = (1, 2, 4, 6)
+"""Times as long do jobs run in a history: with 1, they use a quarter of the quota; with 6, more."""
+BURSTS = (0.3, 0.3, 0.9)
+"""Shares of the jobs that come in bursts, as a script submits them: then a queue forms."""
 CLASSES = ("", "", "", "research", "production")
 VALUES = {"research": 10, "production": 100}
 
@@ -64,10 +68,12 @@ def plan_of(seed):
 
 def _setting(random):
     queues = {}
-    for name in ("a", "b", "c")[: random.choice((1, 2, 2, 3))]:
+    fair = random.random() < 0.3
+    count = 3 if fair else random.choice((1, 2, 2, 3))  # fair: two borrow what a third has left
+    for name in ("a", "b", "c")[:count]:
         queues[name] = {
             "gpus": GPUS * random.choice((1, 1, 2)),
-            "cohort": random.choice(("", "all", "all")),
+            "cohort": "all" if fair else random.choice(("", "all", "all")),
             "borrowing": random.choice((None, None, 4)),
             "lending": random.choice((None, None, 4)),
             "reclaim": random.choice(("Never", "Any", "LowerPriority")),
@@ -81,23 +87,28 @@ def _setting(random):
         "nodes": nodes,
         "topology": random.random() < 0.3,
         "kind": random.choice((*OTHERS, "")),
-        "fair": random.random() < 0.3,
+        "fair": fair,
     }
 
 
 def _jobs(random, setting, hours) -> Iterator[Event]:
-    count = random.randint(26, 42)
-    for number in range(count):
+    longer, bursts = random.choice(LONGER), random.choice(BURSTS)
+    queues = sorted(setting["queues"])
+    seldom = random.choice(queues)  # used: others borrow from it
+    weights = [1 if name == seldom else 4 for name in queues]
+    alike = random.random() < 0.5  # all jobs: what one leaves, any other may take
+    for number in range(random.randint(26, 42)):
         kind = random.choice((*KINDS, setting["kind"] or "Job"))
-        pods = 1 if kind == "Pod" else random.choice((1, 2, 2, 3))
-        gpus = random.choice([each for each in (1, 2, 4, 8) if each * pods <= GPUS])
+        pods = 1 if kind == "Pod" else random.choice((1, 2, 2) if alike else (1, 2, 2, 3))
+        sizes = (GPUS // 2 // pods,) if alike else (1, 2, 4, 8)
+        gpus = random.choice([each for each in sizes if each * pods <= GPUS])
         about = {
             "name": f"{kind.lower()}-{number}",
             "kind": kind,
-            "queue": random.choice(sorted(setting["queues"])),
+            "queue": random.choices(queues, weights)[0],
             "pods": pods,
             "gpus": gpus,
-            "seconds": int(random.choice((30, 120, 600, 1200)) * (0.5 + random.random())),
+            "seconds": int(longer * random.choice((30, 120, 600, 1200)) * (0.5 + random.random())),
             "class": random.choice(CLASSES),
             "fails": kind not in {"PodGroup", *OTHERS} and random.random() < 0.08,
             "least": 1 if kind == "Job" and pods > 1 and random.random() < 0.2 else 0,
@@ -111,7 +122,7 @@ def _jobs(random, setting, hours) -> Iterator[Event]:
         ):  # more than there ever is; others go on
             about |= {"gpus": HOPELESS, "pods": 1, "least": 0, "topology": ""}
         at = random.random() * (hours - 1) * HOUR
-        if random.random() < 0.3:  # in a burst, as a script submits
+        if random.random() < bursts:
             at = at // 1800 * 1800 + random.random()
         yield Event(at, "submit", about)
         for act, rate in (("delete", 0.08), ("kill pod", 0.08), ("cheat", 0.1), ("edit", 0.08)):
@@ -147,25 +158,27 @@ WINDOWS = {
 """Faults of requests and of watches, each with its rate while it lasts."""
 
 MOMENTS = ("crash", "freeze", "clock", "server down", "webhooks down", "compaction", "cut")
-FAULTS = frozenset({*WINDOWS, *MOMENTS, "leader lost", "crash at a write"})
+FAULTS = frozenset({*WINDOWS, *MOMENTS, "leader lost", "crash at a write",
+                    "freeze at a write"})  # fmt: skip
 
 
 def _faults(random, setting, hours) -> Iterator[Event]:
-    moments = (*MOMENTS, "crash at a write", "crash at a write", "crash")
+    moments = (*MOMENTS, *2 * ("crash at a write",), "crash", "freeze at a write")
     if setting["elects"]:
-        moments = (*moments, "leader lost", "freeze", "freeze")
+        moments = (*moments, "leader lost", *2 * ("freeze",), *4 * ("freeze at a write",))
     for _ in range(random.randint(5, 10)):
         at = random.random() * (hours - 1) * HOUR
         act = random.choice((*moments, *WINDOWS))
         about = {"lasts": random.choice((1.0, 20.0, 90.0, 240.0)) * random.random()}
-        if act == "freeze" and setting["elects"]:
-            about["lasts"] *= 4  # another process leads meanwhile
+        if act.startswith("freeze") and setting["elects"]:
+            about["lasts"] += 800 * random.random()  # another process leads meanwhile
         if act in WINDOWS:
             least, most = WINDOWS[act]
             about["rate"] = least + (most - least) * random.random()
             about["lasts"] = 30 + about["lasts"] * 3
-        if act == "crash at a write":
+        if act.endswith("at a write"):
             about["number"] = random.choice((1, 1, 2, 3, 5, 8))
+        if act == "crash at a write":
             about["after"] = random.random() < 0.5
         if act == "clock":
             about["seconds"] = random.choice((-600.0, -5.0, 3.0, 400.0)) * random.random()

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from policyd.api.kueue.names import FINISHED, GROUP, QUOTA_RESERVED
+from policyd.api.kueue.names import EVICTED, FINISHED, GROUP, PREEMPTED, QUOTA_RESERVED
 from tests.histories.objects import GPU
 from tests.histories.plan import HOPELESS
 
@@ -123,9 +123,26 @@ class Record:
         self.cluster.store.put(resource, {**old, "metadata": metadata}, replacing=old)
         return True
 
-    def writes_of(self, account):
-        """Return how often an account wrote each object."""
-        return Counter((v.resource, v.key) for v in self.versions if v.who == account)
+    def peak_load(self):
+        """Return the most GPUs that jobs asked for at a time, as a share of the queues' quota."""
+        asked, now, peak = {}, 0, 0
+        for v in self.of(WORKLOADS):
+            gone = v.new is None or is_true(v.new, FINISHED) or waits_for_good(v.new)
+            now -= asked.get(v.key, 0)
+            asked[v.key] = 0 if gone else requested(v.new)
+            now += asked[v.key]
+            peak = max(peak, now)
+        return peak / sum(queue["gpus"] for queue in self.plan.setting["queues"].values())
+
+    def evictions(self):
+        """Return how often workloads were evicted, by the reason."""
+        found = Counter()
+        for v in self.of(WORKLOADS):
+            if is_true(v.new, EVICTED) and not is_true(v.old, EVICTED):
+                reason = condition(v.new, EVICTED)["reason"]
+                why = condition(v.new, PREEMPTED)["reason"] if reason == PREEMPTED else reason
+                found[f"eviction: {why}"] += 1
+        return found
 
 
 def waits_for_good(obj):

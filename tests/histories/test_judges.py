@@ -256,20 +256,21 @@ class TestReasons:
 
 class TestLeader:
     @pytest.mark.parametrize(
-        ("at", "process", "wrong"),
+        ("at", "process", "resource", "wrong"),
         [
-            pytest.param(500, "two", 1, id="long-after-another-leads"),
-            pytest.param(60, "two", 0, id="what-was-under-way"),
-            pytest.param(500, "one", 0, id="by-the-leader"),
+            pytest.param(500, "two", STORED, 1, id="long-after-another-leads"),
+            pytest.param(60, "two", STORED, 0, id="what-was-under-way"),
+            pytest.param(500, "one", STORED, 0, id="by-the-leader"),
+            pytest.param(500, "two", "events", 0, id="an-event-of-what-was-done-before"),
         ],
     )
-    def test_who_does_not_lead_does_not_write(self, at, process, wrong):
+    def test_who_does_not_lead_does_not_write(self, at, process, resource, wrong):
         def lease(at, holder):
             held = {"metadata": {"name": "lease"}, "spec": {"holderIdentity": holder}}
             return Version(at, accounts.OWN, LEASES, "MODIFIED", "/lease", None, held, held, holder)
 
         new = workload("w")
-        write = Version(at, accounts.OWN, STORED, "ADDED", "team/w", None, new, new, process)
+        write = Version(at, accounts.OWN, resource, "ADDED", "team/w", None, new, new, process)
         versions = [lease(0, "two"), lease(10, "one"), lease(400, "one"), write]
         world = SimpleNamespace(record=SimpleNamespace(versions=versions))
 

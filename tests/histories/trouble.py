@@ -29,7 +29,9 @@ class Trouble:
         """Changes the object of a write, so that the write is refused."""
         self.crash = None
         """Kills a controller, and starts another one."""
-        self._writes_left, self._after = 0, False
+        self.freeze = None
+        """Freezes a controller."""
+        self._writes_left, self._doom = 0, ""
 
     def begin(self, fault, lasts, rate=1.0):
         """Have a fault strike, with this rate each time, for so many seconds."""
@@ -49,19 +51,22 @@ class Trouble:
             return False
         return rate == 1.0 or self._random() < rate
 
-    def crash_at(self, number, *, after):
-        """Kill a controller at its n-th write from now on: before it is carried out, or after."""
-        self._writes_left, self._after = number, after
+    def strike_at(self, number, doom):
+        """Have a controller meet its doom at its n-th write from now on.
+
+        It is killed `before` the write is carried out, or `after`; or it is `frozen` afterwards.
+        """
+        self._writes_left, self._doom = number, doom
 
     def doom(self, process, method):
-        """Return when the process of a request is killed: `before`, `after`, or not."""
+        """Return what becomes of the process of a request; empty if nothing does."""
         if not self._writes_left or method == "GET" or not is_controller(process):
             return ""
         self._writes_left -= 1
         if self._writes_left:
             return ""
-        self.struck["crash at a write"] += 1
-        return "after" if self._after else "before"
+        self.struck["freeze at a write" if self._doom == "frozen" else "crash at a write"] += 1
+        return self._doom
 
     def of_request(self, process, method, path):
         """Return the fault of a request, if it has one."""

@@ -31,7 +31,7 @@ FEATURES = {
 }
 CALM_SECONDS = 3600.0
 """Between the last fault and the first look whether all has run."""
-MOST_CALM_HOURS = 5
+MOST_CALM_HOURS = 30
 EVERY, MOST_LOOKS = 4, 25
 """After each so many events, and about so often at most, decisions are compared with the core's."""
 
@@ -50,7 +50,7 @@ class World:
         self.mallory = self.cluster.client("mallory", self.users)
         self.admin = self.cluster.client("admin", self.users)
         self.trouble.conflict = self.record.touch
-        self.trouble.crash = self._kill
+        self.trouble.crash, self.trouble.freeze = self._kill, self._freeze_one
         self.submitted = {}
         self.deleted = set()
         self.done = Counter()
@@ -58,7 +58,7 @@ class World:
         self.differences = []
         """What `decisions` saw."""
         self._replaced = set()
-        self._down_for = 0.0
+        self._down_for = self._frozen_for = 0.0
 
     async def run(self):
         """Live through all of it, until everything has settled."""
@@ -345,7 +345,7 @@ class World:
     async def _crash_at_a_write(self, lasts, number, after):
         """Crash at a write of its own, before it is carried out or right after."""
         self._down_for = lasts
-        self.trouble.crash_at(number, after=after)
+        self.trouble.strike_at(number, "after" if after else "before")
 
     async def _freeze(self, lasts):
         victim = self._victim()
@@ -353,6 +353,15 @@ class World:
             return True
         victim.freeze(lasts)
         return None
+
+    async def _freeze_at_a_write(self, lasts, number):
+        """Freeze between a write of its own and the next one."""
+        self._frozen_for = lasts
+        self.trouble.strike_at(number, "frozen")
+
+    def _freeze_one(self, victim):
+        victim.freeze(self._frozen_for)
+        self.record.note_trouble(self._frozen_for)
 
     async def _clock(self, lasts, seconds):
         victim = self._victim()
