@@ -1,11 +1,13 @@
 """What to run: the commands of a control plane, with their flags."""
 
+import os
 import random
 import re
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 from tests.controlplane.process import ControlPlaneError, Program
@@ -118,12 +120,26 @@ def _build(name: str) -> Path:
 PORTS = range(20_000, 30_000)
 """Below those that the kernel hands out itself: between choosing a port and listening on it, no
 connection of anybody's can take it."""
+MOST_WORKERS = 10
+"""Processes of one test run, each of which has a part of the ports for itself."""
+
+
+def _own_ports() -> Iterator[int]:
+    """Yield ports of this process, again and again: the one that was used last comes last."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    own = PORTS[int(worker) % MOST_WORKERS :: MOST_WORKERS]
+    return cycle(random.sample(own, len(own)))
+
+
+_OWN_PORTS = _own_ports()
 
 
 def free_ports(names: Sequence[str]) -> dict[str, int]:
-    """Find a free port for each name, all of them different."""
-    ports = (port for port in random.sample(PORTS, len(PORTS)) if is_free(port))
-    return dict(zip(names, ports, strict=False))
+    """Find a free port for each name, all of them different, and none that was found just before.
+
+    Between choosing a port and listening on it, nothing else of the tests takes it.
+    """
+    return {name: next(filter(is_free, _OWN_PORTS)) for name in names}
 
 
 def is_free(port: int) -> bool:
