@@ -508,6 +508,8 @@ def test_reports_take_rights_to_list_and_to_write_them(tmp_path):
     group = "openreports.io"
     assert {right[1:] for right in given if right[0].endswith("controller")} == {
         ("apps", "deployments", "list"),
+        ("resource.k8s.io", "resourceclaims", "list"),
+        ("resource.k8s.io", "resourceclaimtemplates", "list"),
         *((group, "reports", verb) for verb in ("get", "list", "create", "update", "delete")),
         *((group, "clusterreports", verb) for verb in ("get", "create", "update", "delete")),
     }
