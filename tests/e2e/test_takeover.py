@@ -13,6 +13,7 @@ import json
 import signal
 import subprocess
 import threading
+import time
 import urllib.request
 from collections import Counter
 from contextlib import ExitStack
@@ -282,6 +283,8 @@ def prepared(world):
     api = world.api
     api.create(queued(job("large", gpus=12, pods=2, run_for="10m")))
     api.create(of_kind("JobSet", "next"))
+    eventually(lambda: world.waits("next"), what="Kueue holds next")
+    time.sleep(1.0)  # of workloads of the same second, none is before the other
     for index in range(2):
         api.create(member("last", index, "team-c"))
     for name in ("large", "next", "last-0"):
