@@ -161,6 +161,7 @@ constraints: ## regenerate constraints.txt from pyproject.toml
 
 monitoring: $(STAMP) controlplane ## run every query of the dashboards and every alert rule in a real Prometheus that scrapes policyd under load
 	@$(BIN)/python -m tests.monitoring
+	@$(BIN)/pytest -q tests/monitoring/test_promtool.py tests/cli/usage/test_real_prometheus.py
 
 advisories: $(STAMP) ## update tests/audit/advisories.json from the package registry
 	@$(BIN)/python -m tests.audit.renew

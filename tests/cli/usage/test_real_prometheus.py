@@ -1,6 +1,5 @@
 """The same questions to a real Prometheus that has the recorded series on its disk."""
 
-import shutil
 import socket
 import subprocess
 import time
@@ -12,11 +11,12 @@ import pytest
 from tests.cli.usage.test_fragmentation import check_fragmentation
 from tests.cli.usage.test_idle import check_idle
 from tests.cli.usage.test_rightsize import check_rightsize
+from tests.monitoring.prometheus import where
 from tests.usage.recording import open_metrics
 
+FOLDER = where()
 pytestmark = pytest.mark.skipif(
-    not (shutil.which("prometheus") and shutil.which("promtool")),
-    reason="prometheus and promtool are not installed: apt-get install prometheus",
+    not (FOLDER / "prometheus").exists(), reason="prometheus is not at hand: run `make monitoring`"
 )
 
 
@@ -25,13 +25,13 @@ def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prometheus")
     (folder / "series").write_text("\n".join(open_metrics()) + "\n")
     (folder / "prometheus.yml").write_text("{}\n")
-    create = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "series", "data"]
+    create = [FOLDER / "promtool", "tsdb", "create-blocks-from", "openmetrics", "series", "data"]
     subprocess.run(create, cwd=folder, check=True, capture_output=True, timeout=120)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [
-        "prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=data",
+        FOLDER / "prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=data",
         "--storage.tsdb.retention.time=50y", f"--web.listen-address=127.0.0.1:{port}",
     ]  # fmt: skip
     with (folder / "log").open("wb") as log:
