@@ -70,6 +70,7 @@ def _work_of(pod: Json) -> int:
     if not isinstance(spec, dict):
         return 0
     if pod.get("kind", "Pod") != "Pod":
+        # Its templates are looked for, and then added up.
         return deep_size(pod) * 3 // 2 if find_kind(pod) else 0
     work = 0
     for field in ("containers", "initContainers"):
