@@ -350,7 +350,7 @@ def extent(value: object, most: int = WORK_LIMIT) -> tuple[int, bool]:
         elif kind is str or kind is bytes:
             more += len(part) // _CHARACTERS
         elif kind not in _PLAIN:
-            more += _open(part, maps, texts, pending)
+            more += _open(part, maps, texts, pending, most)
         if len(pending) + len(texts) + more > most:
             break
     count = len(pending) + len(texts) + more
@@ -359,15 +359,22 @@ def extent(value: object, most: int = WORK_LIMIT) -> tuple[int, bool]:
     return count, _SAME.issuperset(map(type, pending))
 
 
-def _open(part: object, maps: list[Collection[str]], texts: list[str], pending: list[Any]) -> int:
+def _open(
+    part: object,
+    maps: list[Collection[str]],
+    texts: list[str],
+    pending: list[Any],
+    most: int,
+) -> int:
     """Add what is in a part to the lists; return how many parts are in none of them.
 
-    Maps in a long list, as variables of a container are, are opened together.
+    Maps in a long list, as variables of a container are, are opened together. More than `most`
+    parts are too many, whatever is in them.
     """
     parts: Collection[Any] = _inside(part)
-    if len(parts) > WORK_LIMIT:  # is refused, whatever is in them
+    if len(parts) > most:
         return len(parts)
-    if len(parts) < _MANY or set(map(type, parts)) != _MAPS or sum(map(len, parts)) > WORK_LIMIT:
+    if len(parts) < _MANY or set(map(type, parts)) != _MAPS or sum(map(len, parts)) > most:
         pending += parts
         return 0
     maps += parts
@@ -486,7 +493,7 @@ def _weighed_deep(value: object) -> Weight:
         elif kind is str:
             texts.append(part)
         elif isinstance(part, _CONTAINERS):
-            more += _open(part, maps, texts, pending)
+            more += _open(part, maps, texts, pending, WORK_LIMIT)
         else:
             scalars.append(part)
         if len(pending) + len(texts) + more > WORK_LIMIT:

@@ -18,7 +18,8 @@ from policyd.status.ages import duration
 T = TypeVar("T")
 
 FRESH_SECONDS: Final = 1.9
-"""For how long what was read is shown: the controller makes no newer snapshot before."""
+"""For how long what was read is shown: the controller makes a newer snapshot after two seconds, and
+the live views ask for it then."""
 KEPT_SECONDS: Final = 600.0
 """For how long the last one is shown if no newer one can be read."""
 MOST_KEPT: Final = 32

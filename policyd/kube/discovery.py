@@ -101,7 +101,7 @@ async def wait_until_some(reader: Reader, resources: Sequence[Resource], pace: P
             try:
                 page = await reader.page(resource, into=PartialObject, limit=1)
             except ApiError:
-                continue  # who reads the objects reports what is wrong
+                continue  # it is not served, or another time
             if page.items:
                 return
         await pace.sleep(OBJECT_SECONDS)

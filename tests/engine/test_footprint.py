@@ -458,6 +458,14 @@ def test_all_functions_that_change_their_mind_are_known():
     assert {name.rpartition(".")[2] for name in names} == VOLATILE
 
 
+def test_what_the_operation_decides_is_looked_for_once_however_deep():
+    expression = "object.spec.hostPID"
+    for _ in range(80):
+        expression = f"dyn({expression} || false).operation == 'a'"
+
+    assert asked(expression) == {"spec.hostPID"}
+
+
 def test_choices_that_multiply_are_given_up():
     lines = ["variables:", "- {name: v0, expression: object.spec}"]
     for number in range(8):

@@ -15,8 +15,9 @@ NODE_NAME_FIELD = "field:metadata.name"
 HOST_PORT = "hostPort/"
 """The prefix of a node port's name as a resource, of which every node has one."""
 
-CLAIMED = "claimed/"
-"""The prefix of a resource that pods get by claims. It limits pods once some node has it."""
+CLAIMED = "byClaim/"
+"""The prefix of a resource that pods get by claims. It limits pods once some node has it. As the
+other prefix, it has a capital, so that no pod can request a resource of that name."""
 
 PODS = "pods"
 """The resource of which every pod needs one."""

@@ -122,6 +122,8 @@ class ReadFinder:
         self._pod = pod
         self._request = request
         self._variables: dict[str, Places] = {}
+        self._operands: dict[int, tuple[ast.Logic, list[bool | None]]] = {}
+        """By the id of an expression, which is kept so that no other gets it."""
         self._roots = {"object": (pod,), "pod": (pod,), "workload": (pod,), "request": (request,)}
 
     def take(self, source: str) -> None:
@@ -191,24 +193,26 @@ class ReadFinder:
 
     def _logic(self, node: ast.Logic, scope: Scope) -> Places:
         """Look at all operands: one matters only as far as others do not decide without it."""
-        if self._decided(node, scope) is not None:
+        decided = self._decided_operands(node, scope)
+        if (not node.conjunction) in decided:
             return ()
-        known = [_beginning(each, negated=not node.conjunction) for each in node.operands]
+        beginnings = (_beginning(each, negated=not node.conjunction) for each in node.operands)
+        known = [(number, *each) for number, each in enumerate(beginnings) if each[1]]
         for number, operand in enumerate(node.operands):
             inner = dict(scope)
-            for other, (name, text) in enumerate(known):
+            for other, name, text in known:
                 looped = scope.get(name)
-                if other != number and text and isinstance(looped, _Looped):
+                if other != number and isinstance(looped, _Looped):
                     inner[name] = _Looped(looped, looped.maps, looped.texts, text)
-            if self._decided(operand, scope) is None:
+            if decided[number] is None:
                 self._take(operand, inner)
         return ()
 
     def _decided(self, node: ast.ExpressionNode, scope: Scope) -> bool | None:
         """Return what an expression is, if the operation of the request decides it alone."""
         match node:
-            case ast.Logic(operands=operands, conjunction=conjunction):
-                parts = [self._decided(each, scope) for each in operands]
+            case ast.Logic(conjunction=conjunction):
+                parts = self._decided_operands(node, scope)
                 if (not conjunction) in parts:  # errors of others are absorbed
                     return not conjunction
                 return None if None in parts else conjunction
@@ -228,9 +232,19 @@ class ReadFinder:
             case _:
                 return None
 
+    def _decided_operands(self, node: ast.Logic, scope: Scope) -> list[bool | None]:
+        """Return what the operation decides of each operand: once, however deep they are nested."""
+        known = self._operands.get(id(node))
+        if known is None:
+            parts = [self._decided(each, scope) for each in node.operands]
+            known = self._operands[id(node)] = node, parts
+        return known[1]
+
     def _is_operation(self, node: ast.Select, scope: Scope) -> bool:
         plain = node.field == "operation" and not node.optional
-        return plain and self._is_request(node.operand, scope)
+        # Nothing but a name: to look at more is what `_look` does, once.
+        named = isinstance(node.operand, ast.Identifier)
+        return plain and named and self._is_request(node.operand, scope)
 
     def _conditional(self, node: ast.Conditional, scope: Scope) -> Places:
         chosen = self._decided(node.condition, scope)
