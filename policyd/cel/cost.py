@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple, NoReturn
 
 from policyd.cel.errors import CelCostError, CelTimeError
-from policyd.cel.values import MadeList, Optional, Struct
+from policyd.cel.values import MadeList, Optional, Struct, UInt
 
 EXPRESSION_LIMIT: Final = 1_000_000
 """Cost one expression may have."""
@@ -40,6 +40,7 @@ STRUCT: Final = 40
 
 _SIZED: Final = frozenset((str, bytes, list, dict))
 _PLAIN: Final = frozenset((int, float, bool, type(None)))
+_OF_SIZE_1: Final = _PLAIN | {UInt}
 _TEXT: Final = frozenset((str,))
 _MAPS: Final = frozenset((dict,))
 _LISTS: Final = frozenset((list, MadeList))
@@ -314,6 +315,8 @@ def exceed() -> NoReturn:
 
 def size_of(value: object) -> int:
     """Return the size the API server takes for a value: its length, or 1 for a scalar."""
+    if type(value) in _OF_SIZE_1:
+        return 1
     if type(value) in _SIZED or hasattr(value, "__len__"):
         return len(value)  # type: ignore[arg-type]  # ty: ignore[invalid-argument-type]
     return 1
@@ -409,6 +412,8 @@ def traverse_twice(value: object, *_rest: object) -> int:
 
 def traverse_least(a: object, b: object) -> int:
     """Cost of comparing two values."""
+    if type(a) in _OF_SIZE_1 and type(b) in _OF_SIZE_1:
+        return 1
     return (min(size_of(a), size_of(b)) + 9) // 10
 
 

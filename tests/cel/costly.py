@@ -225,6 +225,17 @@ _OTHERS = {
     "data": b"a" * _SIZE,
     "k_data": b"a" * 10_000,
 }
+# Values that a call in a loop gets without making them anew.
+_MADE = {
+    "moment": "timestamp('2026-11-28T03:04:05.678Z')",
+    "hour": "duration('1h2m3s')",
+    "amount": "quantity('1.5Gi')",
+    "address": "url('https://a.example.com:443/b?c=d')",
+    "release": "semver('1.2.3-rc.1')",
+    "host": "ip('2001:db8::1')",
+    "subnet": "cidr('2001:db8::/32')",
+    "picture": "image('a.example.com/b/c:d')",
+}
 
 
 def _copied(value):
@@ -241,6 +252,9 @@ def variables():
     for name in twins:  # equal, and not the same
         made[f"{name}2"] = _copied(made[name])
     made["ascii2"] = "a" * (_SIZE - 1) + "a"
+    functions = kyverno_environment(mutation=True)
+    for name, source in _MADE.items():
+        made[name] = compile_expression(source, functions).evaluate({}, Budget())
     made["authorizer"] = Authorizer(lambda _attributes: Authorization(allowed=True))
     return {**made, **kyverno_values()}
 
@@ -260,13 +274,25 @@ _BY_TYPE = {
         *("optional.of(text_map)", "optional.of(text_map2)", "optional.of(ascii)"),
         *("optional.of(optional.of(maps))", "optional.of(optional.of(maps2))"),
     ),
-    "google.protobuf.Duration": ("duration('1h')",),
-    "google.protobuf.Timestamp": ("timestamp(1000000000)",),
-    "kubernetes.Quantity": ("quantity('1Gi')", "quantity('1e900')", "quantity(k_quantity)"),
-    "kubernetes.URL": ("url(link)", "url(k_url)", "url(k_pairs)", "url(url)", "url(pairs)"),
-    "kubernetes.Semver": ("semver('1.2.3')", "semver(k_version)", "semver(version)"),
-    "net.IP": ("ip(ipv4)", "ip(ipv6)"),
-    "net.CIDR": ("cidr(net)", "cidr(net6)"),
+    "google.protobuf.Duration": ("duration('1h')", "hour"),
+    "google.protobuf.Timestamp": ("timestamp(1000000000)", "moment"),
+    "kubernetes.Quantity": (
+        "amount",
+        "quantity('1Gi')",
+        "quantity('1e900')",
+        "quantity(k_quantity)",
+    ),
+    "kubernetes.URL": (
+        "address",
+        "url(link)",
+        "url(k_url)",
+        "url(k_pairs)",
+        "url(url)",
+        "url(pairs)",
+    ),
+    "kubernetes.Semver": ("release", "semver('1.2.3')", "semver(k_version)", "semver(version)"),
+    "net.IP": ("host", "ip(ipv4)", "ip(ipv6)"),
+    "net.CIDR": ("subnet", "cidr(net)", "cidr(net6)"),
     "kubernetes.NamedFormat": (
         *("format.dns1123Label()", "format.uri()", "format.byte()", "format.qualifiedName()"),
         *("format.dns1123Subdomain()", "format.datetime()", "format.labelValue()"),
@@ -278,7 +304,7 @@ _BY_TYPE = {
     "kubernetes.authorization.Decision": ("authorizer.path('/a').check('get')",),
     "json.Json": ("json",),
     "yaml.Yaml": ("yaml",),
-    "kyverno.image": ("image(image)",),
+    "kyverno.image": ("image(image)", "picture"),
     "resource.Context": ("resource",),
     "kyverno.GroupVersionResource": ("resource.ToGVR('v1', 'pods')",),
     "type": ("string", "int"),

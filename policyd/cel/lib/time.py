@@ -191,9 +191,10 @@ _PARTS: Final[dict[str, Callable[[datetime], int]]] = {
 }
 
 
-def part_of_time(name: str, moment: Timestamp) -> int:
-    """Return a part of a moment in UTC, by the name of its method, as `getHours`."""
-    return _PARTS[name](_local(moment, "UTC"))
+def cron_of(moment: Timestamp) -> str:
+    """Write the minute of a moment, in UTC, as an entry of a crontab."""
+    utc = _local(moment, "UTC")
+    return f"{utc.minute} {utc.hour} {utc.day} {utc.month} {utc.isoweekday() % 7}"
 
 
 _PART: Final = Size(work=_CONVERSION_WORK)

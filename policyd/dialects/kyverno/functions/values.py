@@ -10,7 +10,7 @@ from policyd.cel.errors import CelError
 from policyd.cel.estimate.estimates import search_pattern as search_pattern_estimate
 from policyd.cel.functions import Overload, Size, function
 from policyd.cel.lib.regex import computed, each_match, find_work
-from policyd.cel.lib.time import part_of_time
+from policyd.cel.lib.time import cron_of
 from policyd.cel.types import (
     DOUBLE,
     DURATION,
@@ -82,7 +82,7 @@ _OBJECTS: tuple[Overload, ...] = (
 
 # Go counts from the first day of the year 1.
 _FIRST_DAY = -62_135_596_800 * 10**9
-_CRON = ("getMinutes", "getHours", "getDate", "getMonth", "getDayOfWeek")
+_WRITE = Size(work=10)
 
 
 def _truncate(moment: Timestamp, length: Duration) -> Timestamp:
@@ -90,11 +90,6 @@ def _truncate(moment: Timestamp, length: Duration) -> Timestamp:
         return moment
     since = moment.nanoseconds - _FIRST_DAY
     return Timestamp(moment.nanoseconds - since % length.nanoseconds)
-
-
-def _to_cron(moment: Timestamp) -> str:
-    minute, hour, day, month, weekday = (part_of_time(name, moment) for name in _CRON)
-    return f"{minute} {hour} {day} {month + 1} {weekday}"
 
 
 def moments(now: Callable[[], int] | None) -> tuple[Overload, ...]:
@@ -108,7 +103,7 @@ def moments(now: Callable[[], int] | None) -> tuple[Overload, ...]:
     return (
         Overload(name="time.now", parameters=(), result=TIMESTAMP, run=read, constant=False),
         function("time.truncate", TIMESTAMP, DURATION, returns=TIMESTAMP, run=_truncate),
-        function("time.toCron", TIMESTAMP, returns=STRING, run=_to_cron),
+        function("time.toCron", TIMESTAMP, returns=STRING, run=cron_of, size=_WRITE),
     )
 
 
