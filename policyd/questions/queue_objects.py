@@ -1,6 +1,6 @@
 """The objects that queues decide by, read from a cluster with the rights of the user."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from policyd.api.meta import Json
@@ -24,6 +24,8 @@ _QUEUES = (
 )
 _PLACES = (r.TOPOLOGIES, r.NODES, r.PODS)
 """Only for flavors with a topology: what the rest is decided by has no nodes."""
+
+_CLAIMED = (r.RESOURCE_CLAIM_TEMPLATES, r.RESOURCE_CLAIMS)
 
 _USEFUL: Final = {
     PRIORITY_CLASSES: "jobs that are submitted cannot name one",
@@ -72,6 +74,33 @@ async def configuration_of(reader: Reader, missing: Callable[[str], None]) -> li
         return [await configuration(reader)]
     except (ApiError, NoSnapshotsError, SnapshotError) as error:
         missing(f"{error}: {_WITHOUT_CONFIGURATION}")
+        return []
+
+
+async def request_objects(
+    reader: Reader, objects: Iterable[Json], missing: Callable[[str], None]
+) -> list[Json]:
+    """Return the objects by which devices of claims are counted, where a Configuration has them.
+
+    Args:
+        reader: The API server.
+        objects: Objects, with the Configuration if it is known.
+        missing: Called with a sentence if the user may not list some of them.
+
+    Raises:
+        ApiError: If the API server does not answer.
+    """
+    mapped = ("resources", "deviceClassMappings")
+    if not any(each["kind"] == "Configuration" and value_at(each, mapped) for each in objects):
+        return []
+    try:
+        return [
+            found
+            for resource in (r.DEVICE_CLASSES, *_CLAIMED, r.RESOURCE_SLICES)
+            for found in await listed_if_served(reader, resource)
+        ]
+    except ForbiddenError as error:
+        missing(f"{error}: jobs that get devices by claims count as jobs that cannot start")
         return []
 
 

@@ -141,7 +141,7 @@ class _Reader:
         cluster_queue = "" if local_queue is None else local_queue.spec.cluster_queue
         value = workload_value(
             workload,
-            self._context,
+            self._context.within(workload.metadata.namespace),
             cluster_queue=cluster_queue,
             objection=self._objection(workload, local_queue),
         )

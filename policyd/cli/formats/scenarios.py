@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 import msgspec
@@ -16,7 +16,7 @@ from policyd.api import kueue
 from policyd.api.configuration import decode_configuration
 from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.configuration.fixed_gates import ineffective_gates
-from policyd.api.configuration.kinds import Configuration
+from policyd.api.configuration.kinds import Configuration, ResourcesConfiguration
 from policyd.api.kueue.names import ADMITTED, FINISHED
 from policyd.api.kueue.v1beta1 import UnconvertibleError, upgraded
 from policyd.api.meta import Json, condition_true, find_condition
@@ -27,15 +27,26 @@ from policyd.cel.lib.time import parse_duration
 from policyd.cli.formats.documents import read_objects
 from policyd.cli.formats.scenario_jobs import SkippedJobs, job_workloads
 from policyd.controller.queues.queue_settings import other_teams, queue_settings
+from policyd.controller.watch.claimed_devices import (
+    DeviceObjects,
+    counts_devices,
+    device_counter,
+)
 from policyd.controller.watch.workload_values import WorkloadContext, workload_value
 from policyd.devices.mappings import DeviceMappings
-from policyd.devices.objects import DeviceClass, ResourceSlice
+from policyd.devices.objects import (
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from policyd.devices.on_nodes import DeviceOffer, device_offer
 from policyd.engine.documents.reading import Document
 from policyd.errors import PolicydError, did_you_mean
+from policyd.jobs.base import controller_of
 from policyd.jobs.copied import EXPECTED_RUN_TIME
 from policyd.jobs.pods import QueuedPod
-from policyd.jobs.requests import NO_RULES, RequestRules
+from policyd.jobs.requests import RequestRules
 from policyd.optimize.optimizer import Optimizer
 from policyd.simulate.scenario import Arrival
 from policyd.status.naming import OtherTeams
@@ -47,6 +58,9 @@ from policyd.workload.conversion import (
     weight_of,
 )
 from policyd.workload.topology_values import node_spec, put_pod
+
+if TYPE_CHECKING:
+    from policyd.devices.counting import DeviceCounter
 
 ARRIVES_AFTER = "policyd.io/arrives-after"
 """When a workload comes, after the beginning: `90s`, `1h30m`; at once if it does not say."""
@@ -141,21 +155,19 @@ def scenario_state(objects: list[dict[str, Json]]) -> CoreState:
     return state
 
 
-def scenario_nodes(objects: Iterable[Mapping[str, Json]]) -> Iterator[TopologyNode]:
+def scenario_nodes(objects: Sequence[Mapping[str, Json]]) -> Iterator[TopologyNode]:
     """Yield the nodes."""
-    fractions = _rules(objects).shared_gpus is not None
+    fractions = bool(_resources(objects).gpu_fractions)
     for node in _read(objects, Node, "Node"):
         yield node_spec(node, fractions=fractions)
 
 
 def scenario_device_offer(objects: Sequence[Mapping[str, Json]]) -> DeviceOffer:
     """Return the devices that pods get by claims."""
-    configuration = _configuration(objects)
-    resources = None if configuration is None else configuration.resources
     return device_offer(
         [*_read(objects, ResourceSlice, "ResourceSlice")],
         [*_read(objects, DeviceClass, "DeviceClass")],
-        DeviceMappings.of(() if resources is None else resources.device_class_mappings),
+        DeviceMappings.of(_resources(objects).device_class_mappings),
     )
 
 
@@ -177,6 +189,12 @@ def _configuration(objects: Iterable[Mapping[str, Json]]) -> Configuration | Non
     return next(found, None)
 
 
+def _resources(objects: Iterable[Mapping[str, Json]]) -> ResourcesConfiguration:
+    configuration = _configuration(objects)
+    resources = None if configuration is None else configuration.resources
+    return resources or ResourcesConfiguration()
+
+
 def _settings(objects: Iterable[Mapping[str, Json]]) -> QueueingSettings:
     configuration = _configuration(objects)
     return DEFAULTS if configuration is None else queue_settings(configuration)
@@ -188,14 +206,40 @@ def scenario_other_teams(objects: Iterable[Mapping[str, Json]]) -> OtherTeams:
     return "names" if configuration is None else other_teams(configuration)
 
 
-def _rules(objects: Iterable[Mapping[str, Json]]) -> RequestRules:
-    configuration = _configuration(objects)
-    resources = None if configuration is None else configuration.resources
-    if resources is None:
-        return NO_RULES
+def _rules(objects: Sequence[Mapping[str, Json]]) -> RequestRules:
+    resources = _resources(objects)
     flavors = _read(objects, kueue.ResourceFlavor, "ResourceFlavor")
     shared = sharing_flavors(flavors) if resources.gpu_fractions else None
-    return RequestRules(resources=resources, shared_gpus=shared)
+    devices = _device_counter(objects, resources)
+    return RequestRules(resources=resources, shared_gpus=shared, devices=devices)
+
+
+def _device_counter(
+    objects: Sequence[Mapping[str, Json]], resources: ResourcesConfiguration
+) -> "DeviceCounter | None":
+    """Return what counts devices of claims; None if no device class is mapped to a resource."""
+    gates = _settings(objects).gates
+    if not counts_devices(resources, gates):
+        return None
+    # Imported only here: few scenarios have claims. One that a person wrote has no defaults.
+    from policyd.patch.defaults import as_sent  # noqa: PLC0415 - see above
+
+    kinds = {"ResourceClaimTemplate", "ResourceClaim"}
+    asked = [as_sent(each) for each in objects if each["kind"] in kinds]
+    templates = _read(asked, ResourceClaimTemplate, "ResourceClaimTemplate")
+    claims = _read(asked, ResourceClaim, "ResourceClaim")
+    return device_counter(
+        DeviceObjects(
+            classes=_read(objects, DeviceClass, "DeviceClass"),
+            templates={each.metadata.key: each for each in templates}.get,
+            claims={
+                each.metadata.key: each for each in claims if not controller_of(each.metadata)
+            }.get,
+            slices=_read(objects, ResourceSlice, "ResourceSlice"),
+        ),
+        resources,
+        gates,
+    )
 
 
 def warn_of_gates(objects: Iterable[Mapping[str, Json]]) -> None:
@@ -234,7 +278,8 @@ def scenario_arrivals(objects: list[dict[str, Json]], left_out: SkippedJobs) -> 
             why = f"LocalQueue `{key}` not found{f', {near}' if near else ''}"
             left_out.note("Workload", metadata.key, why)
             continue
-        value = workload_value(workload, circumstances, cluster_queue=local_queues.get(key, ""))
+        own = circumstances.within(metadata.namespace)
+        value = workload_value(workload, own, cluster_queue=local_queues.get(key, ""))
         yield _arrival(workload, value, last)
 
 

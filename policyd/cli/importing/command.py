@@ -42,7 +42,12 @@ from policyd.kube.http_client import HttpClient
 from policyd.kube.pace import Pace
 from policyd.process import StoppedError, run, unless_stopped
 from policyd.program import FINDINGS, INTERRUPTED, USAGE
-from policyd.questions.queue_objects import configuration_of, listed_if_served, queue_objects
+from policyd.questions.queue_objects import (
+    configuration_of,
+    listed_if_served,
+    queue_objects,
+    request_objects,
+)
 from policyd.standard_input import FILE
 from policyd.status.quantities import format_amount
 
@@ -258,6 +263,7 @@ async def _queues(
     missing = answer.warnings.append
     objects = await queue_objects(client, missing, nodes=True)
     objects += await configuration_of(client, missing)
+    objects += await request_objects(client, objects, missing)
     for resource in (r.LIMIT_RANGES, r.RUNTIME_CLASSES):
         try:
             objects += await listed_if_served(client, resource)

@@ -1,15 +1,19 @@
 """The queues of a cluster as `policyd simulate --cluster` and `policyd what-if` read them."""
 
+from collections.abc import Sequence
+
 import click
 
 from policyd.api.meta import Json
 from policyd.cli.clusters import read_cluster
 from policyd.cli.options import ClusterOptions
 from policyd.kube.client import Reader
-from policyd.questions.queue_objects import configuration_of, scenario_of
+from policyd.questions.queue_objects import configuration_of, request_objects, scenario_of
 
 
-def cluster_scenario(given: ClusterOptions, *, nodes: bool, configured: bool) -> list[Json]:
+def cluster_scenario(
+    given: ClusterOptions, *, nodes: bool, configured: Sequence[Json]
+) -> list[Json]:
     """Return the objects of a scenario, as they are in a cluster.
 
     No object can be left out: a decision would be another one. If one may not be read, the command
@@ -18,12 +22,13 @@ def cluster_scenario(given: ClusterOptions, *, nodes: bool, configured: bool) ->
     Args:
         given: Which cluster.
         nodes: Whether the nodes are needed in any case.
-        configured: Whether the Configuration is known already.
+        configured: The Configuration, if it is known already.
     """
 
     async def work(reader: Reader, _namespace: str) -> list[Json]:
         found = await scenario_of(reader, nodes=nodes)
-        return found if configured else found + await configuration_of(reader, _warn)
+        known = configured or await configuration_of(reader, _warn)
+        return [*found, *known, *await request_objects(reader, known, _warn)]
 
     return read_cluster(given, work)
 

@@ -203,9 +203,8 @@ def _objects(options: _Options) -> list[dict[str, Json]]:
     # Imported only where a cluster is read: it takes as long as a small command.
     from policyd.cli.planning.cluster_scenario import cluster_scenario  # noqa: PLC0415
 
-    configured = bool(options["config"])
-    found = cluster_scenario(options, nodes=options["draw"], configured=configured)
-    return with_configuration(found, options["config"])
+    configured = with_configuration([], options["config"])
+    return cluster_scenario(options, nodes=options["draw"], configured=configured)
 
 
 class TopologyMaps:

@@ -5,7 +5,7 @@ quota are looked at again once something changes that may decide about them.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
@@ -95,6 +95,60 @@ def counts_devices(resources: ResourcesConfiguration | None, gates: Gates) -> bo
     return mapped and gates.kueue_dra_integration
 
 
+class DeviceObjects(NamedTuple):
+    """The objects by which devices are counted, as of now.
+
+    Attributes:
+        classes: All device classes.
+        templates: Returns a template by `namespace/name`.
+        claims: Returns a claim that pods share, likewise.
+        slices: The offers of drivers.
+    """
+
+    classes: Iterable[DeviceClass]
+    templates: Callable[[str], ResourceClaimTemplate | None]
+    claims: Callable[[str], ResourceClaim | None]
+    slices: Iterable[ResourceSlice]
+
+
+def device_counter(
+    objects: DeviceObjects, resources: ResourcesConfiguration, gates: Gates
+) -> "DeviceCounter":
+    """Return what counts the devices of claims.
+
+    Args:
+        objects: The objects that decide.
+        resources: The mappings of device classes to resources.
+        gates: Which claims are counted.
+    """
+    # The evaluation of selectors takes long to import, and most clusters count no devices.
+    from policyd.devices.claims import ChargeRules, DeviceGates  # noqa: PLC0415 - see above
+    from policyd.devices.counting import DeviceCounter  # noqa: PLC0415
+    from policyd.devices.inventory import Inventory  # noqa: PLC0415
+    from policyd.devices.mappings import DeviceMappings  # noqa: PLC0415
+
+    by_name = {each.metadata.name: each for each in objects.classes}
+    backing: dict[str, list[DeviceClass]] = {}
+    for each in by_name.values():
+        if each.spec.extended_resource_name:
+            backing.setdefault(each.spec.extended_resource_name, []).append(each)
+    return DeviceCounter(
+        rules=ChargeRules(
+            DeviceMappings.of(resources.device_class_mappings),
+            DeviceGates(
+                extended_resources=gates.kueue_dra_integration_extended_resource,
+                partitionable=gates.kueue_dra_integration_partitionable_devices,
+                consumable=gates.kueue_dra_integration_consumable_capacity,
+            ),
+        ),
+        classes=by_name.get,
+        templates=objects.templates,
+        claims=objects.claims,
+        backing=lambda name: backing.get(name, ()),
+        inventory=Inventory(objects.slices),
+    )
+
+
 class _Changes(NamedTuple):
     """How often something changed of the devices that there are, and of claims."""
 
@@ -126,36 +180,12 @@ class ClaimedDevices:
     def counter(self) -> "DeviceCounter":
         """What counts, with the devices as of now."""
         if self._counter is None:
-            self._counter = self._count()
+            mirrors = self._mirrors
+            objects = DeviceObjects(
+                mirrors.classes, mirrors.templates.get, self._shared_claim, mirrors.slices
+            )
+            self._counter = device_counter(objects, self._resources, self._gates)
         return self._counter
-
-    def _count(self) -> "DeviceCounter":
-        # The evaluation of selectors takes long to import, and most clusters count no devices.
-        from policyd.devices.claims import ChargeRules, DeviceGates  # noqa: PLC0415 - see above
-        from policyd.devices.counting import DeviceCounter  # noqa: PLC0415
-        from policyd.devices.inventory import Inventory  # noqa: PLC0415
-        from policyd.devices.mappings import DeviceMappings  # noqa: PLC0415
-
-        mirrors, gates = self._mirrors, self._gates
-        backing: dict[str, list[DeviceClass]] = {}
-        for each in mirrors.classes:
-            if each.spec.extended_resource_name:
-                backing.setdefault(each.spec.extended_resource_name, []).append(each)
-        return DeviceCounter(
-            rules=ChargeRules(
-                DeviceMappings.of(self._resources.device_class_mappings),
-                DeviceGates(
-                    extended_resources=gates.kueue_dra_integration_extended_resource,
-                    partitionable=gates.kueue_dra_integration_partitionable_devices,
-                    consumable=gates.kueue_dra_integration_consumable_capacity,
-                ),
-            ),
-            classes=mirrors.classes.get,
-            templates=mirrors.templates.get,
-            claims=self._shared_claim,
-            backing=lambda name: backing.get(name, ()),
-            inventory=Inventory(mirrors.slices),
-        )
 
     async def begin(self, cache: "Cache") -> None:
         """Limit placements from now on: nodes and pods are known, and all that is counted by."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from policyd.alloc.settings import DEFAULTS, Gates, QueueingSettings
@@ -53,6 +53,12 @@ class WorkloadContext:
     """Limits, overheads and resource settings that apply to its requests."""
     movable: bool = False
     """Whether it may be moved, so that its requests count while it holds quota too."""
+
+    def within(self, namespace: str) -> "WorkloadContext":
+        """Return the inputs for workloads of a namespace, which has templates of claims."""
+        if self.rules.devices is None or self.rules.namespace == namespace:
+            return self
+        return replace(self, rules=replace(self.rules, namespace=namespace))
 
 
 def workload_value(

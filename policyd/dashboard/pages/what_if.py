@@ -17,7 +17,7 @@ from policyd.dashboard.views.what_if import (
 from policyd.errors import PolicydError
 from policyd.kube.client import Client
 from policyd.questions.policies import ClusterPolicies, cluster_policies
-from policyd.questions.queue_objects import configuration_of, queue_objects
+from policyd.questions.queue_objects import configuration_of, queue_objects, request_objects
 from policyd.questions.unqueued_jobs import resource_of_job
 from policyd.questions.what_if_changes import (
     DryRunObject,
@@ -118,6 +118,7 @@ async def _tried(client: Client, change: QueueChange, notes: list[str]) -> WhatI
         async with asyncio.timeout(READING_SECONDS):
             objects = await queue_objects(client, notes.append)
             objects += await configuration_of(client, notes.append)
+            objects += await request_objects(client, objects, notes.append)
     except TimeoutError:
         raise WhatIfError("the cluster's objects were not read in time") from None
     return await changed_queues(objects, change)

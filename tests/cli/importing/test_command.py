@@ -18,6 +18,8 @@ from policyd.cli.importing import command
 from policyd.controller.watch.mirrors import job_resource
 from policyd.jobs.kinds.registry import KINDS
 from policyd.kube import resources as r
+from policyd.questions.snapshots import OF_CLUSTER
+from policyd.snapshot.values import API_VERSION, FORMAT, NAME
 from policyd.testing import FakeClient
 
 JOB_SETS = next(job_resource(kind) for kind in KINDS if kind.kind == "JobSet")
@@ -103,8 +105,9 @@ class Cluster:
         labels = {"team": "lq", **(labels or {})}
         self.put(r.PODS, name, spec, labels=labels, ownerReferences=owners, **metadata)
 
-    def job(self, name, *, cpu, node="fast-1", priority=""):
-        template = {"spec": {"containers": containers(cpu), "priorityClassName": priority}}
+    def job(self, name, *, cpu, node="fast-1", priority="", **pod):
+        pod = {"containers": containers(cpu), "priorityClassName": priority, **pod}
+        template = {"spec": pod}
         spec = {"parallelism": 1, "completions": 1, "template": template}
         self.put(r.JOBS, name, spec, labels={"team": "lq"})
         self.pod(f"{name}-0", node, owner=_owner("batch/v1", "Job", name, f"jobs-{name}"))
@@ -225,6 +228,26 @@ def test_over_quota_does_not_import_what_has_no_quota_at_all(cluster):
 
     assert (code, found["elsewhere"]["state"]) == (1, "left")
     assert cluster.stored(r.WORKLOADS) == []
+
+
+def test_devices_of_claims_need_quota_too(cluster):
+    mapping = {"name": "example.com/gpu", "deviceClassNames": ["gpus"]}
+    configuration = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
+    configuration["resources"] = {"deviceClassMappings": [mapping]}
+    body = {"apiVersion": API_VERSION, "kind": "QueueSnapshot", "format": FORMAT}
+    body |= {"metadata": {"name": NAME}, "otherTeams": "names"}
+    cluster.client.store.put(OF_CLUSTER, body | {"configuration": configuration})
+    exactly = {"deviceClassName": "gpus", "allocationMode": "ExactCount", "count": 2}
+    devices = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    cluster.put(r.DEVICE_CLASSES, "gpus")
+    cluster.put(r.RESOURCE_CLAIM_TEMPLATES, "two", {"spec": devices})
+    asked = {"name": "gpu", "resourceClaimTemplateName": "two"}
+    cluster.job("claims", cpu=1, resourceClaims=[asked])
+
+    code, found = cluster.run("--over-quota", "--apply")
+
+    assert (code, found["claims"]["state"]) == (1, "left")
+    assert "example.com/gpu" in found["claims"]["reason"]
 
 
 def test_a_job_borrows_what_its_cohort_has_before_it_exceeds_the_quota(monkeypatch):

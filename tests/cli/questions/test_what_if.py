@@ -10,7 +10,7 @@ from policyd.cli import main
 from policyd.cli.questions.what_if import submitted_objects
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError, NotFoundError
-from policyd.questions.queue_objects import configuration_of, queue_objects
+from policyd.questions.queue_objects import configuration_of, queue_objects, request_objects
 from policyd.questions.snapshots import OF_CLUSTER
 from policyd.snapshot.values import API_VERSION, FORMAT, NAME
 from policyd.testing import FakeClient
@@ -353,6 +353,74 @@ async def test_a_configuration_that_is_not_read_is_a_sentence(client, body, why)
     assert len(missing) == 1
     assert why in missing[0]
     assert "is not read, and its defaults are used; --config names its file" in missing[0]
+
+
+def claiming(name, **more):
+    """A Workload whose pod gets four devices by a claim."""
+    asked = {"name": "gpus", "resourceClaimTemplateName": "four"}
+    made = workload(name, 0, **more)
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+    made["spec"]["podSets"][0]["template"] = {"spec": {**pod, "resourceClaims": [asked]}}
+    return made
+
+
+DEVICES = "resource.k8s.io/v1"
+FOUR = {"deviceClassName": "gpus", "count": 4}
+CLAIMS = [
+    {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "resources": {"deviceClassMappings": [{"name": GPU, "deviceClassNames": ["gpus"]}]},
+    },
+    {"apiVersion": DEVICES, "kind": "DeviceClass", "metadata": {"name": "gpus"}, "spec": {}},
+    {
+        "apiVersion": DEVICES,
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "four", "namespace": "ns"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "r", "exactly": FOUR}]}}},
+    },
+]
+
+
+def test_devices_of_claims_count_in_a_dump(ask):
+    dump = [*BUSY[:4], *CLAIMS, claiming("claims", created=20), claiming("more", created=21)]
+    dump.append(claiming("last", created=22))
+
+    answer = ask("--delete", "workload/ns/runs", dump=dump)
+
+    # Of the eight that are free now, each takes four: the third goes when the first ends.
+    assert sorted(changes(answer)) == [
+        ("Job/job-claims", "Earlier", -2880.0),
+        ("Job/job-last", "Earlier", -2880.0),
+        ("Job/job-more", "Earlier", -2880.0),
+        ("Job/job-runs", "Gone", None),
+    ]
+
+
+def test_a_claim_whose_template_is_not_in_a_dump_waits(tmp_path):
+    dump = tmp_path / "dump.json"
+    dump.write_text(json.dumps({"kind": "List", "items": [*BUSY[:3], *CLAIMS[:2], claiming("w")]}))
+
+    found = CliRunner().invoke(main, ["simulate", str(dump), "--explain"])
+
+    assert "four" in found.stdout
+    assert "admitted" not in found.stdout
+
+
+@pytest.mark.anyio
+async def test_what_claims_are_counted_by_is_read_where_a_class_is_mapped(client):
+    template = {key: value for key, value in CLAIMS[2].items() if key != "kind"}
+    client.store.put(r.RESOURCE_CLAIM_TEMPLATES, template)
+    missing = []
+
+    assert await request_objects(client, [FLAVOR], missing.append) == []
+    found = await request_objects(client, CLAIMS[:1], missing.append)
+    assert [each["kind"] for each in found] == ["ResourceClaimTemplate"]
+    assert missing == []
+
+    client.forbidden = ("resourceclaims",)
+    assert await request_objects(client, CLAIMS[:1], missing.append) == []
+    assert missing[0].endswith(": jobs that get devices by claims count as jobs that cannot start")
 
 
 @pytest.mark.anyio
