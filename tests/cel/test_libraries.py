@@ -1,11 +1,17 @@
 """The functions of the libraries do what the API server's do."""
 
+from ipaddress import ip_network
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from policyd.cel import Budget, CelError, admission_environment
 from policyd.cel.compile.program import compile_expression
 from policyd.cel.environments import extended_environment
 from policyd.cel.lib.authorizer import Authorization, Authorizer
+from policyd.cel.lib.network import Cidr, Ip
+from policyd.cel.types import DYN
 from policyd.cel.values import UInt
 
 
@@ -226,3 +232,18 @@ def test_the_authorizer_is_asked_what_can_be_answered(source, message):
 
     with pytest.raises(CelError, match=message):
         program.evaluate({"authorizer": Authorizer(lambda _: Authorization())}, Budget())
+
+
+@given(st.ip_addresses(), st.integers(0, 128), st.integers(0, 128))
+def test_networks_are_those_of_the_standard_library(address, prefix, changed):
+    bits = address.max_prefixlen
+    other = type(address)(int(address) ^ 1 << changed % bits)
+    network = ip_network((address, prefix % (bits + 1)), strict=False)
+    found = {"cidr": Cidr(address, network.prefixlen), "other": Ip(other)}
+    known = extended_environment().extend(variables=dict.fromkeys(found, DYN))
+
+    def value(source):
+        return compile_expression(source, known).evaluate(found, Budget())
+
+    assert value("cidr.masked()").address == network.network_address
+    assert value("cidr.containsIP(other)") is (other in network)

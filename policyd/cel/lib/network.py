@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import ip_network
 
 from policyd.cel.cost import traversal, traverse, traverse_twice
 from policyd.cel.errors import CelError
@@ -60,9 +60,9 @@ class Cidr:
         return -(-self.prefix // 8)
 
     @property
-    def network(self) -> IPv4Network | IPv6Network:
-        """The network, without the bits of the host."""
-        return ip_network((self.address, self.prefix), strict=False)
+    def host_bits(self) -> int:
+        """How many bits, the last ones, tell the addresses in it apart."""
+        return self.address.max_prefixlen - self.prefix
 
 
 def _checked(address: Address, shown: str) -> Address:
@@ -129,7 +129,9 @@ def _is_global_unicast(ip: Ip) -> bool:
 
 
 def _contains_ip(cidr: Cidr, ip: Ip) -> bool:
-    return ip.address.version == cidr.address.version and ip.address in cidr.network
+    if ip.address.version != cidr.address.version:
+        return False
+    return (int(ip.address) ^ int(cidr.address)) >> cidr.host_bits == 0
 
 
 def _contains_cidr(cidr: Cidr, other: Cidr) -> bool:
@@ -137,7 +139,8 @@ def _contains_cidr(cidr: Cidr, other: Cidr) -> bool:
 
 
 def _masked(cidr: Cidr) -> Cidr:
-    return Cidr(cidr.network.network_address, cidr.prefix)
+    first = int(cidr.address) >> cidr.host_bits << cidr.host_bits
+    return Cidr(type(cidr.address)(first), cidr.prefix)
 
 
 def _cidr_text(cidr: Cidr) -> str:
