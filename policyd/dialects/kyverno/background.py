@@ -112,7 +112,8 @@ def load_background(
         in_own_words(read.metadata, _spec(read.spec)), document, form, dialect
     )
     if not isinstance(compiled, CompiledPolicy):
-        return None, [*findings, *(with_own_words(compiled) if namespace else compiled)]
+        wrong = refused(compiled)
+        return None, [*findings, *(with_own_words(wrong) if namespace else wrong)]
     compiled = replace(compiled, namespace=namespace, named_only=False)
     if isinstance(read.spec, GeneratingPolicySpec):
         made, wrong = _generating(read.spec, compiled, document)
@@ -120,7 +121,7 @@ def load_background(
         made, wrong = _deleting(read.spec, compiled, document)
     if made is None:
         return None, [*findings, *(with_own_words(wrong) if namespace else wrong)]
-    withheld = elsewhere(made.policy.uses, document, namespace) if namespace else []
+    withheld = elsewhere(made.policy.uses, document) if namespace else []
     if withheld:
         return None, [*findings, *withheld]
     return made, [*findings, *wrong]
@@ -177,7 +178,7 @@ def _existing(
         path = ("spec", "targetMatchConstraints", "expression")
         named = compiler.program(given.expression, path)
         if named is None:
-            return compiler.findings
+            return refused(compiler.findings)
     action = ExistingMutation(
         targets=targets,
         triggered=True,
@@ -218,8 +219,8 @@ def _seen_by(
     )
     compiled = compile_policy(in_own_words(read.metadata, own), document, form, dialect)
     if not isinstance(compiled, CompiledPolicy):
-        return compiled
-    withheld = elsewhere(compiled.uses, document, namespace) if namespace else []
+        return refused(compiled)
+    withheld = elsewhere(compiled.uses, document) if namespace else []
     return withheld or replace(compiled, namespace=namespace, named_only=False)
 
 
@@ -285,7 +286,7 @@ def _generating(
     compiler = _Entries(compiled, document)
     entries = tuple(compiler.entry(each, index) for index, each in enumerate(spec.generate))
     if compiler.findings:
-        return None, compiler.findings
+        return None, refused(compiler.findings)
     evaluation = spec.evaluation
     if not (evaluation.admission.enabled or evaluation.generate_existing.enabled):
         return None, [not_at_admission(document, ("spec", "evaluation", "admission"))]
