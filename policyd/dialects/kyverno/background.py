@@ -20,10 +20,9 @@ from policyd.dialects.kyverno.api import (
     GenerationEntry,
     GenerationTemplate,
     MutatingPolicy,
-    MutatingPolicySpec,
     TargetResources,
 )
-from policyd.dialects.kyverno.confinement import elsewhere, with_own_words
+from policyd.dialects.kyverno.confinement import elsewhere, refused, with_own_words
 from policyd.dialects.kyverno.environments import (
     deleting_environments,
     generating_environments,
@@ -37,7 +36,6 @@ from policyd.dialects.kyverno.policies import (
     changes_existing,
     completed_rule,
     has_targets,
-    is_scanned,
     matches_nothing,
     namespace_of,
     not_at_admission,
@@ -135,26 +133,10 @@ def load_existing(
     read = msgspec.convert(value, MutatingPolicy)
     if not changes_existing(read.spec):
         return None, []
-    unused = _unused(read.spec, document)
-    if unused is not None:
-        return None, [unused]
     compiled = _existing(read, document, dialect)
     if isinstance(compiled, BackgroundPolicy):
         return compiled, []
     return None, with_own_words(compiled) if read.kind.startswith("Namespaced") else compiled
-
-
-def _unused(spec: MutatingPolicySpec, document: Document) -> Finding | None:
-    """Say why no existing object is mutated; None if that is not so."""
-    evaluation, targets = spec.evaluation, spec.target_match_constraints
-    if not (evaluation.admission.enabled or is_scanned(evaluation)):
-        message = "neither requests nor scans let the policy mutate: it is not used"
-        path: Path = ("spec", "evaluation", "background")
-        return replace(document.finding(message, path, of_key=True), severity="warning")
-    if targets is not None and targets.expression and not evaluation.admission.enabled:
-        message = "an expression for targets needs triggers, and `admission` is not enabled"
-        return document.finding(message, ("spec", "targetMatchConstraints", "expression"))
-    return None
 
 
 def _existing(
@@ -168,7 +150,7 @@ def _existing(
         return targets
     # An object that exists was created or changed once, so any operation fits.
     targets = replace(targets, constraints=_with_rules(targets.constraints, _any_operation))
-    if given is None or not spec.evaluation.admission.enabled:
+    if given is None or not (spec.evaluation.admission.enabled or given.expression):
         action = ExistingMutation(targets=targets, unknown=_unknown(targets))
         return BackgroundPolicy(policy=targets, action=action)
     triggers = _seen_by(None, read, document, dialect)
@@ -183,7 +165,6 @@ def _existing(
         targets=targets,
         triggered=True,
         named=named,
-        existing=is_scanned(spec.evaluation),
         unknown=_unknown(triggers, targets, *([named] if named else [])),
     )
     policy = replace(triggers, uses=triggers.uses | compiler.uses)

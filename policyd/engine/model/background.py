@@ -128,7 +128,6 @@ class ExistingMutation:
         triggered: Whether its triggers are other objects than its targets, whose requests its
             expressions see.
         named: Names the targets of a trigger; None if the constraints do.
-        existing: Whether objects that exist before the policy are triggers, too.
         unknown: What its expressions read of requests that is not known of an object; empty if
             there is nothing of that kind.
     """
@@ -136,7 +135,6 @@ class ExistingMutation:
     targets: CompiledPolicy
     triggered: bool = False
     named: Program | None = None
-    existing: bool = True
     unknown: str = ""
 
 
