@@ -8,6 +8,7 @@ objects are created, with their names, and afterwards, with their uids.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from policyd.api.meta import Json
@@ -26,7 +27,7 @@ from policyd.cli.background.policies import (
     ReadPolicy,
     objects_of,
     one_by_one,
-    request_of,
+    requests_of,
 )
 from policyd.cli.background.reads import (
     MOST_ENTRIES,
@@ -278,8 +279,12 @@ class BackgroundPass:
             found = self.options.generated(api_version, kind)
             return None if found is None else found.namespaced
 
-        request = request_of(obj, resource, policy)
-        return await reads.settled(lambda: generate(policy, request, context, is_namespaced))
+        made = Acted("unmatched")
+        for request in reversed(requests_of(obj, resource, policy)):
+            if made.outcome in {"unmatched", "excluded"}:
+                ask = partial(generate, policy, request, context, is_namespaced)
+                made = await reads.settled(ask)
+        return made
 
     async def _existing(self, names: Iterable[ObjectName]) -> dict[ObjectName, Json]:
         """Return the objects that exist under some names."""

@@ -277,6 +277,7 @@ def _generating(
         existing=evaluation.generate_existing.enabled,
         orphan=evaluation.orphan_downstream_on_policy_delete.enabled,
         at_requests=evaluation.admission.enabled,
+        unknown=_unknown(compiled, *compiler.programs),
     )
     policy = replace(compiled, uses=compiled.uses | compiler.uses)
     return BackgroundPolicy(policy=policy, action=action), []
@@ -289,7 +290,12 @@ class _Entries:
         self._environments = environments_of(compiled)
         self._document = document
         self.findings: list[Finding] = []
-        self.uses: frozenset[str] = frozenset()
+        self.programs: list[Program] = []
+
+    @property
+    def uses(self) -> frozenset[str]:
+        """The variables that the programs read."""
+        return frozenset[str]().union(*map(self._environments.read_by, self.programs))
 
     def entry(self, entry: GenerationEntry, index: int) -> Produce | None:
         """Return the function that generates what an entry says; None if there are findings."""
@@ -326,7 +332,7 @@ class _Entries:
         except CelCompileError as error:
             self.findings += [self._finding(issue, path, start) for issue in error.issues]
             return None
-        self.uses |= self._environments.read_by(program)
+        self.programs.append(program)
         return program
 
     def _finding(self, issue: Issue, path: Path, start: tuple[int, int]) -> Finding:
