@@ -173,7 +173,8 @@ def _controllers(spec: Json) -> tuple[str, ...]:
 
 
 def _rewritten(spec: Json, template: str, controllers: Iterable[str]) -> Json:
-    operations = spec["matchConstraints"]["resourceRules"][0].get("operations")
+    given = spec["matchConstraints"]
+    operations = given["resourceRules"][0].get("operations")
     targets = [
         {"group": CONTROLLERS[each], "version": "v1", "resource": each, "kind": _KINDS[each]}
         for each in controllers
@@ -188,7 +189,8 @@ def _rewritten(spec: Json, template: str, controllers: Iterable[str]) -> Json:
         }
         for group in dict.fromkeys(each["group"] for each in targets)
     ]
-    made = {**spec, "matchConstraints": {"resourceRules": rules}}
+    kept = {name: given[name] for name in ("namespaceSelector",) if name in given}
+    made = {**spec, "matchConstraints": {**kept, "resourceRules": rules}}
     if isinstance(spec.get("mutations"), list):
         made["mutations"] = [_mutation(each, template) for each in spec["mutations"]]
     else:
