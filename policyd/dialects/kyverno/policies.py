@@ -192,8 +192,8 @@ def _unsupported(spec: Any, document: Document) -> list[Finding]:  # noqa: ANN40
         return wrong
     other = OTHER_MODES.get(evaluation.mode)
     if other is not None:
-        message = f"the policy is for {other}: policyd evaluates policies for Kubernetes' objects"
-        return [document.finding(message, ("spec", "evaluation", "mode"), of_key=True)]
+        what = f"the policy is for {other}: policyd evaluates policies for Kubernetes' objects"
+        return [document.finding(what, ("spec", "evaluation", "mode"), of_key=True)]
     if has_targets(spec) and not evaluation.mutate_existing.enabled:
         message = "targets are mutated only with `mutateExisting`, which is not enabled"
         hint = "set `evaluation.mutateExisting.enabled: true`, or remove `targetMatchConstraints`"
