@@ -264,6 +264,41 @@ async def test_a_source_is_read_when_an_expression_asks_for_it(cluster):
     assert cluster.client.store.get(SECRETS, "team", "pull")["data"] == {"a": "Yg=="}
 
 
+@pytest.mark.parametrize(
+    ("synchronize", "left"),
+    [
+        pytest.param(True, ["other"], id="synchronized"),
+        pytest.param(False, ["other", "pull"], id="not"),
+    ],
+)
+async def test_what_was_generated_ends_with_its_source_if_it_is_synchronized(
+    cluster, synchronize, left
+):
+    read = [f"resource.Get('v1', 'secrets', 'shared', '{name}')" for name in ("pull", "other")]
+    spec = generating(synchronize=synchronize)
+    copied = f"generator.Apply('team', [{', '.join(read)}])"
+    cluster.policy(evaluation=spec["evaluation"], generate=[{"expression": copied}])
+    cluster.trigger("a")
+    cluster.put(SECRETS, "other", "shared")
+    given = {"generates": (SECRETS,), "reads": (SECRETS,)}
+
+    def copies():
+        secrets = [each["metadata"] for each in cluster.client.store.select(SECRETS, {})]
+        return sorted(each["name"] for each in secrets if each["namespace"] == "team")
+
+    await cluster.run(**given)
+    assert copies() == []
+    cluster.put(SECRETS, "pull", "shared")
+    await cluster.run(**given)
+    assert copies() == ["other", "pull"]
+    await cluster.client.delete(SECRETS, "pull", namespace="shared")
+    assert (await cluster.run(**given)).failed
+    assert copies() == left
+    cluster.put(SECRETS, "pull", "shared")
+    assert not (await cluster.run(**given)).failed
+    assert copies() == ["other", "pull"]
+
+
 async def test_only_a_share_is_deleted_at_a_time_and_the_run_is_not_complete_before(cluster):
     cluster.policy(DELETING, "old", **deleting())
     before = "2026-06-10T11:00:00Z"
