@@ -27,6 +27,30 @@ def test_rules_that_concern_the_same_become_one_policy():
     assert conversion.places == ((0, 2), (1,))
 
 
+def labelling(name, **labels):
+    services = {"any": [{"resources": {"kinds": ["Service"]}}]}
+    overlay = {"patchStrategicMerge": {"metadata": {"labels": labels}}}
+    return rule(name=name, mutate=overlay, match=services)
+
+
+@pytest.mark.parametrize(
+    ("rules", "kyverno", "names"),
+    [
+        pytest.param(("a", "b"), True, ["p-a", "p-b"], id="in-order"),
+        pytest.param(("b", "a"), True, ["p-1-b", "p-2-a"], id="numbered"),
+        pytest.param(("b", "a"), False, ["p-b", "p-a"], id="by-priority"),
+    ],
+)
+def test_rules_mutate_in_their_order(rules, kyverno, names):
+    """Kyverno's kinds mutate in the order of their names; policyd's have a priority."""
+    given = legacy(*(labelling(each, **{each: "x"}) for each in rules))
+
+    made = convert(given, kyverno=kyverno).policies
+
+    assert [each["metadata"]["name"] for each in made] == names
+    assert [each["spec"].get("priority") for each in made] == ([None] * 2 if kyverno else [2, 1])
+
+
 def test_the_action_is_the_enforcement_and_overrides_are_steps():
     policy = legacy(rule(validate=LABELED), failurePolicy="Ignore")
     policy["spec"]["validationFailureActionOverrides"] = [
