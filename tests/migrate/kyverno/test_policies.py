@@ -80,6 +80,19 @@ def test_the_action_is_the_enforcement_and_overrides_are_steps():
         pytest.param({"validate": {"pattern": 5}}, "not a map", id="number"),
         pytest.param({"mutate": {"patchesJson6902": "{"}}, "YAML", id="patch"),
         pytest.param(
+            {
+                "mutate": {
+                    "patchStrategicMerge": {
+                        "metadata": {
+                            "labels": {"a": "{{ add(request.object.metadata.labels.a, '1') }}"}
+                        }
+                    }
+                }
+            },
+            "CEL cannot write a quantity as a text",
+            id="quantity",
+        ),
+        pytest.param(
             {"validate": LABELED, "exclude": {"any": [{"clusterRoles": ["dev"]}]}},
             "role",
             id="role",
