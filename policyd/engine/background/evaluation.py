@@ -57,9 +57,6 @@ _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """The annotation in which kubectl remembers an object: in a copy, it would name the original."""
 
 
-NO_SOURCE: Final = "the source of a generated object does not exist"
-
-
 class GenerationError(PolicydError):
     """An expression generates something that is not an object."""
 
@@ -114,7 +111,8 @@ def generate(
     except CATCHABLE as error:
         return Acted("failed", error=sentence_of(error))
     if len(left) < len(generator.taken):
-        return Acted("failed", error=NO_SOURCE, others=objects)
+        gone = GenerationError("the source of a generated object does not exist")
+        return Acted("failed", error=str(gone), others=objects)
     return Acted(outcome, objects)
 
 
