@@ -351,11 +351,45 @@ def _list(overlay: _Overlay, wanted: list[Json], typed: str, value: CelTerm) -> 
     return " + ".join(joined)
 
 
+def _asks(wanted: Json) -> bool:
+    """Tell whether a part of an overlay has an anchor that asks, however deep."""
+    if isinstance(wanted, list):
+        return any(map(_asks, wanted))
+    if not isinstance(wanted, Mapping):
+        return False
+    kinds = {found["kind"] for found in map(ANCHOR.fullmatch, map(str, wanted)) if found}
+    return bool(kinds & {"", "<", "="}) or any(map(_asks, wanted.values()))
+
+
+def _asked_alone(wanted: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the pattern that a part of an overlay asks for, which sets nothing.
+
+    Raises:
+        Untranslatable: If it sets something.
+    """
+    asked: dict[str, Json] = {}
+    for key, each in wanted.items():
+        anchor = ANCHOR.fullmatch(key)
+        if anchor is not None and anchor["kind"] == "<":
+            asked[f"({anchor['key']})"] = each
+        elif isinstance(each, Mapping) and anchor is None:
+            asked[key] = _asked_alone(each)
+        else:
+            raise Untranslatable(f"`{key}` of an element is set, and another part of it is asked")
+    return asked
+
+
 def _items(overlay: _Overlay, wanted: Mapping[str, Json], typed: str, value: CelTerm) -> str:
     """Return an element of a list, or with a `(` before it a list that is computed."""
     anchors = {ANCHOR.fullmatch(key)["kind"] for key in wanted if ANCHOR.fullmatch(key)}  # type: ignore[index]
     if overlay.element is not None and not overlay.used and _names_element(wanted):
         return _of_element(overlay, wanted, typed, value)
+    if not anchors & {"", "<", "="} and _asks(wanted):
+        asked = _asked_alone(wanted)
+        inner, element, name = overlay.scope.deeper(value)
+        condition = passes(pattern_steps(element, asked, inner))
+        overlay.conditions.append(f"{value.listed()}.exists({name}, {condition})")
+        return ""
     if not anchors & {"", "<", "="}:
         return _object(overlay, wanted, typed, CelTerm(text="object", needs=("optional.none()",)))
     inner, element, name = overlay.scope.deeper(value)

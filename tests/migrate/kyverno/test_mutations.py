@@ -11,6 +11,7 @@ def mutated(of, match=None, **mutate):
 
 
 NAMED = {"name": "c", "image": "nginx:1"}
+VOLUMES = [{"name": "v", "hostPath": {"path": "/data/a"}}]
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,22 @@ NAMED = {"name": "c", "image": "nginx:1"}
             id="global-condition",
         ),
         pytest.param(
+            {
+                "metadata": {"labels": {"b": "c"}},
+                "spec": {"containers": [{"securityContext": {"<(privileged)": True}}]},
+            },
+            pod(labels={"app": "web"}),
+            id="deep-global-condition-that-does-not-hold",
+        ),
+        pytest.param(
+            {
+                "metadata": {"labels": {"b": "c"}},
+                "spec": {"volumes": [{"hostPath": {"<(path)": "/data*"}}]},
+            },
+            pod(labels={"app": "web", "b": "c"}, volumes=VOLUMES),
+            id="deep-global-condition",
+        ),
+        pytest.param(
             {"spec": {"imagePullSecrets": [{"name": "s"}]}},
             pod(labels={"app": "web"}, imagePullSecrets=[{"name": "s"}]),
             id="replaced-as-a-whole",
@@ -64,7 +81,8 @@ NAMED = {"name": "c", "image": "nginx:1"}
     ],
 )
 def test_an_overlay_is_merged(overlay, expected):
-    found = mutated(pod(labels={"app": "web"}), patchStrategicMerge=overlay)
+    volumes = {name: expected["spec"][name] for name in ("volumes",) if name in expected["spec"]}
+    found = mutated(pod(labels={"app": "web"}, **volumes), patchStrategicMerge=overlay)
 
     assert bare(found) == bare(expected)
 
@@ -126,6 +144,29 @@ def test_every_element_is_changed():
     found = mutated(of, foreach=[{**listed, "patchesJson6902": patch}])
     names = [[e["name"] for e in each["env"]] for each in found["spec"]["containers"]]
     assert names == [["X"], ["E", "X"]]
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("nginx:1", "docker.io/nginx:1"),
+        ("a/library/b:1", "docker.io/a/library/b:1"),
+        ("public.example/docker/library/nginx:1", "public.example/docker/library/nginx:1"),
+    ],
+)
+def test_parts_of_images_are_those_that_kyverno_names(image, expected):
+    of_element = '{{images.containers."{{element.name}}".%s}}'
+    parts = [of_element % part for part in ("registry", "path", "tag")]
+    entry = {"name": "{{ element.name }}", "image": "{}/{}:{}".format(*parts)}
+    each = {
+        "list": "request.object.spec.containers",
+        "patchStrategicMerge": {"spec": {"containers": [entry]}},
+    }
+    policy = legacy(rule(mutate={"foreach": [each]}))
+
+    _, found = decide(policy, pod({"name": "c", "image": image}), kyverno=True)
+
+    assert found["spec"]["containers"][0]["image"] == expected
 
 
 def test_keys_can_be_made_of_elements():

@@ -93,6 +93,19 @@ def test_the_action_is_the_enforcement_and_overrides_are_steps():
             id="quantity",
         ),
         pytest.param(
+            {
+                "mutate": {
+                    "patchStrategicMerge": {
+                        "spec": {
+                            "volumes": [{"name": "a", "hostPath": {"(path)": "/b", "type": "c"}}]
+                        }
+                    }
+                }
+            },
+            "is set, and another part of it is asked",
+            id="an-element-that-is-set-and-asked",
+        ),
+        pytest.param(
             {"validate": LABELED, "exclude": {"any": [{"clusterRoles": ["dev"]}]}},
             "role",
             id="role",
