@@ -313,7 +313,7 @@ def _of_kyverno(rule: ConvertedRule, name: str, spec: dict[str, Any]) -> dict[st
     if enforcement:
         spec["validationActions"] = [enforcement]
         spec["validations"] = [
-            {"identifier": each["name"], **{key: each[key] for key in each if key != "name"}}
+            {key: value for key, value in each.items() if key != "name"}
             for each in spec["validations"]
         ]
     pods = [each["resources"] for each in spec["matchConstraints"]["resourceRules"]] == [["pods"]]

@@ -27,6 +27,16 @@ def test_rules_that_concern_the_same_become_one_policy():
     assert conversion.places == ((0, 2), (1,))
 
 
+def test_a_validation_of_kyverno_s_has_the_fields_that_its_definition_has():
+    """kubectl refuses any other field."""
+    given = legacy(rule(name="one", validate=LABELED), rule(name="two", validate=LABELED))
+
+    (made,) = convert(given, kyverno=True).policies
+
+    known = {"expression", "message", "messageExpression", "reason"}
+    assert all(each.keys() <= known for each in made["spec"]["validations"])
+
+
 def labelling(name, **labels):
     services = {"any": [{"resources": {"kinds": ["Service"]}}]}
     overlay = {"patchStrategicMerge": {"metadata": {"labels": labels}}}
