@@ -176,3 +176,29 @@ def test_keys_can_be_made_of_elements():
     found = mutated(pod(), foreach=[entry])
 
     assert found["metadata"]["annotations"] == {"a.example/c": "yes"}
+
+
+def test_elements_are_removed_from_last_to_first():
+    remove = '- {op: remove, path: "/spec/containers/0/env/{{elementIndex}}"}'
+    listed = "request.object.spec.containers[0].env"
+    entry = {"list": listed, "order": "Descending", "patchesJson6902": remove}
+    of = pod({"name": "a", "image": "b", "env": [{"name": "A"}, {"name": "B"}]})
+
+    found = mutated(of, foreach=[entry])
+
+    assert "env" not in found["spec"]["containers"][0]
+
+
+def test_the_last_element_comes_first():
+    add = '- {op: add, path: "/metadata/labels/a-{{elementIndex}}", value: "{{element.name}}"}'
+    entry = {
+        "list": "request.object.spec.containers",
+        "order": "Descending",
+        "patchesJson6902": add,
+    }
+    of = pod({"name": "a", "image": "b"}, {"name": "c", "image": "d"})
+    of["metadata"]["labels"] = {"l": "m"}
+
+    found = mutated(of, foreach=[entry])
+
+    assert found["metadata"]["labels"] == {"l": "m", "a-0": "a", "a-1": "c"}

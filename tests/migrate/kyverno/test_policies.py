@@ -105,6 +105,22 @@ def test_the_action_is_the_enforcement_and_overrides_are_steps():
         pytest.param(
             {
                 "mutate": {
+                    "foreach": [
+                        {
+                            "list": "request.object.spec.volumes",
+                            "patchesJson6902": (
+                                '- {op: remove, path: "/spec/volumes/{{elementIndex}}"}'
+                            ),
+                        }
+                    ]
+                }
+            },
+            "move the others",
+            id="removal-from-first-to-last",
+        ),
+        pytest.param(
+            {
+                "mutate": {
                     "patchStrategicMerge": {
                         "spec": {
                             "volumes": [{"name": "a", "hostPath": {"(path)": "/b", "type": "c"}}]
