@@ -368,7 +368,13 @@ def element_of(of: CelTerm, variable: str) -> CelTerm:
 
 
 def as_json_value(of: CelTerm) -> CelTerm:
-    """Return a value as one of JSON: moments and durations are texts there."""
+    """Return a value as one of JSON: moments and durations are texts there.
+
+    Raises:
+        Untranslatable: If it is a quantity.
+    """
+    if of.kind == "quantity":
+        raise Untranslatable("CEL cannot write a quantity as a text")
     if of.kind not in ("timestamp", "duration"):
         return of
     return CelTerm(text=f"string({of.text})", kind="string", needs=of.needs)

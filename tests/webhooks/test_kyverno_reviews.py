@@ -1,18 +1,19 @@
-"""Kyverno's policies that Kyverno would refuse are refused; others are warned of."""
+"""Kyverno's objects that Kyverno would refuse are refused; others are warned of."""
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import parse_review
 from tests.webhooks.reviews import review
-from tests.webhooks.test_kyverno import CLUSTER_POLICIES, NEW, RULE, spec
+from tests.webhooks.test_kyverno import CLUSTER_POLICIES, NEW, PODS, RULE, spec
 from webhooks.metrics import WebhookMetrics
 from webhooks.namespaces import without_cluster
 from webhooks.policies.in_force import PoliciesInForce
 from webhooks.policies.kyverno_reviews import KYVERNO_CALL
 
 BAD = spec("object.spec.containers.all(c, d)")
-MUTATION = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}
+PATCH = "[JSONPatch{op: 'test', path: '/a', value: 'b'}]"
+MUTATION = {"patchType": "JSONPatch", "jsonPatch": {"expression": PATCH}}
 CONSTRAINTS = spec()["matchConstraints"]
 
 
@@ -20,9 +21,42 @@ def policy(given, kind="ValidatingPolicy", group="policies.kyverno.io/v1", **met
     return {"apiVersion": group, "kind": kind, "metadata": {"name": "p", **metadata}, "spec": given}
 
 
+def of_namespace(given, kind):
+    return policy(given, kind, namespace="team-a")
+
+
+def generating(expression, kind="GeneratingPolicy"):
+    given = {"matchConstraints": CONSTRAINTS, "generate": [{"expression": expression}]}
+    return of_namespace(given, kind) if kind.startswith("Namespaced") else policy(given, kind)
+
+
+def deleting(expression="true", schedule="@daily", **more):
+    conditions = [{"name": "a", "expression": expression}]
+    given = {"matchConstraints": CONSTRAINTS, "schedule": schedule, "conditions": conditions}
+    return policy({**given, **more}, "DeletingPolicy")
+
+
+def exception(expression="true", **more):
+    conditions = [{"name": "a", "expression": expression}]
+    refs = [{"name": "p", "kind": "ValidatingPolicy"}]
+    return of_namespace({"policyRefs": refs, "matchConditions": conditions, **more}, EXCEPTION)
+
+
+def entry(*, projections=(), **given):
+    spec = {**given, "projections": list(projections)}
+    return policy(spec, "GlobalContextEntry", "kyverno.io/v2beta1")
+
+
+EXCEPTION = "PolicyException"
+CALL = {"urlPath": "/api/v1/namespaces"}
+SERVICE = {"service": {"url": "https://inventory.example"}}
+MAPS = {"group": "", "version": "v1", "resource": "configmaps"}
+
+
 def decide(obj, *, old=None, kyverno=True, **more):
     operation = more.pop("operation", "UPDATE" if old else "CREATE")
-    resource = CLUSTER_POLICIES if obj["kind"] == "ClusterPolicy" else NEW
+    older = obj["apiVersion"].startswith("kyverno.io/")
+    resource = CLUSTER_POLICIES if older else NEW
     asked = review(obj, operation=operation, old=old, resource=resource.plural, **more)
     metrics = WebhookMetrics(CollectorRegistry())
     policies = PoliciesInForce(namespaces=without_cluster, metrics=metrics, kyverno=kyverno)
@@ -62,6 +96,109 @@ def rule(expression):
         pytest.param(
             rule("object.foo("), "spec.rules[0].validate.cel.expressions[0].expression", "", id="r"
         ),
+        pytest.param(
+            generating("generator.Apply([1])"),
+            "spec.generate[0].expression",
+            "no matching overload",
+            id="generate",
+        ),
+        pytest.param(
+            generating("generator.Apply('kube-system', [])", "NamespacedGeneratingPolicy"),
+            "spec.generate[0].expression",
+            "no matching overload",
+            id="generate-elsewhere",
+        ),
+        pytest.param(
+            policy({"generate": [{"expression": "true"}]}, "GeneratingPolicy"),
+            "spec.matchConstraints",
+            "Required value",
+            id="generate-for-nothing",
+        ),
+        pytest.param(
+            deleting("request.name == ''"),
+            "spec.conditions[0].expression",
+            "undeclared reference",
+            id="delete",
+        ),
+        pytest.param(
+            policy(
+                {
+                    "matchConstraints": CONSTRAINTS,
+                    "targetMatchConstraints": {"resourceRules": [PODS]},
+                    "targetMatchConditions": [{"name": "a", "expression": "nothing"}],
+                    "mutations": [MUTATION],
+                    "evaluation": {"mutateExisting": {"enabled": True}},
+                },
+                "MutatingPolicy",
+            ),
+            "spec.targetMatchConditions[0].expression",
+            "undeclared reference",
+            id="target",
+        ),
+        pytest.param(
+            of_namespace(spec("http.Get('https://a.example') == 1"), "NamespacedValidatingPolicy"),
+            "kind",
+            "`http` is not allowed in namespaced policies",
+            id="http-of-a-namespace",
+        ),
+        pytest.param(
+            of_namespace(spec("globalContext.Get('a', '') == 1"), "NamespacedValidatingPolicy"),
+            "kind",
+            "`globalContext` is not allowed in namespaced policies",
+            id="entries-of-a-namespace",
+        ),
+        pytest.param(
+            exception("object.metadata.name.endsIn('a')"),
+            "spec.matchConditions[0].expression",
+            "undeclared reference to 'endsIn'",
+            id="exception",
+        ),
+        pytest.param(
+            exception(policyRefs=[]),
+            "spec.policyRefs",
+            "must specify at least one policy ref",
+            id="exception-from-nothing",
+        ),
+        pytest.param(
+            exception(policyRefs=[{"name": "p"}]),
+            "spec.policyRefs[0]",
+            "must specify policy kind",
+            id="exception-without-kind",
+        ),
+        pytest.param(entry(), "spec", "one of", id="entry-without-source"),
+        pytest.param(
+            entry(apiCall={**CALL, "data": [{"key": "a", "value": 1}]}),
+            "spec.apiCall.method",
+            "POST",
+            id="entry-gets-with-data",
+        ),
+        pytest.param(
+            entry(apiCall={**CALL, **SERVICE}), "spec.apiCall.service", "one of", id="two-addresses"
+        ),
+        pytest.param(
+            entry(apiCall={**CALL, "refreshInterval": "0s"}),
+            "spec.apiCall.refreshInterval",
+            "`0s` is not longer than 0 seconds",
+            id="entry-never-kept",
+        ),
+        pytest.param(
+            entry(kubernetesResource={**MAPS, "version": "v1beta1"}),
+            "spec.kubernetesResource.group",
+            "name its group",
+            id="entry-without-group",
+        ),
+        pytest.param(
+            entry(kubernetesResource=MAPS, projections=[{"name": "p", "jmesPath": "a"}]),
+            "spec.projections[0].name",
+            "other than that of the entry",
+            id="projection-named-as-its-entry",
+        ),
+        pytest.param(
+            entry(kubernetesResource=MAPS, projections=[{"name": "b", "jmesPath": "a["}]),
+            "spec.projections[0].jmesPath",
+            "",
+            id="projection-that-does-not-parse",
+        ),
     ],
 )
 def test_what_kyverno_refuses_is_refused(obj, path, words):
@@ -86,7 +223,24 @@ def test_what_kyverno_refuses_is_refused(obj, path, words):
             policy({**spec(), "evaluation": {"mode": "JSON"}}), "is for any JSON", id="json"
         ),
         pytest.param(policy({**spec(), "newField": 1}), "newField", id="field-of-a-later-version"),
-        pytest.param(policy({}, "GeneratingPolicy"), "", id="another-kind"),
+        pytest.param(policy({}, "ImageValidatingPolicy"), "", id="another-kind"),
+        pytest.param(generating("generator.Apply('a', [])"), "", id="generate"),
+        pytest.param(deleting(), "", id="delete"),
+        pytest.param(deleting(schedule="0 0 0 L * ?"), "is not a schedule", id="longer-schedule"),
+        pytest.param(exception(), "", id="exception"),
+        pytest.param(
+            of_namespace(spec("image.GetMetadata('a') == 1"), "NamespacedValidatingPolicy"),
+            "`image` is not allowed in namespaced policies",
+            id="image-of-a-namespace",
+        ),
+        pytest.param(entry(apiCall=SERVICE), "", id="entry-of-a-service"),
+        pytest.param(
+            entry(
+                kubernetesResource=MAPS, projections=[{"name": "b", "jmesPath": "[].to_upper(a)"}]
+            ),
+            "",
+            id="entry-of-a-resource",
+        ),
         pytest.param(policy(BAD, deletionTimestamp="2026-01-01T00:00:00Z"), "", id="being-deleted"),
         pytest.param({**policy(BAD), "spec": 1}, "", id="no-spec"),
     ],
@@ -115,6 +269,10 @@ def test_the_kinds_that_are_read_are_sent():
 
     assert {
         ("policies.kyverno.io", "namespacedmutatingpolicies"),
+        ("policies.kyverno.io", "deletingpolicies"),
+        ("policies.kyverno.io", "policyexceptions"),
         ("kyverno.io", "policies"),
+        ("kyverno.io", "policyexceptions"),
+        ("kyverno.io", "globalcontextentries"),
     } < rules
-    assert len(rules) == 6
+    assert len(rules) == 13

@@ -1,4 +1,4 @@
-"""Kyverno's policies as they are written: refused if Kyverno would refuse them.
+"""Kyverno's objects as they are written: refused if Kyverno would refuse them.
 
 A policy that Kyverno stores and policyd cannot use is allowed with a warning: it may be meant for
 Kyverno alone. An outage does not deny them.
@@ -11,8 +11,10 @@ import msgspec
 
 from policyd.api.admission import AdmissionRequest, Rule
 from policyd.api.meta import Json
-from policyd.dialects.kyverno import cluster_policies, policies
-from policyd.dialects.kyverno.load import guards
+from policyd.dialects.kyverno.confinement import REFUSED
+from policyd.dialects.kyverno.entries import KIND as ENTRY
+from policyd.dialects.kyverno.entries import mistakes_of
+from policyd.dialects.kyverno.load import CHECKED, is_checked
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.decision import ALLOWED, Decision
@@ -24,19 +26,19 @@ KYVERNO_CALL: Final = DerivedWebhook(
     failure_policy="Ignore",
     rules=tuple(
         Rule(
-            api_groups=(each.GROUP,),
+            api_groups=(group,),
             api_versions=("*",),
             operations=("CREATE", "UPDATE"),
-            resources=tuple(sorted(map(plural_of, each.KINDS))),
+            resources=tuple(sorted(map(plural_of, kinds))),
         )
-        for each in (policies, cluster_policies)
+        for group, kinds in CHECKED.items()
     ),
 )
 """The webhook rule that sends them."""
 
 
 def validate_kyverno(request: AdmissionRequest, load: Callable[[Document], Loaded]) -> Decision:
-    """Return the mistakes for which Kyverno refuses a policy, and what policyd does not use.
+    """Return the mistakes for which Kyverno refuses an object, and what policyd does not use.
 
     Args:
         request: The request; one for something else is allowed.
@@ -50,16 +52,19 @@ def validate_kyverno(request: AdmissionRequest, load: Callable[[Document], Loade
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ALLOWED
     metadata, spec = new.get("metadata"), new.get("spec")
-    if not guards(new) or not isinstance(metadata, dict) or not isinstance(spec, dict):
+    if not is_checked(new) or not isinstance(metadata, dict) or not isinstance(spec, dict):
         return ALLOWED
     if metadata.get("deletionTimestamp") or (old is not None and old.get("spec") == spec):
         return ALLOWED
+    if new["kind"] == ENTRY:
+        mistakes = mistakes_of(str(metadata.get("name", "")), spec)
+        return Decision(denials=tuple(denial_of(message, path) for path, message in mistakes))
     fields = ("name", "namespace", "labels", "annotations")
     named = {name: metadata[name] for name in fields if name in metadata}
     document = Document({**new, "metadata": named, "status": None}, str(metadata.get("name", "")))
     findings = load(document).findings
-    refused = [each for each in findings if each.rule == policies.REFUSED]
-    doubts = [each for each in findings if each.rule != policies.REFUSED]
+    refused = [each for each in findings if each.rule == REFUSED]
+    doubts = [each for each in findings if each.rule != REFUSED]
     return Decision(
         denials=tuple(denial_of(each.message, each.field, each.hint) for each in refused),
         warnings=tuple(map(warning_of, doubts)),

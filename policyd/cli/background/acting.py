@@ -7,7 +7,8 @@ objects are created, with their names, and afterwards, with their uids.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from policyd.api.meta import Json
@@ -26,7 +27,7 @@ from policyd.cli.background.policies import (
     ReadPolicy,
     objects_of,
     one_by_one,
-    request_of,
+    requests_of,
 )
 from policyd.cli.background.reads import (
     MOST_ENTRIES,
@@ -236,17 +237,20 @@ class BackgroundPass:
                 continue
             made = await self._generated(policy, resource, obj, context, reads)
             name, uid = name_of(obj), str(value_at(obj, ("metadata", "uid")))
-            fault = made.error if made.outcome == "failed" else self._fault(made.objects)
-            fault = fault or room.fault(name.namespace, made.objects)
-            if fault:
+            others = made.others if action.synchronize else None
+            objects = made.objects if others is None else others
+            fault = self._fault(objects) or room.fault(name.namespace, objects)
+            if fault or (made.outcome == "failed" and others is None):
                 self._undecided_triggers.add((read.id, uid))
-                failures += 1
-                if failures <= 3:  # the first ones stand for all
-                    what = f"failed for {name}: {fault}"
-                    self._noted(PassLine("policy", read.id, what, failed=True))
-                continue
-            flags = {"synchronize": action.synchronize, "orphan": action.orphan}
-            found += (labelled(each, read.id, obj, **flags) for each in made.objects)
+            else:
+                # If a source is gone, what was generated from others stays, and the rest ends.
+                flags = {"synchronize": action.synchronize, "orphan": action.orphan}
+                wanted = [labelled(each, read.id, obj, **flags) for each in objects]
+                found += (replace(each, created=others is None) for each in wanted)
+            fault = made.error or fault
+            failures += bool(fault)
+            if fault and failures <= 3:  # the first ones stand for all
+                self._noted(PassLine("policy", read.id, f"failed for {name}: {fault}", failed=True))
         return found
 
     def _fault(self, objects: Iterable[Json]) -> str:
@@ -278,8 +282,12 @@ class BackgroundPass:
             found = self.options.generated(api_version, kind)
             return None if found is None else found.namespaced
 
-        request = request_of(obj, resource, policy)
-        return await reads.settled(lambda: generate(policy, request, context, is_namespaced))
+        made = Acted("unmatched")
+        for request in reversed(requests_of(obj, resource, policy)):
+            if made.outcome in {"unmatched", "excluded"}:
+                ask = partial(generate, policy, request, context, is_namespaced)
+                made = await reads.settled(ask)
+        return made
 
     async def _existing(self, names: Iterable[ObjectName]) -> dict[ObjectName, Json]:
         """Return the objects that exist under some names."""

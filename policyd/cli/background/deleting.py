@@ -71,7 +71,7 @@ class ScheduledDeletions:
             return True
         if name.namespace in self.terminating:
             return True
-        request = request_of(obj, resource, policy)
+        request = request_of(obj, resource)
         result = await self.reads.settled(lambda: decide_deletion(policy, request, self.context))
         if result.outcome == "failed":
             self._report(read, obj, f"kept: {result.error}", failed=True)

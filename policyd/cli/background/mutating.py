@@ -27,7 +27,7 @@ from policyd.cli.background.policies import (
     request_of,
     requests_of,
 )
-from policyd.cli.background.reads import ReadsOnDemand, created_at
+from policyd.cli.background.reads import ReadsOnDemand
 from policyd.cli.background.writes import LeadershipLostError, PassLine, PassWrites
 from policyd.engine.background.existing import (
     MutatedTarget,
@@ -139,7 +139,7 @@ class ExistingMutations:
             self._check_listed(targets)
         triggers = [Trigger(policy)]
         if action.triggered:
-            triggers = await self._triggers(read, policy, action)
+            triggers = await self._triggers(read, policy)
         if action.named is None and len(triggers) > MOST_FOR_ALL:
             raise LeftOutError(
                 f"left out: {len(triggers):,} triggers for the same targets; at most"
@@ -158,15 +158,11 @@ class ExistingMutations:
                 where = f"{each.api_version}/{each.plural}"
                 raise LeftOutError(f"mutates {where}, which --mutates does not list")
 
-    async def _triggers(
-        self, read: ReadPolicy, policy: BackgroundPolicy, action: ExistingMutation
-    ) -> list[Trigger]:
+    async def _triggers(self, read: ReadPolicy, policy: BackgroundPolicy) -> list[Trigger]:
         found: list[Trigger] = []
         room = Room("has more than", "triggers")
         async for resource, obj in self.matched.of(policy):
             if value_at(obj, ("metadata", "deletionTimestamp")) is not None:
-                continue
-            if not action.existing and created_at(obj) < created_at(read.value):
                 continue
             requests = requests_of(obj, resource, policy)
             sought = await self.reads.settled(partial(find_trigger, policy, requests, self.context))

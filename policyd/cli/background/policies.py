@@ -28,7 +28,7 @@ from policyd.engine.background.record import ObjectName, name_of
 from policyd.engine.compile.load import Loaded, load_document
 from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.rollout import place_of
-from policyd.engine.model.background import BackgroundPolicy, ExistingMutation, Generation
+from policyd.engine.model.background import BackgroundPolicy, Deletion
 from policyd.engine.model.compiled import CompiledException
 from policyd.engine.model.dialects import Volatile
 from policyd.engine.objects.workloads import value_at
@@ -48,9 +48,6 @@ PAGE: Final = 50
 """Objects that are listed at a time: each may have more than a megabyte."""
 
 _MUTATES: Final = ("spec", "evaluation", "mutateExisting", "enabled")
-
-_OF_REQUESTS: Final = frozenset({"request", "oldObject"})
-"""Variables of requests: an object that exists has none."""
 
 
 class ReadPolicy(NamedTuple):
@@ -190,9 +187,12 @@ class PolicyReader:
             why = loaded.findings[0].message if loaded.findings else "it is not used"
             return left_out._replace(fault=f"cannot be used: {why}", valid=False)
         policy = loaded.background[0]
-        unknown = _unknown(policy)
+        unknown = "" if isinstance(policy.action, Deletion) else policy.action.unknown
         if unknown:
             return left_out._replace(fault=f"left out: it reads `{unknown}`")
+        if not (isinstance(policy.action, Deletion) or _operations(policy)):
+            why = "left out: it is for requests that leave no object, such as DELETE"
+            return left_out._replace(fault=why)
         percent = _percent(value)
         if percent is None:
             why = f"left out: its annotation {ROLLOUT} is not a number from 0 to 100"
@@ -234,14 +234,6 @@ class _ReadExceptions:
             return read
         (policy,) = with_exceptions([read.policy], self.usable)
         return read._replace(policy=policy)
-
-
-def _unknown(policy: BackgroundPolicy) -> str:
-    """Return what a policy reads of requests, which an object that exists does not have."""
-    if isinstance(policy.action, ExistingMutation):
-        return policy.action.unknown
-    of_requests = sorted(policy.policy.uses & _OF_REQUESTS)
-    return of_requests[0] if of_requests and isinstance(policy.action, Generation) else ""
 
 
 def _percent(value: Json) -> int | None:
@@ -364,24 +356,14 @@ async def one_by_one(
         yield whole(resource, read)
 
 
-def request_of(
-    obj: Json, resource: Resource, policy: BackgroundPolicy | None = None
-) -> AdmissionRequest:
-    """Return the request that would send an existing object: by a policy's rules, as a new one."""
-    created = policy is not None and "CREATE" in _operations(policy)
-    return _sent(obj, resource, "CREATE" if created else "UPDATE")
+def request_of(obj: Json, resource: Resource) -> AdmissionRequest:
+    """Return the request that would send an existing object."""
+    return _sent(obj, resource, "UPDATE")
 
 
 def requests_of(obj: Json, resource: Resource, policy: BackgroundPolicy) -> list[AdmissionRequest]:
-    """Return the requests that may have sent an existing object, of those that a policy concerns.
-
-    Raises:
-        LeftOutError: If the policy is for others alone.
-    """
-    operations = _operations(policy)
-    if not operations:
-        raise LeftOutError("left out: it is for requests that leave no object, such as DELETE")
-    return [_sent(obj, resource, each) for each in operations]
+    """Return the requests that may have sent an object, of those that a policy concerns."""
+    return [_sent(obj, resource, each) for each in _operations(policy)]
 
 
 def _operations(policy: BackgroundPolicy) -> list[Operation]:

@@ -30,7 +30,13 @@ from policyd.engine.documents.reading import Document, read_documents
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.objects.workloads import value_at
 from policyd.engine.offline.cases import CaseOutcome
-from policyd.engine.offline.requests import custom_kinds
+from policyd.engine.offline.requests import (
+    CustomKinds,
+    ObjectError,
+    RequestCircumstances,
+    custom_kinds,
+    in_its_namespace,
+)
 from policyd.policy_files import KYVERNO_TEST, SUFFIXES
 
 Outcomes = tuple[tuple[CaseOutcome, ...], tuple[Finding, ...], Loaded]
@@ -73,6 +79,9 @@ def _read(suite: KyvernoTest, folder: Path, findings: list[Finding]) -> SuiteCon
     def objects(*names: str) -> list[Json]:
         return [document.value for document in documents(*names)]
 
+    def stored(*names: str) -> list[Json]:
+        return [_stored(each, kinds) for each in objects(*names)]
+
     def read(struct: type[T], document: Document) -> list[T]:
         value, wrong = read_as(struct, document)
         findings.extend(wrong)
@@ -85,6 +94,8 @@ def _read(suite: KyvernoTest, folder: Path, findings: list[Finding]) -> SuiteCon
     cluster = [each.value for each in found if not _declares(each)]
     cluster += (obj for each in declared for obj in each.resources)
     defined = objects(*(name for each in declared for name in each.crds))
+    kinds = custom_kinds([*cluster, *defined])
+    targets = stored(*suite.target_resources)
     expected = {
         name for row in suite.results for name in (row.patched_resources, row.generated_resource)
     }
@@ -92,14 +103,15 @@ def _read(suite: KyvernoTest, folder: Path, findings: list[Finding]) -> SuiteCon
         loaded=load(
             [str(folder / name) for name in (*suite.policies, *suite.exceptions)], stored=False
         ),
-        resources=objects(*suite.resources),
-        old=objects(*suite.old_resources),
-        params=objects(*suite.param_resources),
-        patched={name: objects(name) for name in expected - {""}},
+        resources=stored(*suite.resources),
+        old=stored(*suite.old_resources),
+        targets=targets,
+        params=stored(*suite.param_resources),
+        patched={name: stored(name) for name in expected - {""}},
         values=next(iter(values), suite.values),
         user=next(iter(users), SuiteUser()).user_info,
         external=declared_values(
-            objects=cluster,
+            objects=[*cluster, *targets],
             images=[image for each in declared for image in each.images],
             responses=suite.api_call_responses,
             entries=[
@@ -110,8 +122,16 @@ def _read(suite: KyvernoTest, folder: Path, findings: list[Finding]) -> SuiteCon
             ],
         ),
         namespaces=cluster,
-        kinds=custom_kinds([*cluster, *defined]),
+        kinds=kinds,
     )
+
+
+def _stored(obj: Json, kinds: CustomKinds) -> Json:
+    """Return an object in its namespace; one that is none fails when its row is run."""
+    try:
+        return in_its_namespace(obj, RequestCircumstances(kinds=kinds))
+    except ObjectError:
+        return obj
 
 
 def _declares(document: Document) -> bool:

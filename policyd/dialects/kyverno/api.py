@@ -309,14 +309,14 @@ class ClusterPolicy(Closed, frozen=True):
 class PolicyReference(Closed, frozen=True):
     """Names the policy that an exception is from."""
 
-    name: str
+    name: str = ""
     kind: str = ""
 
 
 class PolicyExceptionSpec(Closed, frozen=True):
     """The spec of a PolicyException."""
 
-    policy_refs: Annotated[tuple[PolicyReference, ...], msgspec.Meta(min_length=1)]
+    policy_refs: tuple[PolicyReference, ...] = ()
     match_conditions: tuple[NamedExpression, ...] = ()
     images: Texts = ()
     allowed_values: Texts = ()

@@ -20,10 +20,9 @@ from policyd.dialects.kyverno.api import (
     GenerationEntry,
     GenerationTemplate,
     MutatingPolicy,
-    MutatingPolicySpec,
     TargetResources,
 )
-from policyd.dialects.kyverno.confinement import elsewhere, with_own_words
+from policyd.dialects.kyverno.confinement import elsewhere, refused, with_own_words
 from policyd.dialects.kyverno.environments import (
     deleting_environments,
     generating_environments,
@@ -37,7 +36,6 @@ from policyd.dialects.kyverno.policies import (
     changes_existing,
     completed_rule,
     has_targets,
-    is_scanned,
     matches_nothing,
     namespace_of,
     not_at_admission,
@@ -112,7 +110,8 @@ def load_background(
         in_own_words(read.metadata, _spec(read.spec)), document, form, dialect
     )
     if not isinstance(compiled, CompiledPolicy):
-        return None, [*findings, *(with_own_words(compiled) if namespace else compiled)]
+        wrong = refused(compiled)
+        return None, [*findings, *(with_own_words(wrong) if namespace else wrong)]
     compiled = replace(compiled, namespace=namespace, named_only=False)
     if isinstance(read.spec, GeneratingPolicySpec):
         made, wrong = _generating(read.spec, compiled, document)
@@ -120,7 +119,7 @@ def load_background(
         made, wrong = _deleting(read.spec, compiled, document)
     if made is None:
         return None, [*findings, *(with_own_words(wrong) if namespace else wrong)]
-    withheld = elsewhere(made.policy.uses, document, namespace) if namespace else []
+    withheld = elsewhere(made.policy.uses, document) if namespace else []
     if withheld:
         return None, [*findings, *withheld]
     return made, [*findings, *wrong]
@@ -134,26 +133,10 @@ def load_existing(
     read = msgspec.convert(value, MutatingPolicy)
     if not changes_existing(read.spec):
         return None, []
-    unused = _unused(read.spec, document)
-    if unused is not None:
-        return None, [unused]
     compiled = _existing(read, document, dialect)
     if isinstance(compiled, BackgroundPolicy):
         return compiled, []
     return None, with_own_words(compiled) if read.kind.startswith("Namespaced") else compiled
-
-
-def _unused(spec: MutatingPolicySpec, document: Document) -> Finding | None:
-    """Say why no existing object is mutated; None if that is not so."""
-    evaluation, targets = spec.evaluation, spec.target_match_constraints
-    if not (evaluation.admission.enabled or is_scanned(evaluation)):
-        message = "neither requests nor scans let the policy mutate: it is not used"
-        path: Path = ("spec", "evaluation", "background")
-        return replace(document.finding(message, path, of_key=True), severity="warning")
-    if targets is not None and targets.expression and not evaluation.admission.enabled:
-        message = "an expression for targets needs triggers, and `admission` is not enabled"
-        return document.finding(message, ("spec", "targetMatchConstraints", "expression"))
-    return None
 
 
 def _existing(
@@ -167,7 +150,7 @@ def _existing(
         return targets
     # An object that exists was created or changed once, so any operation fits.
     targets = replace(targets, constraints=_with_rules(targets.constraints, _any_operation))
-    if given is None or not spec.evaluation.admission.enabled:
+    if given is None or not (spec.evaluation.admission.enabled or given.expression):
         action = ExistingMutation(targets=targets, unknown=_unknown(targets))
         return BackgroundPolicy(policy=targets, action=action)
     triggers = _seen_by(None, read, document, dialect)
@@ -177,12 +160,11 @@ def _existing(
         path = ("spec", "targetMatchConstraints", "expression")
         named = compiler.program(given.expression, path)
         if named is None:
-            return compiler.findings
+            return refused(compiler.findings)
     action = ExistingMutation(
         targets=targets,
         triggered=True,
         named=named,
-        existing=is_scanned(spec.evaluation),
         unknown=_unknown(triggers, targets, *([named] if named else [])),
     )
     policy = replace(triggers, uses=triggers.uses | compiler.uses)
@@ -218,8 +200,8 @@ def _seen_by(
     )
     compiled = compile_policy(in_own_words(read.metadata, own), document, form, dialect)
     if not isinstance(compiled, CompiledPolicy):
-        return compiled
-    withheld = elsewhere(compiled.uses, document, namespace) if namespace else []
+        return refused(compiled)
+    withheld = elsewhere(compiled.uses, document) if namespace else []
     return withheld or replace(compiled, namespace=namespace, named_only=False)
 
 
@@ -285,7 +267,7 @@ def _generating(
     compiler = _Entries(compiled, document)
     entries = tuple(compiler.entry(each, index) for index, each in enumerate(spec.generate))
     if compiler.findings:
-        return None, compiler.findings
+        return None, refused(compiler.findings)
     evaluation = spec.evaluation
     if not (evaluation.admission.enabled or evaluation.generate_existing.enabled):
         return None, [not_at_admission(document, ("spec", "evaluation", "admission"))]
@@ -295,6 +277,7 @@ def _generating(
         existing=evaluation.generate_existing.enabled,
         orphan=evaluation.orphan_downstream_on_policy_delete.enabled,
         at_requests=evaluation.admission.enabled,
+        unknown=_unknown(compiled, *compiler.programs),
     )
     policy = replace(compiled, uses=compiled.uses | compiler.uses)
     return BackgroundPolicy(policy=policy, action=action), []
@@ -307,7 +290,12 @@ class _Entries:
         self._environments = environments_of(compiled)
         self._document = document
         self.findings: list[Finding] = []
-        self.uses: frozenset[str] = frozenset()
+        self.programs: list[Program] = []
+
+    @property
+    def uses(self) -> frozenset[str]:
+        """The variables that the programs read."""
+        return frozenset[str]().union(*map(self._environments.read_by, self.programs))
 
     def entry(self, entry: GenerationEntry, index: int) -> Produce | None:
         """Return the function that generates what an entry says; None if there are findings."""
@@ -344,7 +332,7 @@ class _Entries:
         except CelCompileError as error:
             self.findings += [self._finding(issue, path, start) for issue in error.issues]
             return None
-        self.uses |= self._environments.read_by(program)
+        self.programs.append(program)
         return program
 
     def _finding(self, issue: Issue, path: Path, start: tuple[int, int]) -> Finding:

@@ -18,7 +18,12 @@ from policyd.dialects.kyverno.api import (
     RuleValidation,
 )
 from policyd.dialects.kyverno.autogen import annotated_controllers, controller_rules
-from policyd.dialects.kyverno.confinement import elsewhere, params_elsewhere, with_own_words
+from policyd.dialects.kyverno.confinement import (
+    elsewhere,
+    params_elsewhere,
+    refused,
+    with_own_words,
+)
 from policyd.dialects.kyverno.environments import (
     cluster_policy_environments,
     namespaced_policy_environments,
@@ -31,7 +36,7 @@ from policyd.dialects.kyverno.filters import (
     picks,
     rules_of,
 )
-from policyd.dialects.kyverno.policies import REFUSED, namespace_of, not_at_admission, shape_of
+from policyd.dialects.kyverno.policies import namespace_of, not_at_admission, shape_of
 from policyd.engine.compile.native import in_own_words, validation_of
 from policyd.engine.compile.policies import Form, Layout, compile_policy
 from policyd.engine.documents.findings import Finding
@@ -145,7 +150,7 @@ def _rule(
     spec = _spec(policy.spec, rule, rule.validate, extended)
     compiled = compile_policy(in_own_words(policy.metadata, spec), document, form, dialect)
     if not isinstance(compiled, CompiledPolicy):
-        wrong = [replace(each, rule=REFUSED) for each in compiled]
+        wrong = refused(compiled)
         return with_own_words(wrong) if namespace else wrong
     withheld = _withheld(compiled, spec, document, layout, namespace) if namespace else []
     if withheld:
@@ -166,7 +171,7 @@ def _withheld(
 ) -> list[Finding]:
     """Report external data that a namespaced rule cannot read."""
     params = params_elsewhere(spec.param_kind, spec.param_ref, document, layout.root, namespace)
-    return [*elsewhere(compiled.uses, document, namespace), *params]
+    return [*elsewhere(compiled.uses, document), *params]
 
 
 def _binding(

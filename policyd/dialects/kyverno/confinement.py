@@ -1,6 +1,6 @@
-"""Report forbidden reads of a namespaced policy, when it is loaded."""
+"""Report forbidden reads of a namespaced policy, and mark what Kyverno refuses to store."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -18,18 +18,27 @@ WITHHELD: Final[Mapping[str, str]] = {
 }
 """The variables that a namespaced policy does not have, and why."""
 
+REFUSED: Final = "refused"
+"""The rule of findings for which Kyverno refuses to store an object."""
 
-def elsewhere(uses: frozenset[str], document: Document, namespace: str) -> list[Finding]:
+_REFUSED_THERE: Final = frozenset({"http", "globalContext"})
+"""Those of the variables for which Kyverno refuses a namespaced policy."""
+
+
+def refused(findings: Iterable[Finding]) -> list[Finding]:
+    """Mark findings as those for which Kyverno refuses to store an object."""
+    return [replace(each, rule=REFUSED) for each in findings]
+
+
+def elsewhere(uses: frozenset[str], document: Document) -> list[Finding]:
     """Report variables that are not available to namespaced policies."""
-    return [
-        document.finding(
-            f"`{name}` is not available to policies of namespace `{namespace}`: {why}",
-            ("kind",),
-            hint="use a cluster-wide policy",
-        )
-        for name, why in WITHHELD.items()
-        if name in uses
-    ]
+    found: list[Finding] = []
+    for name, why in WITHHELD.items():
+        if name in uses:
+            message = f"`{name}` is not allowed in namespaced policies: {why}"
+            finding = document.finding(message, ("kind",), hint="use a cluster-wide policy")
+            found += refused([finding]) if name in _REFUSED_THERE else [finding]
+    return found
 
 
 def params_elsewhere(

@@ -5,7 +5,7 @@ Its projections, and the third argument of `globalContext.Get`, are JMESPath on 
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -14,7 +14,7 @@ from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.meta import Json, Wire
 from policyd.dialects.kyverno.cluster_policies import GROUP
 from policyd.dialects.kyverno.functions.providers import ClusterReads
-from policyd.dialects.kyverno.projections import Charge, selected
+from policyd.dialects.kyverno.projections import Charge, fault_of, selected
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
 
@@ -159,6 +159,49 @@ class Entries:
         if found is None:
             raise EntryError(f"entry `{name}` names `{call.url_path}`, which does not exist")
         return found
+
+
+def mistakes_of(name: str, spec: Json) -> Iterator[tuple[str, str]]:
+    """Yield the mistakes for which Kyverno refuses an entry, each as a path and a message."""
+    try:
+        read = _read(name, spec)
+    except EntryError:  # its definition refuses it
+        return
+    resource, call = read.kubernetes_resource, read.api_call
+    if (resource is None) is (call is None):
+        yield "spec", "an entry has one of `kubernetesResource` and `apiCall`"
+    if resource is not None:
+        yield from _mistakes_of_resource(resource)
+    if call is not None:
+        yield from _mistakes_of_call(call)
+    for index, each in enumerate(read.projections):
+        at = f"spec.projections[{index}]"
+        if each.name in ("", name):
+            yield f"{at}.name", "a projection has a name of its own, other than that of the entry"
+        fault = fault_of(each.jmes_path)
+        if fault:
+            yield f"{at}.jmesPath", fault
+
+
+def _mistakes_of_resource(resource: _Resource) -> Iterator[tuple[str, str]]:
+    at = "spec.kubernetesResource"
+    if not resource.group and resource.version != "v1":
+        yield (
+            f"{at}.group",
+            f"version `{resource.version}` is not of the core group: name its group",
+        )
+    if not resource.resource:
+        yield f"{at}.resource", "name a resource, such as `configmaps`"
+
+
+def _mistakes_of_call(call: _ApiCall) -> Iterator[tuple[str, str]]:
+    if _seconds(call.refresh_interval) <= 0:
+        message = f"`{call.refresh_interval}` is not longer than 0 seconds: write `10m`"
+        yield "spec.apiCall.refreshInterval", message
+    if (call.service is None) is not bool(call.url_path):
+        yield "spec.apiCall.service", "a call has one of `service` and `urlPath`"
+    if call.data and call.method != "POST":
+        yield "spec.apiCall.method", "a call with `data` has the method POST"
 
 
 def _read(name: str, spec: Json) -> _Spec:

@@ -1,7 +1,7 @@
 """Compile Kyverno's PolicyExceptions, for its CEL policies and for ClusterPolicies."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -12,7 +12,7 @@ from policyd.cel import CelCompileError, compile_expression
 from policyd.cel.errors import TooMuchError
 from policyd.dialects.kyverno.api import PolicyException, RuleException, RuleExceptionSpec
 from policyd.dialects.kyverno.cluster_policies import NAMESPACED
-from policyd.dialects.kyverno.confinement import elsewhere, with_own_words
+from policyd.dialects.kyverno.confinement import elsewhere, refused, with_own_words
 from policyd.dialects.kyverno.environments import namespaced_environments
 from policyd.dialects.kyverno.filters import like, picks
 from policyd.dialects.kyverno.policies import namespace_of, shape_of
@@ -21,6 +21,7 @@ from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import CompiledException, CompiledPolicy
 from policyd.engine.model.dialects import Dialect
 from policyd.engine.model.facts import Facts
+from policyd.patch.operations import Path
 
 KIND: Final = "PolicyException"
 
@@ -36,6 +37,7 @@ def load_exception(
     spec = read.spec
     environments = namespaced_environments(dialect, False)  # noqa: FBT003 - no params
     conditions = []
+    findings = list(_nameless(read, document))
     for index, condition in enumerate(spec.match_conditions):
         path = ("spec", "matchConditions", index, "expression")
         try:
@@ -50,7 +52,7 @@ def load_exception(
                 break
     namespace = namespace_of(read.metadata, namespaced=True)
     uses = frozenset[str]().union(*map(environments.read_by, conditions))
-    findings = [*with_own_words(findings), *elsewhere(uses, document, namespace)]
+    findings = [*with_own_words(refused(findings)), *elsewhere(uses, document)]
     if findings:
         return None, findings
     exception = CompiledException(
@@ -65,6 +67,18 @@ def load_exception(
         missing=environments.values,
     )
     return exception, findings
+
+
+def _nameless(read: PolicyException, document: Document) -> Iterator[Finding]:
+    """Report an exception from no policy, or from one without a name or a kind."""
+    path: Path = ("spec", "policyRefs")
+    if not read.spec.policy_refs:
+        message = "must specify at least one policy ref"
+        yield replace(document.finding(message, path[:1]), field="spec.policyRefs")
+    for index, ref in enumerate(read.spec.policy_refs):
+        for field, given in (("name", ref.name), ("kind", ref.kind)):
+            if not given:
+                yield document.finding(f"must specify policy {field}", (*path, index))
 
 
 def _read(struct: type[msgspec.Struct], document: Document) -> tuple[Json, list[Finding]]:

@@ -11,7 +11,7 @@ import msgspec
 
 from policyd.api.meta import Json
 from policyd.api.policy import MatchConstraints, PolicySpec
-from policyd.dialects.kyverno import background, cluster_policies, exceptions, policies
+from policyd.dialects.kyverno import background, cluster_policies, entries, exceptions, policies
 from policyd.dialects.kyverno.api import Filters
 from policyd.dialects.kyverno.environments import cluster_policy_environments, kyverno_environments
 from policyd.dialects.kyverno.filters import rules_of
@@ -59,6 +59,13 @@ KINDS: Final[Mapping[str, frozenset[str]]] = {
 """The kinds of policies and exceptions, by Kyverno's groups."""
 
 
+CHECKED: Final[Mapping[str, frozenset[str]]] = {
+    policies.GROUP: KINDS[policies.GROUP] - _REFUSED.keys(),
+    cluster_policies.GROUP: (KINDS[cluster_policies.GROUP] - _CLEANING) | {entries.KIND},
+}
+"""The kinds that are read, and that Kyverno checks when they are stored, by its groups."""
+
+
 def is_kyverno(value: Json) -> bool:
     """Tell whether a document is one of Kyverno's."""
     return isinstance(value, dict) and str(value.get("kind")) in KINDS.get(_group_of(value), ())
@@ -73,6 +80,11 @@ def guards(value: Json) -> bool:
     """Tell whether a document is a Kyverno policy that policyd evaluates on requests."""
     left_out = {*_REFUSED, *background.KINDS, exceptions.KIND}
     return is_kyverno(value) and value["kind"] not in left_out
+
+
+def is_checked(value: Json) -> bool:
+    """Tell whether a document is one that Kyverno checks when it is stored."""
+    return isinstance(value, dict) and str(value.get("kind")) in CHECKED.get(_group_of(value), ())
 
 
 def _group_of(value: Mapping[str, Json]) -> str:

@@ -22,7 +22,7 @@ from policyd.dialects.kyverno.autogen import (
     is_controller,
     is_for_pods,
 )
-from policyd.dialects.kyverno.confinement import elsewhere, with_own_words
+from policyd.dialects.kyverno.confinement import elsewhere, refused, with_own_words
 from policyd.dialects.kyverno.environments import kyverno_environments, namespaced_environments
 from policyd.engine.compile.native import constraints_of, in_own_words, validation_of
 from policyd.engine.compile.policies import Form, compile_policy
@@ -48,9 +48,6 @@ OTHER_MODES: Final = {"JSON": "any JSON", "HTTP": "HTTP requests", "Envoy": "req
 
 KINDS: Final = frozenset(_STRUCTS)
 """The kinds that are read here."""
-
-REFUSED: Final = "refused"
-"""The rule of findings for which Kyverno refuses to store a policy."""
 
 _NO_RULES: Final = "a matchConstraints with at least one resource rule is required"
 _NO_MODE: Final = (
@@ -82,9 +79,9 @@ def load_policy(document: Document, dialect: Dialect) -> tuple[list[CompiledPoli
     )
     compiled = compile_policy(policy, document, form, dialect)
     if not isinstance(compiled, CompiledPolicy):
-        wrong = [replace(each, rule=REFUSED) for each in compiled]
+        wrong = refused(compiled)
         return [], [*findings, *(with_own_words(wrong) if namespace else wrong)]
-    withheld = elsewhere(compiled.uses, document, namespace) if namespace else []
+    withheld = elsewhere(compiled.uses, document) if namespace else []
     if withheld or not is_at_requests(read.spec):
         if not withheld and not changes_existing(read.spec):
             withheld = [not_at_admission(document, ("spec", "evaluation", "admission"))]
@@ -190,17 +187,18 @@ def _controllers(spec: Any) -> tuple[str, ...]:  # noqa: ANN401 - of either kind
 
 def _unsupported(spec: Any, document: Document) -> list[Finding]:  # noqa: ANN401 - of either kind
     evaluation: Evaluation = spec.evaluation
-    refused = list(_refused_there(spec, document))
-    if refused:
-        return refused
+    wrong = _refused_there(spec, document)
+    if wrong:
+        return wrong
     other = OTHER_MODES.get(evaluation.mode)
     if other is not None:
-        message = f"the policy is for {other}: policyd evaluates policies for Kubernetes' objects"
-        return [_refused(document, message, ("spec", "evaluation", "mode"))]
+        what = f"the policy is for {other}: policyd evaluates policies for Kubernetes' objects"
+        return [document.finding(what, ("spec", "evaluation", "mode"), of_key=True)]
     if has_targets(spec) and not evaluation.mutate_existing.enabled:
         message = "targets are mutated only with `mutateExisting`, which is not enabled"
         hint = "set `evaluation.mutateExisting.enabled: true`, or remove `targetMatchConstraints`"
-        return [_refused(document, message, ("spec", "targetMatchConstraints"), hint)]
+        path = ("spec", "targetMatchConstraints")
+        return [document.finding(message, path, of_key=True, hint=hint)]
     return []
 
 
@@ -208,32 +206,23 @@ def matches_nothing(constraints: MatchResources, document: Document) -> list[Fin
     """Refuse a policy without rules, as Kyverno does."""
     if constraints.resource_rules:
         return []
-    message = "the policy matches nothing: Kyverno refuses it without `resourceRules`"
     hint = "name resources in `spec.matchConstraints.resourceRules`"
     given = ("matchConstraints",) if "matchConstraints" in document.value["spec"] else ()
-    return [_refused(document, message, ("spec", *given), hint)]
+    message = f"Required value: {_NO_RULES}"
+    finding = document.finding(message, ("spec", *given), of_key=True, hint=hint)
+    return refused([replace(finding, field="spec.matchConstraints")])
 
 
-def _refused_there(
-    spec: Any,  # noqa: ANN401 - of either kind
-    document: Document,
-) -> Iterator[Finding]:
-    """Yield the errors, besides those of expressions, for which Kyverno refuses a policy."""
-    given = document.value["spec"]
-    if not spec.match_constraints.resource_rules and spec.evaluation.mode == "Kubernetes":
-        hint = "name resources in `spec.matchConstraints.resourceRules`"
-        path = ("spec", "matchConstraints") if "matchConstraints" in given else ("spec",)
-        finding = _refused(document, f"Required value: {_NO_RULES}", path, hint)
-        yield replace(finding, field="spec.matchConstraints", rule=REFUSED)
+def _refused_there(spec: Any, document: Document) -> list[Finding]:  # noqa: ANN401 - of either kind
+    """Return the errors, besides those of expressions, for which Kyverno refuses a policy."""
     evaluation: Evaluation = spec.evaluation
+    of_objects = evaluation.mode == "Kubernetes"
+    found = matches_nothing(spec.match_constraints, document) if of_objects else []
     modes = evaluation.admission.enabled, evaluation.mutate_existing.enabled
     if hasattr(spec, "mutations") and not any(modes):
-        path, hint = ("spec", "evaluation"), "enable one of them"
-        yield replace(_refused(document, _NO_MODE, path, hint), rule=REFUSED)
-
-
-def _refused(document: Document, message: str, path: Path, hint: str | None = None) -> Finding:
-    return document.finding(message, path, of_key=True, hint=hint)
+        path = ("spec", "evaluation")
+        found += refused([document.finding(_NO_MODE, path, of_key=True, hint="enable one of them")])
+    return found
 
 
 def not_at_admission(document: Document, path: Path) -> Finding:

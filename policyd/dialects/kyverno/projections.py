@@ -44,6 +44,17 @@ class _Interpreter(TreeInterpreter):
         return value
 
 
+def fault_of(expression: str) -> str:
+    """Return what is wrong with the syntax of an expression; empty if nothing is found."""
+    try:
+        jmespath.compile(expression[:LONGEST])
+    except jmespath.exceptions.JMESPathError as error:
+        return str(error).partition("\n")[0] if len(expression) <= LONGEST else ""
+    except RecursionError:
+        pass  # an evaluation reports it
+    return ""
+
+
 class ProjectionError(PolicydError):
     """A part cannot be selected."""
 

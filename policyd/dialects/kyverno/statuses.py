@@ -26,9 +26,8 @@ PERMISSIONS_GRANTED: Final = "RBACPermissionsGranted"
 
 _CONFIGURED: Final = "Webhook configured."
 _NOT_CONFIGURED: Final = "Policy is not configured in the webhook."
-_WATCHED: Final = "Triggers are watched; no webhook is needed."
-_PERMITTED: Final = "The account may do what the policy says."
 _REPORTING: Final = "Policy is ready for reporting."
+_NOT_REPORTING: Final = "Policy is not ready for reporting, missing permissions: "
 
 LONGEST_SPEC: Final = 128 * 1024
 """Characters of a spec that is rewritten for controllers; of a longer one, nothing is shown."""
@@ -105,6 +104,8 @@ def background_status(  # noqa: PLR0913 - what the status says
 ) -> Json:
     """Return the status of a policy that acts by itself, without when it was carried out.
 
+    The messages are Kyverno's, also of what needs no webhook here: tools wait for them.
+
     Args:
         policy: The policy.
         before: The conditions that it has, as `conditions_in` returns them.
@@ -114,10 +115,10 @@ def background_status(  # noqa: PLR0913 - what the status says
         note: The message of a policy that is ready.
     """
     condition = _conditions(before, now)
-    lacking = f"Missing permissions: {', '.join(missing)}." if missing else _PERMITTED
+    lacking = f"{_NOT_REPORTING}{', '.join(missing)}." if missing else _REPORTING
     conditions = [condition(PERMISSIONS_GRANTED, lacking, holds=not missing)]
     if not policy["kind"].endswith("DeletingPolicy"):
-        message = _NOT_CONFIGURED if fault else _WATCHED
+        message = _NOT_CONFIGURED if fault else _CONFIGURED
         conditions.insert(0, condition(WEBHOOK_CONFIGURED, message, holds=not fault))
     message = fault or (lacking if missing else note)
     ready = not fault and not missing
@@ -172,7 +173,8 @@ def _controllers(spec: Json) -> tuple[str, ...]:
 
 
 def _rewritten(spec: Json, template: str, controllers: Iterable[str]) -> Json:
-    operations = spec["matchConstraints"]["resourceRules"][0].get("operations")
+    given = spec["matchConstraints"]
+    operations = given["resourceRules"][0].get("operations")
     targets = [
         {"group": CONTROLLERS[each], "version": "v1", "resource": each, "kind": _KINDS[each]}
         for each in controllers
@@ -187,7 +189,8 @@ def _rewritten(spec: Json, template: str, controllers: Iterable[str]) -> Json:
         }
         for group in dict.fromkeys(each["group"] for each in targets)
     ]
-    made = {**spec, "matchConstraints": {"resourceRules": rules}}
+    kept = {name: given[name] for name in ("namespaceSelector",) if name in given}
+    made = {**spec, "matchConstraints": {**kept, "resourceRules": rules}}
     if isinstance(spec.get("mutations"), list):
         made["mutations"] = [_mutation(each, template) for each in spec["mutations"]]
     else:

@@ -112,6 +112,7 @@ class KyvernoTest(Closed, frozen=True):
     results: Annotated[tuple[ExpectedResult, ...], msgspec.Meta(min_length=1)]
     resources: Texts = ()
     old_resources: Texts = ()
+    target_resources: Texts = ()
     exceptions: Texts = ()
     param_resources: Texts = ()
     userinfo: str = ""
@@ -129,7 +130,7 @@ _NOT_REQUESTS: Final = ("checks", "jsonPayload", "jsonPayloads", "httpPayloads",
 _NEEDLESS: Final = frozenset(
     f"unknown field `{name}`"
     for names in (
-        "apiVersion kind metadata name attestations targetResources failOnMissingResources",
+        "apiVersion kind metadata name attestations failOnMissingResources",
         "generatedResources cloneSourceResource isValidatingPolicy isMutatingPolicy",
         "isImageValidatingPolicy",
         "isValidatingAdmissionPolicy isMutatingAdmissionPolicy",

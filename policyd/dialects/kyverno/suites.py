@@ -71,6 +71,7 @@ class SuiteContent:
     external: Mapping[str, object] = field(default_factory=declared_values)
     namespaces: Sequence[Json] = ()
     old: Sequence[Json] = ()
+    targets: Sequence[Json] = ()
     kinds: CustomKinds = field(default_factory=dict)
 
 
@@ -94,7 +95,7 @@ def _expanded(
         return (spec,)
     found = dict.fromkeys(
         str(value_at(obj, ("metadata", "name")))
-        for obj in given.resources
+        for obj in (*given.resources, *given.targets)
         if _is(obj, spec, row.kind)
     )
     return [msgspec.structs.replace(spec, name=name) for name in found] or (spec,)
@@ -107,12 +108,15 @@ def _spec(text: str) -> ResourceSpec:
 
 def _run(row: ExpectedResult, spec: ResourceSpec, given: SuiteContent) -> CaseOutcome:
     name = f"{row.policy}{f' {row.rule}' if row.rule else ''}: {spec.name} is to {row.result}"
-    obj = next((o for o in given.resources if _is(o, spec, row.kind)), None)
+    known = (*given.resources, *given.targets)
+    obj = next((o for o in known if _is(o, spec, row.kind)), None)
     case = Case(name=name, object=obj or {}, expect=Expectation())
     if obj is None:
         return CaseOutcome(case, (f"resource `{spec.name}` not found",))
     policies = [p for p in given.loaded.policies if _named(p, row)]
     acting = [p for p in given.loaded.background if _named(p.policy, row)]
+    if acting and not any(obj is each for each in given.resources):
+        return _run_target(case, row, acting, given)
     if acting and (not policies or row.is_generating_policy or row.is_deleting_policy):
         return _run_acting(case, row, acting, spec.subresource, given)
     if not policies:
@@ -158,12 +162,8 @@ def _run_acting(
         asked, request = _prepared((), case.object, row, given, subresource)
     except ObjectError as error:
         return CaseOutcome(case, (str(error),))
-    acting = ActingPolicies(
-        with_exceptions(policies, given.loaded.exceptions),
-        asked.surroundings,
-        scope_of(given.kinds),
-        existing_requests(given.resources, given.kinds),
-    )
+    existing = given.targets or given.resources
+    acting = _acting(policies, asked, existing, given)
     generated = [*acting.generated(request), *acting.mutated(request)]
     unlike = list(_generated_problems(row, generated, given))
     words: list[Word] = []
@@ -187,6 +187,41 @@ _GENERATED_WORDS: Final[Mapping[Outcome, Word]] = {
     "failed": "error",
 }
 _DELETED_WORDS: Final[Mapping[Outcome, Word]] = {**_GENERATED_WORDS, "excluded": "fail"}
+
+
+def _acting(
+    policies: Sequence[BackgroundPolicy],
+    asked: PolicySet,
+    existing: Sequence[Json],
+    given: SuiteContent,
+) -> ActingPolicies:
+    return ActingPolicies(
+        with_exceptions(policies, given.loaded.exceptions),
+        asked.surroundings,
+        scope_of(given.kinds),
+        existing_requests(existing, given.kinds),
+    )
+
+
+def _run_target(
+    case: Case, row: ExpectedResult, policies: Sequence[BackgroundPolicy], given: SuiteContent
+) -> CaseOutcome:
+    """Ask policies that mutate existing objects about one of these, for each trigger."""
+    results: list[PolicyActed] = []
+    try:
+        for each in given.resources:
+            asked, request = _prepared((), each, row, given, "")
+            results += _acting(policies, asked, [case.object], given).mutated(request)
+    except ObjectError as error:
+        return CaseOutcome(case, (str(error),))
+    errors = [each.result.error for each in results if each.result.error]
+    made = [obj for each in results for obj in each.result.objects]
+    unlike = [problem for obj in made for problem in _unlike(row, obj, given)]
+    word: Word = "error" if errors else "fail" if unlike else "pass" if made else "skip"
+    if word == row.result:
+        return CaseOutcome(case, ())
+    why = "; ".join([*errors, *unlike])
+    return CaseOutcome(case, (f"it came to {word}" + (f": {why}" if why else ""),))
 
 
 def _generated_problems(
@@ -306,8 +341,13 @@ def _problems(
 def _patch_problems(
     row: ExpectedResult, obj: Json, decision: Decision, given: SuiteContent
 ) -> Iterable[str]:
+    return _unlike(row, apply_json_patch(obj, decision.operations), given)
+
+
+def _unlike(row: ExpectedResult, obj: Json, given: SuiteContent) -> Iterable[str]:
+    """Say that a resulting object is not one that is expected."""
     wanted = given.patched.get(row.patched_resources)
-    result = without_empty(apply_json_patch(obj, decision.operations))
+    result = without_empty(obj)
     if wanted is None or any(result == without_empty(each) for each in wanted):
         return ()
     return (f"the resulting object is none of {row.patched_resources}",)

@@ -4,7 +4,7 @@ An object is matched as if it were sent in a request. The result says whether th
 it, and why it could not be decided, so that nothing is deleted or left out by an error.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -69,11 +69,13 @@ class Acted:
         outcome: Whether it does anything.
         objects: What it generates, in order, as it would be applied.
         error: Why it failed.
+        others: What it generates from other sources, if it failed because some are gone.
     """
 
     outcome: Outcome
     objects: tuple[Json, ...] = ()
     error: str = ""
+    others: tuple[Json, ...] | None = None
 
 
 def generate(
@@ -104,9 +106,13 @@ def generate(
                 produce(match.variables, match.budget, generator)
         if generator.failure is not None:
             raise generator.failure
-        objects = _objects(generator.taken, policy.policy.namespace, is_namespaced)
+        left = [each for each in generator.taken if each.value is not None]
+        objects = _objects(left, policy.policy.namespace, is_namespaced)
     except CATCHABLE as error:
         return Acted("failed", error=sentence_of(error))
+    if len(left) < len(generator.taken):
+        gone = GenerationError("the source of a generated object does not exist")
+        return Acted("failed", error=str(gone), others=objects)
     return Acted(outcome, objects)
 
 
@@ -146,7 +152,7 @@ def _unconditional(invocation: Invocation) -> Invocation:
 
 
 def _objects(
-    sources: tuple[GeneratedSource, ...], own: str, is_namespaced: IsNamespaced
+    sources: Sequence[GeneratedSource], own: str, is_namespaced: IsNamespaced
 ) -> tuple[Json, ...]:
     """Return the generated objects as they would be applied.
 
@@ -209,8 +215,6 @@ def identified(value: Json) -> tuple[str, str]:
     Raises:
         GenerationError: If something is missing.
     """
-    if value is None:
-        raise GenerationError("the source of a generated object does not exist")
     for path in (("apiVersion",), ("kind",), ("metadata", "name")):
         found = value_at(value, path)
         if not isinstance(found, str) or not found:

@@ -46,6 +46,7 @@ class Wanted:
         object: The object as it is applied.
         synchronize: Whether it follows its trigger and policy, and is restored.
         orphan: Whether it stays when the policy is deleted.
+        created: Whether it is created if it was not generated yet.
     """
 
     policy: str
@@ -54,6 +55,7 @@ class Wanted:
     object: dict[str, Json]
     synchronize: bool = True
     orphan: bool = False
+    created: bool = True
 
     @property
     def name(self) -> ObjectName:
@@ -176,6 +178,8 @@ def _brought(
     """Yield the step that brings an object to its wanted state, if one is needed."""
     uid = str(value_at(existing, _UID) or "")
     own = entry if _owns(entry, wanted) else None
+    if own is None and not wanted.created:
+        return
     kind: StepKind | None = None
     why, made = "it is as wanted", wanted.recorded(uid)
     if own is not None and not wanted.synchronize and (own.uid or existing is not None):

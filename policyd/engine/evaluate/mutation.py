@@ -121,14 +121,13 @@ class _Mutation:
         return bool(self._changes)
 
     def choose(self, policies: Sequence[CompiledPolicy]) -> None:
-        """Choose the foreign policies that match the original object.
+        """Choose the API server's own policies that match the original object.
 
         So does the API server; its conditions are asked of the object as it is by then. On DELETE
         there is nothing to change, and nothing is asked.
         """
-        deleted = self._facts.request.operation == "DELETE"
         for policy in policies:
-            if not (policy.own or deleted):
+            if policy.kind == MUTATING and self._facts.request.operation != "DELETE":
                 self._choose(policy)
 
     def choose_again(self, policies: Sequence[CompiledPolicy]) -> None:
@@ -163,9 +162,12 @@ class _Mutation:
     def apply(self, policy: CompiledPolicy) -> None:
         """Let one policy change the object, or leave it as it is if that fails.
 
-        Policyd's own policies never change subresources.
+        Policyd's own policies never change subresources. Those of others match the object as it is
+        by then, as Kyverno's do.
         """
         if not policy.own:
+            if policy.kind != MUTATING and self._facts.request.operation != "DELETE":
+                self._choose(policy)
             for invocation in self._chosen.get(policy.id, ()):
                 self._invoke(invocation)
             return

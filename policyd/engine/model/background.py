@@ -95,6 +95,8 @@ class Generation:
         existing: Whether objects that exist before the policy are triggers, too.
         orphan: Whether generated objects stay when the policy is deleted.
         at_requests: Whether objects that are created or changed are triggers.
+        unknown: What its expressions read of requests that is not known of an object; empty if
+            there is nothing of that kind.
     """
 
     entries: tuple[Produce, ...]
@@ -102,6 +104,7 @@ class Generation:
     existing: bool = False
     orphan: bool = False
     at_requests: bool = True
+    unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +131,6 @@ class ExistingMutation:
         triggered: Whether its triggers are other objects than its targets, whose requests its
             expressions see.
         named: Names the targets of a trigger; None if the constraints do.
-        existing: Whether objects that exist before the policy are triggers, too.
         unknown: What its expressions read of requests that is not known of an object; empty if
             there is nothing of that kind.
     """
@@ -136,7 +138,6 @@ class ExistingMutation:
     targets: CompiledPolicy
     triggered: bool = False
     named: Program | None = None
-    existing: bool = True
     unknown: str = ""
 
 

@@ -153,6 +153,18 @@ def identify(obj: Json, circumstances: RequestCircumstances) -> ObjectIdentity:
     return ObjectIdentity(kind, resource, str(name), str(namespace))
 
 
+def in_its_namespace(obj: Json, circumstances: RequestCircumstances) -> Json:
+    """Return an object with the namespace that it is stored in; as it is if it has none.
+
+    Raises:
+        ObjectError: If `obj` has no apiVersion, kind and metadata.
+    """
+    namespace, metadata = identify(obj, circumstances).namespace, obj["metadata"]
+    if metadata.get("namespace") or not namespace or obj["kind"] == "Namespace":
+        return obj
+    return {**obj, "metadata": {**metadata, "namespace": namespace}}
+
+
 def request_for(
     obj: Json, circumstances: RequestCircumstances, *, old_object: Json = None
 ) -> AdmissionRequest:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from policyd.migrate.cel_values import all_of
 from policyd.migrate.kyverno.context import Named
-from policyd.migrate.kyverno.matching import Matching, one_of, selected
+from policyd.migrate.kyverno.matching import Matching, namespace_selected, one_of, selected
 from policyd.migrate.kyverno.overlays import chosen_of
 from policyd.migrate.kyverno.patterns import any_of, negated
 from policyd.migrate.kyverno.rules import ConvertedRule, UnconvertibleRuleError, free_name, slug
@@ -260,9 +260,11 @@ def _where(constraints: Mapping[str, Any], within: Mapping[str, Any]) -> str:
     left_out = [*_requests(constraints.get("excludeResourceRules", ()), rules)]
     if left_out:
         parts.append(negated(any_of(left_out)) if all(left_out) else "false")
-    for name, of in (("objectSelector", "object"), ("namespaceSelector", "namespaceObject")):
-        if constraints.get(name) and constraints[name] != within.get(name):
-            parts.append(selected(f"{of}.metadata.?labels", constraints[name]))
+    labels, of_namespace = (constraints.get(f"{name}Selector") for name in ("object", "namespace"))
+    if labels and labels != within.get("objectSelector"):
+        parts.append(selected("object.metadata.?labels", labels))
+    if of_namespace and of_namespace != within.get("namespaceSelector"):
+        parts.append(namespace_selected(of_namespace))
     return all_of(filter(None, parts))
 
 

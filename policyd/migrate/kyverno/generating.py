@@ -65,9 +65,9 @@ def generated_entries(
         entries = [{"expression": _foreach(each, scope)} for each in several]
     else:
         raise Untranslatable("`foreach` of `generate` is not a list")
-    clones = any(name in each for each in (several or [given]) for name in _SOURCES[1:])
+    clones = any("clone" in each for each in several or [given])
     synchronized = given.get("synchronize") is True
-    # Kyverno keeps clones when the policy is deleted, whatever the field says.
+    # Kyverno keeps single clones when the policy is deleted, whatever the field says.
     orphans = synchronized and (clones or given.get("orphanDownstreamOnPolicyDelete") is True)
     chosen = {
         "generateExisting": given.get("generateExisting", existing) is True,

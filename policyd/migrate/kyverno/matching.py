@@ -177,7 +177,51 @@ def _alone(each: RequestFilter, constraints: dict[str, Any]) -> dict[str, str]:
         selector = wanted.get(name)
         if selector and not _has_patterns(selector):
             constraints[target] = wanted.pop(name)
-    return dict(_conditions(each, wanted))
+    conditions = dict(_conditions(each, wanted))
+    if "namespaceSelector" in constraints and _may_be_in_no_namespace(each.kinds):
+        if not _holds_without_labels(constraints["namespaceSelector"]):
+            for rule in constraints["resourceRules"]:
+                rule["scope"] = "Namespaced"
+        elif not each.kinds or any(is_pattern(kind) or kind == "Namespace" for kind in _bare(each)):
+            conditions["no-namespace"] = _NO_NAMESPACE
+    return conditions
+
+
+def _bare(each: RequestFilter) -> list[str]:
+    return [parse_kind(kind)[2] for kind in each.kinds]
+
+
+_NO_NAMESPACE: Final = "request.kind.kind != 'Namespace'"
+
+
+def _may_be_in_no_namespace(kinds: Sequence[str]) -> bool:
+    """Tell whether objects of one of several kinds may be in no namespace."""
+    for _, _, kind, _ in map(parse_kind, kinds):
+        known = [each for each in resources() if each.kind == kind]
+        if is_pattern(kind) or not known or not all(each.namespaced for each in known):
+            return True
+    return not kinds
+
+
+def _holds_without_labels(selector: Mapping[str, Any]) -> bool:
+    """Tell whether a selector picks what has no labels."""
+    requirements = selector.get("matchExpressions") or ()
+    absent = all(each.get("operator") in ("NotIn", "DoesNotExist") for each in requirements)
+    return absent and not selector.get("matchLabels")
+
+
+def namespace_selected(selector: Mapping[str, Any], kinds: Sequence[str] = ()) -> str:
+    """Return the condition that the namespace of an object is selected.
+
+    Kyverno selects no Namespace by it, and other objects without a namespace as if that had no
+    labels.
+    """
+    text = selected("namespaceObject.metadata.?labels", selector)
+    if not text or not _may_be_in_no_namespace(kinds):
+        return text
+    if _holds_without_labels(selector):
+        return f"(namespaceObject == null ? {_NO_NAMESPACE} : ({text}))"
+    return all_of(["namespaceObject != null", text])
 
 
 def _has_patterns(selector: Mapping[str, Any]) -> bool:
@@ -230,9 +274,8 @@ def _conditions(each: RequestFilter, wanted: Mapping[str, Any]) -> Iterator[tupl
         namespace = "request.name" if of_namespaces else "request.namespace"
         yield "namespace", one_of(namespace, wanted["namespaces"])
     yield "annotations", _annotated(wanted.get("annotations") or {})
-    for name, of in (("selector", "object"), ("namespaceSelector", "namespaceObject")):
-        text = selected(f"{of}.metadata.?labels", wanted.get(name) or {})
-        yield "labels" if of == "object" else "namespace-labels", text
+    yield "labels", selected("object.metadata.?labels", wanted.get("selector") or {})
+    yield "namespace-labels", namespace_selected(wanted.get("namespaceSelector") or {}, each.kinds)
     yield "user", _user(each)
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import yaml
@@ -351,11 +351,45 @@ def _list(overlay: _Overlay, wanted: list[Json], typed: str, value: CelTerm) -> 
     return " + ".join(joined)
 
 
+def _asks(wanted: Json) -> bool:
+    """Tell whether a part of an overlay has an anchor that asks, however deep."""
+    if isinstance(wanted, list):
+        return any(map(_asks, wanted))
+    if not isinstance(wanted, Mapping):
+        return False
+    kinds = {found["kind"] for found in map(ANCHOR.fullmatch, map(str, wanted)) if found}
+    return bool(kinds & {"", "<", "="}) or any(map(_asks, wanted.values()))
+
+
+def _asked_alone(wanted: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the pattern that a part of an overlay asks for, which sets nothing.
+
+    Raises:
+        Untranslatable: If it sets something.
+    """
+    asked: dict[str, Json] = {}
+    for key, each in wanted.items():
+        anchor = ANCHOR.fullmatch(key)
+        if anchor is not None and anchor["kind"] == "<":
+            asked[f"({anchor['key']})"] = each
+        elif isinstance(each, Mapping) and anchor is None:
+            asked[key] = _asked_alone(each)
+        else:
+            raise Untranslatable(f"`{key}` of an element is set, and another part of it is asked")
+    return asked
+
+
 def _items(overlay: _Overlay, wanted: Mapping[str, Json], typed: str, value: CelTerm) -> str:
     """Return an element of a list, or with a `(` before it a list that is computed."""
     anchors = {ANCHOR.fullmatch(key)["kind"] for key in wanted if ANCHOR.fullmatch(key)}  # type: ignore[index]
     if overlay.element is not None and not overlay.used and _names_element(wanted):
         return _of_element(overlay, wanted, typed, value)
+    if not anchors & {"", "<", "="} and _asks(wanted):
+        asked = _asked_alone(wanted)
+        inner, element, name = overlay.scope.deeper(value)
+        condition = passes(pattern_steps(element, asked, inner))
+        overlay.conditions.append(f"{value.listed()}.exists({name}, {condition})")
+        return ""
     if not anchors & {"", "<", "="}:
         return _object(overlay, wanted, typed, CelTerm(text="object", needs=("optional.none()",)))
     inner, element, name = overlay.scope.deeper(value)
@@ -457,6 +491,10 @@ def _foreach(
         block_condition(given.get("preconditions"), inner) if given.get("preconditions") else ""
     )
     if "patchesJson6902" in given:
+        if given.get("order") == "Descending":
+            inner = _from_last(inner, listed, names, chosen)
+        elif not chosen and _moves_others(_read_patch(given["patchesJson6902"])):
+            raise Untranslatable("patches that remove elements from first to last move the others")
         return _foreach_patches(given, inner, place, (listed, names, chosen))
     if "patchStrategicMerge" not in given:
         raise Untranslatable("a `foreach` has neither an overlay nor patches")
@@ -467,6 +505,35 @@ def _foreach(
         raise Untranslatable("the overlay of the `foreach` does not say which element it changes")
     made = _apply(text)
     return chosen_of([(all_of(overlay.conditions), made)]) if overlay.conditions else made
+
+
+def _from_last(
+    scope: ExpressionScope, listed: str, names: Sequence[str], chosen: str
+) -> ExpressionScope:
+    """Return a scope whose index goes from the last element of a list to its first.
+
+    Raises:
+        Untranslatable: If there is no index, or the elements have a condition.
+    """
+    if len(names) == 1 or chosen:
+        raise Untranslatable("a `foreach` from last to first goes by `elementIndex` alone")
+    index = f"({listed}.size() - 1 - {names[0]})"
+    elements = {
+        name: replace(term, text=f"{listed}[{index}]")
+        for name, term in scope.roots.items()
+        if name.startswith("element")
+    }
+    elements["elementIndex"] = CelTerm(text=index, kind="number")
+    return scope.with_roots(**elements)
+
+
+def _moves_others(operations: Sequence[Json]) -> bool:
+    """Tell whether operations for an element remove it, so that those after it move."""
+    paths: dict[str, set[str]] = {"remove": set(), "add": set()}
+    for each in operations:
+        if isinstance(each, Mapping) and "elementIndex" in str(each.get("path")):
+            paths.setdefault(str(each.get("op")), set()).add(str(each["path"]))
+    return bool(paths["remove"] - paths["add"])
 
 
 def _foreach_patches(
@@ -491,6 +558,11 @@ def _foreach_patches(
 
 def _patches(given: Json, scope: ExpressionScope, place: Sequence[str]) -> list[str]:
     """Return the operations of a JSON patch in CEL."""
+    return [text for each in _read_patch(given) for text in _operations(each, scope, place)]
+
+
+def _read_patch(given: Json) -> list[Json]:
+    """Return the operations of a JSON patch, which is a text."""
     if not isinstance(given, str):
         raise Untranslatable("`patchesJson6902` is not a text of YAML")
     if len(given) > _LONGEST:
@@ -501,7 +573,7 @@ def _patches(given: Json, scope: ExpressionScope, place: Sequence[str]) -> list[
         raise Untranslatable("`patchesJson6902` is not YAML") from error
     if not isinstance(read, list) or not read:
         raise Untranslatable("`patchesJson6902` is not a list of operations")
-    return [text for each in read for text in _operations(each, scope, place)]
+    return read
 
 
 def _operations(given: Json, scope: ExpressionScope, place: Sequence[str]) -> list[str]:
@@ -527,9 +599,10 @@ def _without_negative_end(path: str) -> str:
 def _walked(given: Mapping[str, Any], scope: ExpressionScope, prefix: str) -> tuple[list[str], str]:
     """Return operations that add what is missing on the way of a path, and the path in CEL."""
     text = str(given["path"])
-    if given["op"] != "add" or ("{{" in text and "{{elementIndex}}" not in text.replace(" ", "")):
-        return [], _pointer(prefix + text, scope)
     steps = text.replace("{{ elementIndex }}", "{{elementIndex}}").split("/")[1:]
+    computed = any("{{" in step and step != "{{elementIndex}}" for step in steps)
+    if given["op"] != "add" or computed:
+        return [], _pointer(prefix + text, scope)
     parents: list[str] = []
     value, path = scope.subject, [text_literal(prefix)] if prefix else []
     for index, step in enumerate(steps):

@@ -258,15 +258,9 @@ def _documents(
     made: list[IndexedRule],
     rules: int,
 ) -> Iterator[dict[str, Any]]:
-    taken: set[str] = set()
     mutating = sum(bool(rule.mutations) for _, rule in made)
-    for position, (indexes, rule) in enumerate(made):
-        name = frame.name
-        if len(made) > 1:
-            of_rule = f"-{slug(rule.name or str(indexes[0]))}" if len(indexes) < rules else ""
-            name = f"{frame.name}{of_rule}{rule.suffix}"
-        name = free_name(name, taken, _LONGEST_NAME)
-        taken.add(name)
+    names = _names(frame, made, rules)
+    for position, ((_, rule), name) in enumerate(zip(made, names, strict=True)):
         first_metadata = document["metadata"]
         spec = _spec(rule, frame, first_metadata.get("annotations") or {})
         if mutating > 1 and rule.mutations:
@@ -280,6 +274,29 @@ def _documents(
             "metadata": {"name": name},
             "spec": spec,
         }
+
+
+def _names(frame: PolicyFrame, made: list[IndexedRule], rules: int) -> list[str]:
+    """Return the names of policies.
+
+    Kyverno's kinds have no priority, and mutate in the order of their names: these are numbered if
+    that is not the order of the rules.
+    """
+    if len(made) == 1:
+        return [frame.name]
+    width = len(str(len(made)))
+    names: list[str] = []
+    for numbered in (False, True):
+        names = []
+        for position, (indexes, rule) in enumerate(made, 1):
+            number = f"-{position:0{width}}" if numbered else ""
+            of_rule = f"-{slug(rule.name or str(indexes[0]))}" if len(indexes) < rules else ""
+            name = f"{frame.name}{number}{of_rule}{rule.suffix}"
+            names.append(free_name(name, names, _LONGEST_NAME))
+        in_turn = [n for n, (_, r) in zip(names, made, strict=True) if r.kyverno and r.mutations]
+        if in_turn == sorted(in_turn):
+            break
+    return names
 
 
 def _of_kyverno(rule: ConvertedRule, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -296,7 +313,7 @@ def _of_kyverno(rule: ConvertedRule, name: str, spec: dict[str, Any]) -> dict[st
     if enforcement:
         spec["validationActions"] = [enforcement]
         spec["validations"] = [
-            {"identifier": each["name"], **{key: each[key] for key in each if key != "name"}}
+            {key: value for key, value in each.items() if key != "name"}
             for each in spec["validations"]
         ]
     pods = [each["resources"] for each in spec["matchConstraints"]["resourceRules"]] == [["pods"]]

@@ -45,12 +45,16 @@ _CONFIGURATION: Final = re.compile(r"(?<=\.)configData\b")
 """The field of an image's data that Kyverno's CEL calls `config`; no object has one."""
 
 _PARTS: Final = {
-    "registry": "registry().replace('index.', '', 1)",
-    "path": "repository().replace('library/', '', 1)",
-    "tag": "tag()",
-    "digest": "digest()",
-    "name": "repository().split('/').last().value()",
+    "registry": "{0}.registry().replace('index.docker.io', 'docker.io')",
+    "path": (
+        "{0}.repository().replace('library/', '', {0}.repository().startsWith('library/') ? 1 : 0)"
+    ),
+    "tag": "{0}.tag()",
+    "digest": "{0}.digest()",
+    "name": "{0}.repository().split('/').last().value()",
 }
+"""Parts of the image `{0}`, as Kyverno names them: the registry of Docker's is `docker.io` there,
+and its official images have no `library/`."""
 
 
 def _image_name(found: re.Match[str]) -> str:
@@ -66,10 +70,10 @@ def with_images(scope: "ExpressionScope") -> "ExpressionScope":
     roots, spec = {}, member(scope.subject, "spec")
     for name in ("containers", "initContainers", "ephemeralContainers"):
         listed = member(spec, name).listed()
-        for part, call in _PARTS.items():
-            text = f"{listed}.map(c, image(c.image).{call})"
+        for part, form in _PARTS.items():
+            text = f"{listed}.map(c, {form.format('image(c.image)')})"
             roots[f"images_{name}_{part}"] = CelTerm(text=text, kind="list", element="string")
-            one = CelTerm(text=f"image(container.image).{call}", kind="string")
+            one = CelTerm(text=form.format("image(container.image)"), kind="string")
             roots[f"images_{name}_{part}_of_element"] = one
     return scope.with_roots(**roots)
 

@@ -339,15 +339,43 @@ async def test_the_webhooks_write_the_status_of_a_policy_of_requests(cluster):
     assert "status" not in cluster.client.store.get(MUTATING, "", "p")
 
 
-async def test_objects_older_than_a_policy_without_scans_are_no_triggers(cluster):
-    evaluation = {**ON, "background": {"enabled": False}}
+NAMED = {"expression": 'resource.Get("v1", "configmaps", object.metadata.namespace, "x")'}
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "targets"),
+    [
+        pytest.param({"background": {"enabled": False}}, TARGETS, id="no-scans"),
+        pytest.param({"admission": {"enabled": False}}, NAMED, id="no-admission"),
+        pytest.param(
+            {"background": {"enabled": False}, "admission": {"enabled": False}}, NAMED, id="neither"
+        ),
+    ],
+)
+async def test_objects_older_than_a_policy_are_triggers_whatever_it_says_of_scans(
+    cluster, evaluation, targets
+):
     cluster.trigger("old")
     cluster.target("x")
-    cluster.policy(MUTATING, **{**mutating(data(by="request.name")), "evaluation": evaluation})
+    mutation = mutating(data(by="request.name"), targets)
+    cluster.policy(MUTATING, **{**mutation, "evaluation": {**ON, **evaluation}})
     policy = cluster.client.store.get(MUTATING, "", "p")
     late = {**policy["metadata"], "creationTimestamp": "2126-01-01T00:00:00Z"}
     cluster.client.store.put(MUTATING, {**policy, "metadata": late})
 
+    await cluster.run(reads=(CONFIG_MAPS,))
+
+    assert cluster.data("x") == {"by": "old"}
+
+
+async def test_without_scans_and_admission_the_matched_objects_are_mutated(cluster):
+    off = {"enabled": False}
+    mutation = mutating(data(a="'b'"), None, matchConstraints=OWN)
+    cluster.policy(
+        MUTATING, **{**mutation, "evaluation": {**ON, "admission": off, "background": off}}
+    )
+    cluster.target("a")
+
     await cluster.run()
 
-    assert cluster.data("x") == {}
+    assert cluster.data("a") == {"a": "b"}

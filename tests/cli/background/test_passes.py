@@ -186,6 +186,71 @@ async def test_what_cannot_be_written_is_left_out_in_words(cluster, change, mess
     assert cluster.names(QUOTAS) == []
 
 
+OF_REQUEST = QUOTA.replace(
+    "object.metadata.name ", "request.name + '-' + request.operation.lowerAscii() "
+)
+
+
+@pytest.mark.parametrize(
+    ("operations", "condition", "name"),
+    [
+        pytest.param(["CREATE", "UPDATE"], "true", "q-a-create", id="as-a-new-one"),
+        pytest.param(["UPDATE"], "true", "q-a-update", id="as-a-changed-one"),
+        pytest.param(
+            ["CREATE", "UPDATE"],
+            "request.operation == 'UPDATE' && has(request.object.data)",
+            "q-a-update",
+            id="the-operation-that-matches",
+        ),
+    ],
+)
+async def test_what_an_object_says_of_its_request_may_be_read(cluster, operations, condition, name):
+    rules = [{**TRIGGERS["resourceRules"][0], "operations": operations}]
+    conditions = [{"name": "c", "expression": condition}]
+    spec = {"matchConstraints": {"resourceRules": rules}, "matchConditions": conditions}
+    cluster.policy(**generating(OF_REQUEST), **spec)
+    cluster.trigger("a", x="y")
+
+    await cluster.run()
+
+    assert cluster.names(QUOTAS) == [name]
+
+
+DELETIONS = {"resourceRules": [{**TRIGGERS["resourceRules"][0], "operations": ["DELETE"]}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        pytest.param(
+            generating(QUOTA.replace("object.metadata.name ", "request.userInfo.username ")),
+            "reads `request.userInfo`",
+            id="the-user",
+        ),
+        pytest.param(
+            generating(QUOTA.replace("object.metadata.name ", "oldObject.metadata.name ")),
+            "reads `oldObject`",
+            id="the-old-object",
+        ),
+        pytest.param(
+            {**generating(), "matchConstraints": DELETIONS},
+            "requests that leave no object",
+            id="deletions",
+        ),
+    ],
+)
+async def test_a_policy_that_needs_the_request_is_left_out_and_its_status_says_so(
+    cluster, spec, why
+):
+    cluster.policy(**spec)
+    cluster.trigger("a")
+
+    await cluster.run()
+
+    assert cluster.names(QUOTAS) == []
+    assert why in cluster.status(GENERATING, "p")["conditionStatus"]["message"]
+
+
 async def test_a_source_is_read_when_an_expression_asks_for_it(cluster):
     copied = "generator.Apply('team', [resource.Get('v1', 'secrets', 'shared', 'pull')])"
     cluster.policy(evaluation=generating()["evaluation"], generate=[{"expression": copied}])
@@ -197,6 +262,41 @@ async def test_a_source_is_read_when_an_expression_asks_for_it(cluster):
     cluster.put(SECRETS, "pull", "shared", data={"a": "Yg=="})
     await cluster.run(**given, reads=(SECRETS,))
     assert cluster.client.store.get(SECRETS, "team", "pull")["data"] == {"a": "Yg=="}
+
+
+@pytest.mark.parametrize(
+    ("synchronize", "left"),
+    [
+        pytest.param(True, ["other"], id="synchronized"),
+        pytest.param(False, ["other", "pull"], id="not"),
+    ],
+)
+async def test_what_was_generated_ends_with_its_source_if_it_is_synchronized(
+    cluster, synchronize, left
+):
+    read = [f"resource.Get('v1', 'secrets', 'shared', '{name}')" for name in ("pull", "other")]
+    spec = generating(synchronize=synchronize)
+    copied = f"generator.Apply('team', [{', '.join(read)}])"
+    cluster.policy(evaluation=spec["evaluation"], generate=[{"expression": copied}])
+    cluster.trigger("a")
+    cluster.put(SECRETS, "other", "shared")
+    given = {"generates": (SECRETS,), "reads": (SECRETS,)}
+
+    def copies():
+        secrets = [each["metadata"] for each in cluster.client.store.select(SECRETS, {})]
+        return sorted(each["name"] for each in secrets if each["namespace"] == "team")
+
+    await cluster.run(**given)
+    assert copies() == []
+    cluster.put(SECRETS, "pull", "shared")
+    await cluster.run(**given)
+    assert copies() == ["other", "pull"]
+    await cluster.client.delete(SECRETS, "pull", namespace="shared")
+    assert (await cluster.run(**given)).failed
+    assert copies() == left
+    cluster.put(SECRETS, "pull", "shared")
+    assert not (await cluster.run(**given)).failed
+    assert copies() == ["other", "pull"]
 
 
 async def test_only_a_share_is_deleted_at_a_time_and_the_run_is_not_complete_before(cluster):

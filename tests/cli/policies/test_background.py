@@ -331,6 +331,62 @@ def test_cases_say_which_targets_are_mutated(folder, expect, code):
     assert result.exit_code == code, result.output
 
 
+TARGET_ROWS = """\
+apiVersion: cli.kyverno.io/v1alpha1
+kind: Test
+metadata: {name: t}
+policies: [policy.yaml]
+resources: [trigger.yaml]
+targetResources: [target.yaml]
+results:
+- {policy: address, isMutatingPolicy: true, kind: ConfigMap, resources: [team-a/asks],
+   patchedResources: patched.yaml, result: %s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "patched", "came_to"),
+    [
+        pytest.param(ASKING, ASKING.replace("none", "central"), "pass", id="mutated"),
+        pytest.param(
+            ASKING,
+            ASKING,
+            "fail: the resulting object is none of patched.yaml",
+            id="mutated-otherwise",
+        ),
+        pytest.param(ASKING.replace("address", "other"), ASKING, "skip", id="not-mutated"),
+    ],
+)
+def test_a_row_of_kyverno_s_may_name_a_target(folder, target, patched, came_to):
+    files = {"policy": PROPAGATING, "trigger": SERVICE, "target": target, "patched": patched}
+    for name, text in files.items():
+        (folder / f"{name}.yaml").write_text(text)
+    (folder / "kyverno-test.yaml").write_text(TARGET_ROWS % came_to.partition(":")[0])
+    assert run("test", folder).exit_code == 0
+
+    (folder / "kyverno-test.yaml").write_text(TARGET_ROWS % "error")
+    assert f"it came to {came_to}\n" in run("test", folder).stdout
+
+
+@pytest.mark.parametrize(("kind", "code"), [("ConfigMap", 0), ("Namespace", 1)])
+def test_objects_of_kyverno_s_tests_are_in_the_namespace_that_kubectl_gives_them(
+    folder, kind, code
+):
+    (folder / "policy.yaml").write_text(
+        "apiVersion: policies.kyverno.io/v1\nkind: ValidatingPolicy\nmetadata: {name: n}\n"
+        "spec:\n  matchConstraints:\n    resourceRules:\n    - {apiGroups: [''], apiVersions: [v1],"
+        " operations: [CREATE], resources: [configmaps, namespaces]}\n"
+        "  validations: [{expression: object.metadata.namespace == 'default'}]\n"
+    )
+    (folder / "object.yaml").write_text(f"apiVersion: v1\nkind: {kind}\nmetadata: {{name: a}}\n")
+    (folder / "kyverno-test.yaml").write_text(
+        "policies: [policy.yaml]\nresources: [object.yaml]\n"
+        "results: [{policy: n, resources: [a], result: pass}]\n"
+    )
+
+    assert run("test", folder).exit_code == code
+
+
 def test_a_mutation_that_changes_its_own_result_fails(folder):
     counting = "string(int(object.data.?n.orValue('0')) + 1)"
     text = PROPAGATING.replace("'address': request.object.metadata.name", f"'n': {counting}")

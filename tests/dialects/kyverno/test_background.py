@@ -420,7 +420,7 @@ def test_a_namespaced_policy_reads_the_sources_of_its_namespace_alone():
             "no matching overload for 'Apply'",
             id="namespace-argument",
         ),
-        pytest.param(namespaced("http.Get('http://x') == 1"), "`http` is not available", id="http"),
+        pytest.param(namespaced("http.Get('http://x') == 1"), "`http` is not allowed", id="http"),
         pytest.param(generating("1 +"), "Syntax error", id="syntax"),
         pytest.param(policy(generate=[{}]), "one of `expression` and `template`", id="empty-entry"),
         pytest.param(policy(generate=[]), "`generate`", id="no-entry"),
@@ -438,7 +438,7 @@ def test_a_namespaced_policy_reads_the_sources_of_its_namespace_alone():
         ),
         pytest.param(
             {**generating(map_in()), "spec": {"generate": [{"expression": "true"}]}},
-            "the policy matches nothing",
+            "at least one resource rule is required",
             id="matches-nothing",
         ),
         pytest.param(

@@ -198,7 +198,7 @@ def test_reads_beyond_the_namespace_are_refused_at_load(kind, form):
     assert loaded.policies == ()
     name = form.partition("-")[0]
     message = loaded.findings[0].message
-    assert message.startswith(f"`{name}` is not available to policies of namespace `team-a`: ")
+    assert message.startswith(f"`{name}` is not allowed in namespaced policies: ")
     assert loaded.findings[0].hint == "use a cluster-wide policy"
 
 

@@ -215,6 +215,32 @@ def test_a_mutation_of_pods_changes_templates(mutation):
     assert [o.path.rpartition("/")[2] for o in decision.operations] == ["image"]
 
 
+def labelled_by(name, label, **constraints):
+    expression = f"Object{{metadata: Object.metadata{{labels: {{'{label}': 'yes'}}}}}}"
+    mutation = {
+        "patchType": "ApplyConfiguration",
+        "applyConfiguration": {"expression": expression},
+    }
+    more = {"metadata": {"name": name}, "matchConstraints": constraints}
+    return kyverno("MutatingPolicy", mutations=[mutation], **more)
+
+
+@pytest.mark.parametrize(
+    ("first", "labels"),
+    [
+        pytest.param("a", {"first": "yes", "second": "yes"}, id="before"),
+        pytest.param("c", {"first": "yes"}, id="after"),
+    ],
+)
+def test_a_selector_sees_what_the_policies_before_have_changed(first, labels):
+    selector = {"matchLabels": {"first": "yes"}}
+    policies = labelled_by(first, "first"), labelled_by("b", "second", objectSelector=selector)
+
+    decision = decide(pod(), *policies)
+
+    assert apply_json_patch(pod(), decision.operations)["metadata"]["labels"] == labels
+
+
 def test_mutations_see_empty_objects_that_the_ones_before_made():
     policy = kyverno(
         "MutatingPolicy",

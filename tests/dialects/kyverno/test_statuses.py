@@ -113,6 +113,19 @@ def test_a_policy_for_pods_is_shown_as_it_is_for_controllers():
     )
 
 
+@pytest.mark.parametrize("kind", ["ValidatingPolicy", "MutatingPolicy"])
+def test_the_policy_for_controllers_is_for_the_namespaces_of_the_one_for_pods(kind):
+    selector = {"matchLabels": {"environment": "production"}}
+    constraints = {"resourceRules": [POD_RULE], "namespaceSelector": selector}
+    constraints["matchPolicy"] = "Exact"
+
+    made = configs(policy(kind, matchConstraints=constraints))
+
+    shown = [each["spec"]["matchConstraints"] for each in made.values()]
+    assert [each["namespaceSelector"] for each in shown] == [selector, selector]
+    assert not any("matchPolicy" in each for each in shown)
+
+
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [

@@ -179,6 +179,7 @@ def test_foreach_clones_where_its_list_says():
 
 DATA = configmap("team", data={"data": {}})
 CLONE = {**configmap("x"), "clone": {"name": "x", "namespace": "b"}}
+CLONES = {"namespace": "a", "cloneList": {"namespace": "b", "kinds": ["v1/ConfigMap"]}}
 
 
 @pytest.mark.parametrize(
@@ -201,6 +202,13 @@ CLONE = {**configmap("x"), "clone": {"name": "x", "namespace": "b"}}
             {},
             ["orphanDownstreamOnPolicyDelete", "synchronize"],
             id="clones-stay",
+        ),
+        pytest.param({**CLONES, "synchronize": True}, {}, ["synchronize"], id="lists-of-clones-go"),
+        pytest.param(
+            {**CLONES, "synchronize": True, "orphanDownstreamOnPolicyDelete": True},
+            {},
+            ["orphanDownstreamOnPolicyDelete", "synchronize"],
+            id="lists-of-clones-stay",
         ),
     ],
 )

@@ -23,6 +23,8 @@ NAMESPACE = {
     "metadata": {"name": "default", "labels": {"team": "a"}},
 }
 
+NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+
 
 @pytest.mark.parametrize(
     ("match", "expected"),
@@ -96,3 +98,29 @@ def test_a_policy_of_a_namespace_stays_in_it():
     assert answer(policy, of) == "skip"
     of["metadata"]["namespace"] = "team-a"
     assert answer(policy, of) == "fail"
+
+
+LABELED = {"matchLabels": {"team": "a"}}
+UNLABELED = {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}
+
+
+@pytest.mark.parametrize("kyverno", [False, True])
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(
+    ("selector", "of", "expected"),
+    [
+        pytest.param(LABELED, pod(), True, id="in-it"),
+        pytest.param(LABELED, NAMESPACE, False, id="itself"),
+        pytest.param(LABELED, NODE, False, id="none"),
+        pytest.param(UNLABELED, pod(), True, id="in-it-without-label"),
+        pytest.param(UNLABELED, NAMESPACE, False, id="itself-without-label"),
+        pytest.param(UNLABELED, NODE, True, id="none-without-label"),
+    ],
+)
+def test_labels_of_namespaces_select_objects_in_them(selector, of, expected, several, kyverno):
+    selected = resource(kinds=["*"], namespaceSelector=selector)
+    given = {"namespaces": [NAMESPACE], "kyverno": kyverno}
+    match = {"any": [selected, resource(kinds=["Lease"])]} if several else selected
+
+    assert concerned(match, of, **given) is expected
+    assert concerned(resource(kinds=["*"]), of, exclude=match, **given) is not expected

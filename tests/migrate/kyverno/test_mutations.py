@@ -11,6 +11,7 @@ def mutated(of, match=None, **mutate):
 
 
 NAMED = {"name": "c", "image": "nginx:1"}
+VOLUMES = [{"name": "v", "hostPath": {"path": "/data/a"}}]
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,22 @@ NAMED = {"name": "c", "image": "nginx:1"}
             id="global-condition",
         ),
         pytest.param(
+            {
+                "metadata": {"labels": {"b": "c"}},
+                "spec": {"containers": [{"securityContext": {"<(privileged)": True}}]},
+            },
+            pod(labels={"app": "web"}),
+            id="deep-global-condition-that-does-not-hold",
+        ),
+        pytest.param(
+            {
+                "metadata": {"labels": {"b": "c"}},
+                "spec": {"volumes": [{"hostPath": {"<(path)": "/data*"}}]},
+            },
+            pod(labels={"app": "web", "b": "c"}, volumes=VOLUMES),
+            id="deep-global-condition",
+        ),
+        pytest.param(
             {"spec": {"imagePullSecrets": [{"name": "s"}]}},
             pod(labels={"app": "web"}, imagePullSecrets=[{"name": "s"}]),
             id="replaced-as-a-whole",
@@ -64,7 +81,8 @@ NAMED = {"name": "c", "image": "nginx:1"}
     ],
 )
 def test_an_overlay_is_merged(overlay, expected):
-    found = mutated(pod(labels={"app": "web"}), patchStrategicMerge=overlay)
+    volumes = {name: expected["spec"][name] for name in ("volumes",) if name in expected["spec"]}
+    found = mutated(pod(labels={"app": "web"}, **volumes), patchStrategicMerge=overlay)
 
     assert bare(found) == bare(expected)
 
@@ -128,6 +146,29 @@ def test_every_element_is_changed():
     assert names == [["X"], ["E", "X"]]
 
 
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("nginx:1", "docker.io/nginx:1"),
+        ("a/library/b:1", "docker.io/a/library/b:1"),
+        ("public.example/docker/library/nginx:1", "public.example/docker/library/nginx:1"),
+    ],
+)
+def test_parts_of_images_are_those_that_kyverno_names(image, expected):
+    of_element = '{{images.containers."{{element.name}}".%s}}'
+    parts = [of_element % part for part in ("registry", "path", "tag")]
+    entry = {"name": "{{ element.name }}", "image": "{}/{}:{}".format(*parts)}
+    each = {
+        "list": "request.object.spec.containers",
+        "patchStrategicMerge": {"spec": {"containers": [entry]}},
+    }
+    policy = legacy(rule(mutate={"foreach": [each]}))
+
+    _, found = decide(policy, pod({"name": "c", "image": image}), kyverno=True)
+
+    assert found["spec"]["containers"][0]["image"] == expected
+
+
 def test_keys_can_be_made_of_elements():
     merge = {"metadata": {"annotations": {"a.example/{{element.name}}": "yes"}}}
     entry = {"list": "request.object.spec.containers", "patchStrategicMerge": merge}
@@ -135,3 +176,29 @@ def test_keys_can_be_made_of_elements():
     found = mutated(pod(), foreach=[entry])
 
     assert found["metadata"]["annotations"] == {"a.example/c": "yes"}
+
+
+def test_elements_are_removed_from_last_to_first():
+    remove = '- {op: remove, path: "/spec/containers/0/env/{{elementIndex}}"}'
+    listed = "request.object.spec.containers[0].env"
+    entry = {"list": listed, "order": "Descending", "patchesJson6902": remove}
+    of = pod({"name": "a", "image": "b", "env": [{"name": "A"}, {"name": "B"}]})
+
+    found = mutated(of, foreach=[entry])
+
+    assert "env" not in found["spec"]["containers"][0]
+
+
+def test_the_last_element_comes_first():
+    add = '- {op: add, path: "/metadata/labels/a-{{elementIndex}}", value: "{{element.name}}"}'
+    entry = {
+        "list": "request.object.spec.containers",
+        "order": "Descending",
+        "patchesJson6902": add,
+    }
+    of = pod({"name": "a", "image": "b"}, {"name": "c", "image": "d"})
+    of["metadata"]["labels"] = {"l": "m"}
+
+    found = mutated(of, foreach=[entry])
+
+    assert found["metadata"]["labels"] == {"l": "m", "a-0": "a", "a-1": "c"}

@@ -27,6 +27,40 @@ def test_rules_that_concern_the_same_become_one_policy():
     assert conversion.places == ((0, 2), (1,))
 
 
+def test_a_validation_of_kyverno_s_has_the_fields_that_its_definition_has():
+    """kubectl refuses any other field."""
+    given = legacy(rule(name="one", validate=LABELED), rule(name="two", validate=LABELED))
+
+    (made,) = convert(given, kyverno=True).policies
+
+    known = {"expression", "message", "messageExpression", "reason"}
+    assert all(each.keys() <= known for each in made["spec"]["validations"])
+
+
+def labelling(name, **labels):
+    services = {"any": [{"resources": {"kinds": ["Service"]}}]}
+    overlay = {"patchStrategicMerge": {"metadata": {"labels": labels}}}
+    return rule(name=name, mutate=overlay, match=services)
+
+
+@pytest.mark.parametrize(
+    ("rules", "kyverno", "names"),
+    [
+        pytest.param(("a", "b"), True, ["p-a", "p-b"], id="in-order"),
+        pytest.param(("b", "a"), True, ["p-1-b", "p-2-a"], id="numbered"),
+        pytest.param(("b", "a"), False, ["p-b", "p-a"], id="by-priority"),
+    ],
+)
+def test_rules_mutate_in_their_order(rules, kyverno, names):
+    """Kyverno's kinds mutate in the order of their names; policyd's have a priority."""
+    given = legacy(*(labelling(each, **{each: "x"}) for each in rules))
+
+    made = convert(given, kyverno=kyverno).policies
+
+    assert [each["metadata"]["name"] for each in made] == names
+    assert [each["spec"].get("priority") for each in made] == ([None] * 2 if kyverno else [2, 1])
+
+
 def test_the_action_is_the_enforcement_and_overrides_are_steps():
     policy = legacy(rule(validate=LABELED), failurePolicy="Ignore")
     policy["spec"]["validationFailureActionOverrides"] = [
@@ -55,6 +89,48 @@ def test_the_action_is_the_enforcement_and_overrides_are_steps():
         pytest.param({"validate": LABELED, "match": {}}, "no `match`", id="no-match"),
         pytest.param({"validate": {"pattern": 5}}, "not a map", id="number"),
         pytest.param({"mutate": {"patchesJson6902": "{"}}, "YAML", id="patch"),
+        pytest.param(
+            {
+                "mutate": {
+                    "patchStrategicMerge": {
+                        "metadata": {
+                            "labels": {"a": "{{ add(request.object.metadata.labels.a, '1') }}"}
+                        }
+                    }
+                }
+            },
+            "CEL cannot write a quantity as a text",
+            id="quantity",
+        ),
+        pytest.param(
+            {
+                "mutate": {
+                    "foreach": [
+                        {
+                            "list": "request.object.spec.volumes",
+                            "patchesJson6902": (
+                                '- {op: remove, path: "/spec/volumes/{{elementIndex}}"}'
+                            ),
+                        }
+                    ]
+                }
+            },
+            "move the others",
+            id="removal-from-first-to-last",
+        ),
+        pytest.param(
+            {
+                "mutate": {
+                    "patchStrategicMerge": {
+                        "spec": {
+                            "volumes": [{"name": "a", "hostPath": {"(path)": "/b", "type": "c"}}]
+                        }
+                    }
+                }
+            },
+            "is set, and another part of it is asked",
+            id="an-element-that-is-set-and-asked",
+        ),
         pytest.param(
             {"validate": LABELED, "exclude": {"any": [{"clusterRoles": ["dev"]}]}},
             "role",
