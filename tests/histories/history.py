@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import random
 import sys
 import time
@@ -36,6 +37,8 @@ class Unrecorded(EventRecorder):
         pass
 
 
+ZONE = "Asia/Kathmandu"
+"""Of the machine: what is of another zone than it says is then seen to be."""
 MOST_CALLBACKS, MOST_AT_ONCE = 2_000, 5
 """For each planned event, in all and at one moment: else jobs preempt each other for ever."""
 
@@ -104,6 +107,8 @@ def surroundings(seed, *, collects=True):
         with ExitStack() as stack:
             for each in LIGHTER:
                 stack.enter_context(mock.patch.object(*each))
+            stack.enter_context(mock.patch.dict(os.environ, {"TZ": ZONE}))
+            time.tzset()
             yield log
     finally:
         if collects:
@@ -115,6 +120,7 @@ def surroundings(seed, *, collects=True):
             gc.unfreeze()
             gc.enable()
         random.setstate(state)
+        time.tzset()
 
 
 def live_through(plan, *, digest=False, judges=JUDGES, keep=False, collects=True):

@@ -251,10 +251,12 @@ class World:
             await self._insist(r.CLUSTER_QUEUES, queue, {"spec": spec})
             await asyncio.sleep(lasts)
 
-    async def _insist(self, resource, name, patch, namespace=""):
+    async def _insist(self, resource, name, patch, namespace="", of=""):
         while True:
             try:
-                await self.admin.patch(resource, name, patch, into=dict, namespace=namespace)
+                await self.admin.patch(
+                    resource, name, patch, into=dict, namespace=namespace, subresource=of
+                )
             except ApiError as error:
                 if error.code not in {0, 500, 503}:
                     raise
@@ -269,6 +271,26 @@ class World:
 
     async def _drain(self, queue, lasts, how):
         await self._hold(queue, lasts, how, policy="HoldAndDrain")
+
+    async def _local_queue(self, queue, lasts, how):
+        """Delete a LocalQueue for a while, or stop it."""
+        self.record.note_trouble(lasts)
+        if how < 0.4:
+            await self._quietly(self.admin.delete(r.LOCAL_QUEUES, queue, namespace=TEAM))
+            await asyncio.sleep(lasts)
+            await self._create(self.admin, r.LOCAL_QUEUES, objects.local_queue(queue))
+            return
+        for policy in ("Hold" if how < 0.7 else "HoldAndDrain", "None"):
+            await self._insist(r.LOCAL_QUEUES, queue, {"spec": {"stopPolicy": policy}}, TEAM)
+            await asyncio.sleep(lasts)
+
+    async def _invalid(self, name, lasts):
+        """Have the operator of a RayJob find its spec invalid for a while."""
+        resource, body = self._items(name)[0]
+        for found in ("ValidationFailed", "Initializing"):
+            patch = {"status": {"jobDeploymentStatus": found}}
+            await self._insist(resource, body["metadata"]["name"], patch, TEAM, of="status")
+            await asyncio.sleep(lasts)
 
     async def _deactivate(self, lasts, how):
         found = [w for w in self.cluster.objects(r.WORKLOADS) if w["metadata"].get("namespace")]
