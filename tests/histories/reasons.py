@@ -25,7 +25,7 @@ BEHIND = re.compile(r"behind (team/[\w.-]+), which")
 def reasons_are_true(world, log):
     """Numbers in a reason were so when it was written."""
     alone = {n for n, queue in world.plan.setting["queues"].items() if not queue["cohort"]}
-    quota, used = _series(world.record)
+    quota, used, holds = _series(world.record)
     for v in world.record.of(WORKLOADS):
         if not v.new or v.who != OWN or _message_of(v.new) == _message_of(v.old):
             continue
@@ -42,8 +42,13 @@ def reasons_are_true(world, log):
         }
         calm = world.record.was_calm(v.at, NEAR_SECONDS)
         asked = _asked_until(v.new, found[1])
-        if len(_during(used[waits.queue], v.at - MOMENT_SECONDS, v.at + MOMENT_SECONDS)) > 1:
-            free = range(min(free), max(free) + 1)  # what is decided is written in any order
+        moment = (v.at - MOMENT_SECONDS, v.at + MOMENT_SECONDS)
+        each = [_during(changes, *moment) for changes in holds[waits.queue].values()]
+        if any(len(amounts) > 1 for amounts in each):
+            # What is decided is written in any order: what ends may be counted with what begins.
+            most = max(sum(map(max, each)), *_during(used[waits.queue], *near))
+            least = min(_during(quota[waits.queue], *near)) - most
+            free = range(least, max(free) + 1)
         if calm and asked - int(found[2]) not in {*free, max(0, min(free))}:
             text = f"{asked} GPUs, {_message_of(v.new)[:150]!r}: free {free}"
             yield f"{v.at:.1f} s: {v.key}, {text}"
@@ -57,8 +62,9 @@ def _asked_until(workload, name):
 
 
 def _series(record):
-    """Return the quota and the use of each queue, with the moment of each change."""
+    """Return the quota and the use of each queue, and that by its workloads, with each change."""
     quota, used, held = defaultdict(list), defaultdict(list), {}
+    holds = defaultdict(lambda: defaultdict(list))
     for v in record.versions:
         if v.resource == f"clusterqueues.{GROUP}" and v.new is not None:
             (group,) = v.new["spec"]["resourceGroups"]
@@ -67,8 +73,9 @@ def _series(record):
         elif v.resource == WORKLOADS:
             before, held[v.key] = held.get(v.key, {}), held_gpus(v.new)
             for queue in {*before, *held[v.key]}:
+                holds[queue][v.key].append((v.at, held[v.key][queue]))
                 used[queue].append((v.at, sum(each[queue] for each in held.values())))
-    return quota, used
+    return quota, used, holds
 
 
 def reasons_stay_true(world, log):
@@ -94,7 +101,7 @@ class Truth:
 
     def __init__(self, record):
         self._free, self._held, self._waits = (defaultdict(list) for _ in range(3))
-        quota, used = _series(record)
+        quota, used, _ = _series(record)
         for queue, changes in quota.items():
             given = held = 0
             both = [(at, 0, value) for at, value in changes]

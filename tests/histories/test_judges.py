@@ -175,6 +175,19 @@ class TestReasons:
 
         assert len(judged(reasons_are_true, *writes)) == wrong
 
+    @pytest.mark.parametrize(("missing", "wrong"), [("2 more needed", 0), ("3 more needed", 1)])
+    def test_what_ends_may_be_counted_with_what_begins(self, missing, wrong):
+        ended = workload("h", "QuotaReserved", "Finished", gpus=6)
+        writes = (
+            (0, cluster_queue(12)),
+            (1, workload("h", *HELD, gpus=6)),
+            (298, ended),
+            (299, workload("i", *HELD, gpus=4)),
+            (300, workload("a", message=TEXT.format(GPU, missing))),
+        )
+
+        assert len(judged(reasons_are_true, *writes)) == wrong
+
     @pytest.mark.parametrize(("missing", "wrong"), [("2 more needed", 0), ("6 more needed", 1)])
     def test_pods_that_have_succeeded_are_not_asked_for_again(self, missing, wrong):
         again = workload("a", "Evicted", pods=2, back=1, message=TEXT.format(GPU, missing))

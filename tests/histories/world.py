@@ -57,7 +57,7 @@ class World:
         self.refused = []
         self.differences = []
         """What `decisions` saw."""
-        self._replaced = set()
+        self._replaced, self._done_in_part = set(), set()
         self._down_for = self._frozen_for = 0.0
 
     async def run(self):
@@ -182,6 +182,8 @@ class World:
         """Have the user of a group create another pod for one that is lost."""
         metadata, status = event.object["metadata"], event.object.get("status", {})
         group = metadata.get("labels", {}).get(POD_GROUP_NAME)
+        if status.get("phase") == "Succeeded":
+            self._done_in_part.add(group)
         lost = metadata.get("deletionTimestamp") or event.type == "DELETED"
         lost = status.get("phase") == "Failed" or (lost and status.get("phase") != "Succeeded")
         if group and lost and metadata["uid"] not in self._replaced:
@@ -191,7 +193,8 @@ class World:
     async def _replace(self, group, name):
         await asyncio.sleep(5 + 55 * self.random.random())
         workload = self.cluster.store.get(WORKLOADS, TEAM, group)
-        if group in self.deleted or is_true(workload, FINISHED):
+        called_off = workload is None and group in self._done_in_part
+        if group in self.deleted or is_true(workload, FINISHED) or called_off:
             return
         number = int(name.rpartition("-")[2])
         about = self.submitted[group] | {"round": len(self._replaced)}
