@@ -121,6 +121,8 @@ def _over(pod):
 def places_are_free(world, log):
     """No node is given to more pods than fit, and a gang that asks for one rack gets one."""
     taken = {}
+    if not world.plan.setting["topology"]:
+        return
     for v in world.record.of(WORKLOADS):
         over = is_true(v.new, FINISHED) or not (v.new and v.new["spec"].get("active", True))
         held = is_true(v.new, QUOTA_RESERVED) and not over

@@ -43,8 +43,8 @@ class Court:
         self._workloads[uid] = v.last
         self._priorities[uid].append((v.at, v.last["spec"].get("priority", 0)))
         for name, queue in self.queues.items():
-            queue.note(v)
-            self._used[name].append((v.at, queue.borrowed(0)))
+            if queue.note(v):
+                self._used[name].append((v.at, queue.borrowed(0)))
 
     def objections(self, v):
         """Yield what is wrong with a preemption."""

@@ -114,10 +114,11 @@ class Truth:
             owners = v.last["metadata"].get("ownerReferences") or ()
             names = [each["name"] for each in owners if each.get("controller")]
             name = f"team/{names[0]}" if names else v.key
-            of_jobs[name][v.last["metadata"]["uid"]] = v.new
-            now = [each for each in of_jobs[name].values() if each is not None]
-            self._held[name].append((v.at, sum(held_gpus(each).total() for each in now)))
-            self._waits[name].append((v.at, any(as_waiting(each, v.at) for each in now)))
+            waits = v.new is not None and as_waiting(v.new, v.at) is not None
+            of_jobs[name][v.last["metadata"]["uid"]] = held_gpus(v.new).total(), waits
+            held, waiting = zip(*of_jobs[name].values(), strict=True)
+            self._held[name].append((v.at, sum(held)))
+            self._waits[name].append((v.at, any(waiting)))
 
     def claims(self, workload, alone):
         """Yield what a reason claims, how that changed, and what tells whether it is so."""

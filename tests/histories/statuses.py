@@ -26,8 +26,7 @@ def statuses_are_true(world, log):
     for v in world.record.versions:
         if v.resource == WORKLOADS:
             for queue in queues.values():
-                yield from queue.judged(v.at, world.record)
-                queue.note(v)
+                yield from queue.note(v, world.record)
         elif queue := queues.get((v.resource, v.key)):
             yield from queue.judged(v.at, world.record)
             queue.take(v)
@@ -56,11 +55,12 @@ class Figures:
         }
         self._compare(v.at)
 
-    def note(self, v):
-        """Take a write of a workload."""
-        before = self._of.pop(v.key, Counter())
-        now = self._of[v.key] = Counter(_counted(v.new, self._name))
+    def note(self, v, record):
+        """Take a write of a workload; yield what is wrong before it."""
+        before = self._of.pop(v.key, {})
+        now = self._of[v.key] = _counted(v.new, self._name)
         if before != now:
+            yield from self.judged(v.at, record)
             self._sums.subtract(before)
             self._sums.update(now)
             self._compare(v.at)
@@ -90,7 +90,7 @@ def _gpus(flavors):
 
 
 def _counted(workload, queue):
-    """Yield each figure of a queue that a workload counts in, and how much."""
+    """Return the figures of a queue that a workload counts in, and how much."""
     if workload is None or is_true(workload, FINISHED) or not workload["spec"].get("active", True):
         return {}
     if is_true(workload, QUOTA_RESERVED):
@@ -112,10 +112,17 @@ def times_are_now(world, log):
     for v in world.record.versions:
         if v.who != OWN or v.new is None or "status" not in v.new:
             continue
+        if _parts(v.old) == _parts(v.new):
+            continue
         before = set(_times((v.old or {}).get("status")))
         for text in {*_times(v.new["status"])} - before:
             if abs(datetime.fromisoformat(text).timestamp() - START - v.at) > most:
                 yield f"{v.at:.1f} s: {v.resource} {v.key} has a condition since {text}"
+
+
+def _parts(obj):
+    status = (obj or {}).get("status", {})
+    return status.get("conditions"), status.get("admissionChecks")
 
 
 def _times(part):

@@ -201,7 +201,7 @@ class TestStatuses:
     )
     def test_a_queue_counts_its_workloads(self, at, stated, wrong):
         queue = {**cluster_queue(8), "status": stated}
-        writes = (0, workload("w")), (1, queue), (at, workload("v", queue="b"))
+        writes = (0, workload("w")), (1, queue), (at, cluster_queue(8))
 
         assert len(judged(statuses_are_true, *writes)) == wrong
 
