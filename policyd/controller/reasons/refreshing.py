@@ -51,8 +51,8 @@ CORRECTIONS, FEWER_CORRECTIONS = 20, 5
 LOOKS = 50
 """Reasons that are worked out anew in a sweep, beside those of workloads without one."""
 FRESH_SECONDS = 5.0
-"""A reason is not computed again before, only to see whether another one is to be corrected. That of
-a workload that was next is: it may have been passed over meanwhile, and has no reason yet."""
+"""A reason is not computed again before, if only to see whether it is still true. That of one that
+was next is: it may have been passed over meanwhile, and has no reason yet."""
 
 
 @dataclass(slots=True)
@@ -235,9 +235,7 @@ class Reasons:
         known = self._known.get(pending.leader.workload.key)
         return 0.0 if known is None else known.at
 
-    async def _look(
-        self, pending: Pending, now: float, *, due: bool = False
-    ) -> KnownReason | None:
+    async def _look(self, pending: Pending, now: float, *, due: bool = False) -> KnownReason | None:
         """Work out the reason of a workload, or of the one ahead of it, if that may have changed.
 
         One that is `due`, to be written, is as of now, however short ago it was worked out. None if
