@@ -95,8 +95,8 @@ conformance-live: $(STAMP) controlplane ## run the cases of native policies and 
 mutants: $(STAMP) ## put N=300 small errors into the product, one by one, and see which no test notices: SEED=1, ONLY=policyd/alloc, JSON=FILE
 	@$(BIN)/python -m tests.mutants $(or $(N),300) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
 
-histories: $(STAMP) ## live through N=1000 histories of a cluster in simulated time, and judge them: SEED=0, JSON=FILE, REPLAY=FILE; PLANTED=1 plants bugs
-	@$(BIN)/python -m tests.histories$(if $(PLANTED),.planted) $(if $(N),-n $(N)) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON)) $(if $(REPLAY),--replay $(REPLAY))
+histories: $(STAMP) ## live through N=1000 histories of a cluster in simulated time, and judge them: SEED=0, JSON=FILE, REPLAY=FILE; SIZE=100,500,5000 is a day of so many queues, nodes and workloads; PLANTED=1 plants bugs, ONLY=words those
+	@$(BIN)/python -m tests.histories$(if $(PLANTED),.planted) $(if $(N),-n $(N)) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON)) $(if $(REPLAY),--replay $(REPLAY)) $(if $(ONLY),--only "$(ONLY)") $(if $(SIZE),--size $(SIZE))
 
 faults: $(STAMP) controlplane ## inject faults into a real control plane, and check the whole history: ONLY=words, KILLS=200
 	@$(BIN)/python -m tests.faults $(if $(ONLY),--only "$(ONLY)") $(if $(KILLS),--kills $(KILLS))

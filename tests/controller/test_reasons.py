@@ -91,6 +91,25 @@ async def test_a_number_is_corrected_when_others_get_quota_and_nothing_wakes_any
     )
 
 
+async def test_what_is_written_is_of_now_though_it_was_worked_out_a_moment_ago(world):
+    world.job("first", gpus=4)
+    world.job("second", gpus=2)
+    await world.pass_time(1)
+    world.job("large", gpus=8)
+    world.job("as-large", gpus=8)
+    await world.pass_time(15)
+    assert reason(world, "as-large")[2].endswith("; 2 are free")
+
+    world.end_job("second")
+    await world.pass_time(1.2)
+    world.job("third", gpus=3)
+    for _ in range(30):
+        await world.pass_time(0.1)
+        assert not reason(world, "as-large")[2].endswith("; 4 are free")
+
+    assert reason(world, "as-large")[2].endswith("; 1 is free")
+
+
 MORE = "; to help it: raise the nominalQuota of ClusterQueue cq for nvidia.com/gpu of flavor h100"
 
 

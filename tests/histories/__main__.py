@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from statistics import median
 
 from rich.console import Console
@@ -15,21 +16,22 @@ from rich.table import Table
 
 from tests.histories.apart import apart
 from tests.histories.history import live_through, outcome_of, warm_up
-from tests.histories.plan import FAULTS, HASH_SEED, Plan, plan_of
+from tests.histories.judges import JUDGES
+from tests.histories.plan import FAULTS, HASH_SEED, Plan, Size, begin_with_hash_seed, plan_of
 from tests.histories.shrink import shrink, story
 
 
 def main():
     """Run histories, and end with 1 if a judge objects to one of them."""
     options = _options()
-    if os.environ.get(HASH_SEED) != "0":
-        os.execve(sys.executable, [sys.executable, "-m", "tests.histories", *sys.argv[1:]],
-                  {**os.environ, HASH_SEED: "0"})  # fmt: skip
+    begin_with_hash_seed("tests.histories")
     if options.replay:
         plan = Plan.of(json.loads(Path(options.replay).read_text()))
         outcome = live_through(plan)
         print(story(outcome))
         return bool(outcome.faults)
+    if options.size:
+        return _live_through_a_day(options)
     began = time.monotonic()
     plans = map(plan_of, range(options.seed, options.seed + options.n))
     warm_up()
@@ -54,7 +56,38 @@ def _options():
     parser.add_argument("--stories", type=int, default=3, help="failures that are shrunk and told")
     parser.add_argument("--json", help="a file for the figures")
     parser.add_argument("--replay", metavar="FILE", help="a history that was written before")
+    parser.add_argument("--size", metavar="QUEUES,NODES,WORKLOADS", type=_size,
+                        help="live through one day of a large cluster")  # fmt: skip
     return parser.parse_args()
+
+
+def _size(text):
+    return Size(*map(int, text.split(",")))
+
+
+def _live_through_a_day(options):
+    """Live through a day of a large cluster; print what it takes, and what is wrong at its end.
+
+    The other judges look at all writes for each queue: they would take longer than the day.
+    """
+    judges = {name: JUDGES[name] for name in ("the end", "lost", "errors", "rights", "leader")}
+    warm_up()
+    before = getrusage(RUSAGE_SELF).ru_maxrss
+    outcome = live_through(plan_of(options.seed, options.size), judges=judges, collects=False)
+    figures = {
+        "CPU seconds": round(outcome.seconds),
+        "simulated hours": round(outcome.simulated / 3600, 1),
+        "peak load": round(outcome.peak_load, 2),
+        "workloads": outcome.workloads,
+        "writes": outcome.writes,
+        "MiB": (getrusage(RUSAGE_SELF).ru_maxrss - before) // 1024,
+    }
+    print(", ".join(f"{name} {value}" for name, value in figures.items()))
+    for name, text in outcome.faults[:10]:
+        print(f"{name}: {text}")
+    if options.json:
+        Path(options.json).write_text(json.dumps(figures, indent=2))
+    return bool(outcome.faults)
 
 
 def _report(outcome, options):

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import random
 import sys
 import time
@@ -36,6 +37,10 @@ class Unrecorded(EventRecorder):
         pass
 
 
+ZONE = "Asia/Kathmandu"
+"""Of the machine: what is of another zone than it says is then seen to be."""
+FEWEST_EVENTS = 60
+"""With fewer, as in a history that was made smaller, the same is allowed as with these."""
 MOST_CALLBACKS, MOST_AT_ONCE = 2_000, 5
 """For each planned event, in all and at one moment: else jobs preempt each other for ever."""
 
@@ -104,6 +109,8 @@ def surroundings(seed, *, collects=True):
         with ExitStack() as stack:
             for each in LIGHTER:
                 stack.enter_context(mock.patch.object(*each))
+            stack.enter_context(mock.patch.dict(os.environ, {"TZ": ZONE}))
+            time.tzset()
             yield log
     finally:
         if collects:
@@ -115,6 +122,7 @@ def surroundings(seed, *, collects=True):
             gc.unfreeze()
             gc.enable()
         random.setstate(state)
+        time.tzset()
 
 
 def live_through(plan, *, digest=False, judges=JUDGES, keep=False, collects=True):
@@ -122,7 +130,7 @@ def live_through(plan, *, digest=False, judges=JUDGES, keep=False, collects=True
     template()
     began = time.process_time()
     with surroundings(plan.seed, collects=collects) as log:
-        size = len(plan.events) + 10
+        size = max(FEWEST_EVENTS, len(plan.events)) + 10
         loop = SimulatedLoop(
             f"{plan.seed}/order", most_turns=MOST_AT_ONCE * size, most=MOST_CALLBACKS * size
         )

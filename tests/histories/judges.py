@@ -10,18 +10,18 @@ from policyd.api.kueue.names import (
     ADMITTED,
     EVICTED,
     FINISHED,
-    GROUP,
     MANAGED,
     POD_GROUP_NAME,
     QUOTA_RESERVED,
 )
 from tests.histories.accounts import OWN
 from tests.histories.decisions import decisions_are_the_cores
-from tests.histories.gangs import gangs_are_whole
+from tests.histories.gangs import gangs_are_whole, places_are_free
 from tests.histories.lifecycle import life_is_as_documented
-from tests.histories.objects import RESOURCES
 from tests.histories.order import own_quota_comes_back, priority_is_heeded, shares_are_fair
-from tests.histories.reasons import all_have_reasons, reasons_are_true
+from tests.histories.preemptions import preemptions_are_just
+from tests.histories.quota import GRACE_SECONDS, no_quota_is_idle, quota_is_kept
+from tests.histories.reasons import all_have_reasons, reasons_are_true, reasons_stay_true
 from tests.histories.record import (
     WORKLOADS,
     condition,
@@ -30,81 +30,20 @@ from tests.histories.record import (
     owner_of,
     waits_for_good,
 )
-from tests.scenarios import foreign
+from tests.histories.starts import (
+    STARTED,
+    starts,
+    starts_are_as_admitted,
+    workloads_are_as_their_jobs,
+)
+from tests.histories.statuses import statuses_are_true, times_are_now
 from tests.soak.operators import is_over
-
-OTHERS = tuple(f"{each.plural}.{each.group}" for each in RESOURCES.values())
-STARTED = ("pods", "jobs.batch", "jobsets.jobset.x-k8s.io", *OTHERS)
-"""Resources of what queues."""
 
 LEASES = "leases.coordination.k8s.io"
 UNJUDGED = frozenset({"events", LEASES})
 """What decides nothing: events are of what was written before."""
-GATE = "kueue.x-k8s.io/admission"
-GRACE_SECONDS = 70.0
-"""So long may a write be on its way that was decided before a quota was cut, or before somebody
-else stopped what it starts: retries of a call, and the delay of a watch."""
 MOST_WRITES, MORE_WRITES = 30, 12
 """Writes of a workload by the controller; and for each eviction, fault or change by others more."""
-
-
-def quota_is_kept(world, log):
-    """No queue, and no cohort, holds more than its quota allowed lately, when it takes more."""
-    limits = _Limits(world.plan.setting["queues"])
-    held = {}
-    for v in world.record.versions:
-        if v.resource == f"clusterqueues.{GROUP}" and v.new is not None:
-            limits.note(v.at, v.key.lstrip("/"), v.new)
-        if v.resource != WORKLOADS:
-            continue
-        before, now = held.pop(v.key, {}), held_gpus(v.new)
-        if now:
-            held[v.key] = now
-        for queue in now:
-            if now[queue] > before.get(queue, 0):
-                yield from limits.exceeded(v, queue, held.values())
-
-
-class _Limits:
-    """The quotas of queues, as they were."""
-
-    def __init__(self, queues):
-        self._queues = queues
-        self._of = defaultdict(list)
-
-    def note(self, at, queue, body):
-        (group,) = body["spec"]["resourceGroups"]
-        quota = group["flavors"][0]["resources"][0]
-        self._of[queue].append((at, int(quota["nominalQuota"]), quota.get("borrowingLimit")))
-
-    def _most(self, queue, at, *, borrows):
-        """Return the most that a queue might hold at some time since shortly before a moment."""
-        found = self._of[queue]
-        recent = [
-            each
-            for number, each in enumerate(found)
-            if number + 1 == len(found) or found[number + 1][0] >= at - GRACE_SECONDS
-        ]
-        cohort = self._queues[queue]["cohort"]
-        if borrows and cohort:
-            return max(
-                float("inf") if limit is None else nominal + int(limit)
-                for _, nominal, limit in recent
-            )
-        return max(nominal for _, nominal, _ in recent)
-
-    def exceeded(self, v, queue, held):
-        used = Counter()
-        for each in held:
-            used.update(each)
-        if used[queue] > self._most(queue, v.at, borrows=True):
-            yield f"{v.at:.1f} s: {v.key} brings queue {queue} to {used[queue]} GPUs"
-        cohort = self._queues[queue]["cohort"]
-        members = [q for q, about in self._queues.items() if cohort and about["cohort"] == cohort]
-        most = sum(self._most(q, v.at, borrows=False) for q in members)
-        total = sum(used[q] for q in members)
-        if members and total > most:
-            yield f"{v.at:.1f} s: {v.key} brings the cohort to {total} of {most} GPUs"
 
 
 def nothing_starts_unadmitted(world, log):
@@ -118,7 +57,7 @@ def nothing_starts_unadmitted(world, log):
             was = v.old is not None and is_true(v.old, ADMITTED) and not is_true(v.old, EVICTED)
             until = float("inf") if now else v.at if was else until
             admitted[owner_of(v.last), name]["until"] = until
-        elif _starts(v):
+        elif v.resource in STARTED and starts(v):
             group = v.last["metadata"].get("labels", {}).get(POD_GROUP_NAME)
             uid = v.last["metadata"]["uid"]
             found = [
@@ -128,24 +67,6 @@ def nothing_starts_unadmitted(world, log):
             ]
             if max(found, default=float("-inf")) < v.at - GRACE_SECONDS:
                 yield f"{v.at:.1f} s: {v.who} starts {v.resource} {v.key}, which is not admitted"
-
-
-def _starts(v):
-    if v.new is None or v.old is None or v.last["metadata"].get("deletionTimestamp"):
-        return False
-    if v.resource == "pods":
-        return _gated(v.old) and not _gated(v.new)
-    if v.resource in {"jobs.batch", "jobsets.jobset.x-k8s.io"}:
-        queued = "kueue.x-k8s.io/queue-name" in v.new["metadata"].get("labels", {})
-        return queued and bool(v.old["spec"].get("suspend")) and not v.new["spec"].get("suspend")
-    if v.resource in OTHERS:
-        queued = "kueue.x-k8s.io/queue-name" in v.new["metadata"].get("labels", {})
-        return queued and foreign.suspended(v.old) and not foreign.suspended(v.new)
-    return False
-
-
-def _gated(pod):
-    return any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ())
 
 
 def nothing_is_doubled(world, log):
@@ -269,40 +190,23 @@ def writes_are_bounded(world, log):
             yield f"{len(late)} writes when nothing happens, such as of {late[0]}"
 
 
-def statuses_are_true(world, log):
-    """In the end each queue says how many workloads wait and hold quota."""
-    if not world.record.quiet_since:
-        return
-    waiting, holding = Counter(), Counter()
-    store = world.cluster.store
-    queues = {
-        m["name"]: q["spec"]["clusterQueue"]
-        for (_, _), q in store.items(f"localqueues.{GROUP}")
-        for m in [q["metadata"]]
-    }
-    for _, workload in store.items(WORKLOADS):
-        if is_true(workload, FINISHED) or not workload["spec"].get("active", True):
-            continue
-        held = is_true(workload, QUOTA_RESERVED)
-        (holding if held else waiting)[queues.get(workload["spec"].get("queueName"))] += 1
-    for _, queue in store.items(f"clusterqueues.{GROUP}"):
-        name, status = queue["metadata"]["name"], queue.get("status", {})
-        stated = status.get("pendingWorkloads", 0), status.get("reservingWorkloads", 0)
-        if stated != (waiting[name], holding[name]):
-            yield f"queue {name} says {stated}, and it is {waiting[name], holding[name]}"
-
-
 JUDGES = {
     "quota": quota_is_kept,
     "unadmitted": nothing_starts_unadmitted,
+    "idle": no_quota_is_idle,
     "doubled": nothing_is_doubled,
     "life": life_is_as_documented,
     "gangs": gangs_are_whole,
+    "places": places_are_free,
     "priority": priority_is_heeded,
     "own quota": own_quota_comes_back,
+    "preemptions": preemptions_are_just,
     "fairness": shares_are_fair,
     "reasons": reasons_are_true,
+    "stale reasons": reasons_stay_true,
     "no reason": all_have_reasons,
+    "starts": starts_are_as_admitted,
+    "copies": workloads_are_as_their_jobs,
     "decisions": decisions_are_the_cores,
     "leader": only_the_leader_writes,
     "rights": writes_are_legal,
@@ -311,4 +215,5 @@ JUDGES = {
     "errors": nobody_foresaw_no_error,
     "writes": writes_are_bounded,
     "statuses": statuses_are_true,
+    "times": times_are_now,
 }

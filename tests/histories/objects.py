@@ -47,10 +47,16 @@ def setting_objects(setting):
         yield r.ADMISSION_CHECKS, check
     for number in range(setting["nodes"]):
         yield r.NODES, node(number)
+    for name, cohort in setting["cohorts"].items():
+        yield r.COHORTS, {"metadata": {"name": name}, "spec": _cohort(cohort)}
     for name, queue in setting["queues"].items():
         yield r.CLUSTER_QUEUES, cluster_queue(name, queue)
-        local = {"metadata": {"name": name, "namespace": TEAM}, "spec": {"clusterQueue": name}}
-        yield r.LOCAL_QUEUES, local
+        yield r.LOCAL_QUEUES, local_queue(name)
+
+
+def local_queue(name):
+    """Return the LocalQueue of a ClusterQueue, which has its name."""
+    return {"metadata": {"name": name, "namespace": TEAM}, "spec": {"clusterQueue": name}}
 
 
 def active(now):
@@ -81,10 +87,20 @@ def cluster_queue(name, queue):
     }
     if queue["cohort"]:
         spec["cohortName"] = queue["cohort"]
+    if queue["weight"] != 1:
+        spec["fairSharing"] = {"weight": str(queue["weight"])}
     if queue["checked"]:
         spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": CHECK}]}
     finalizers = [RESOURCE_IN_USE_FINALIZER]
     return {"metadata": {"name": name, "finalizers": finalizers}, "spec": spec}
+
+
+def _cohort(cohort):
+    resource = {"name": GPU, "nominalQuota": str(cohort["gpus"])}
+    limits = {"borrowingLimit": cohort["borrowing"], "lendingLimit": cohort["lending"]}
+    resource |= {name: str(limit) for name, limit in limits.items() if limit is not None}
+    parent = {"parentName": cohort["parent"]} if cohort["parent"] else {}
+    return parent | {"resourceGroups": groups(resource)}
 
 
 def quota(queue, gpus):
@@ -94,6 +110,10 @@ def quota(queue, gpus):
         for limit in ("borrowing", "lending"):
             if queue[limit] is not None:
                 resource[f"{limit}Limit"] = str(min(queue[limit], gpus))
+    return groups(resource)
+
+
+def groups(resource):
     return [{"coveredResources": [GPU], "flavors": [{"name": "gpus", "resources": [resource]}]}]
 
 
@@ -125,6 +145,8 @@ def pods(about, metadata, template):
         labels, annotations = dict(metadata["labels"]), dict(template["metadata"]["annotations"])
         name = metadata["name"]
         if about["kind"] == "PodGroup":
+            # They end one after the other, and give back what they held.
+            annotations[RUN_FOR] = f"{about['seconds'] * (2 + number) // 2}s"
             labels[POD_GROUP_NAME] = name
             annotations[POD_GROUP_TOTAL_COUNT] = str(about["pods"])
             name = f"{name}-{about.get('round', 0)}-{number}"

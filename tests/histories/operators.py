@@ -22,6 +22,8 @@ from tests.soak.operators import is_over, progress
 ANSWERS = ("Ready",) * 8 + ("Retry", "Retry")
 LATE = (0.1, 0.1, 2.0, 30.0)
 """Seconds after a change until it is looked at; it may be looked at twice, and out of order."""
+ANSWERED_LATE = (0.1, 2.0, 30.0, 600.0)
+"""The same of admission checks."""
 
 
 class Operators:
@@ -79,11 +81,11 @@ class Operators:
     def _notice_workload(self, event):
         states = event.object.get("status", {}).get("admissionChecks") or ()
         if event.type != "DELETED" and any(each["state"] == "Pending" for each in states):
-            self._later(event.object["metadata"]["name"], self._answer)
+            self._later(event.object["metadata"]["name"], self._answer, ANSWERED_LATE)
 
-    def _later(self, name, act=None):
+    def _later(self, name, act=None, late=LATE):
         for _ in range(1 + (self._random.random() < 0.1)):
-            delay = LATE[int(self._random.random() * len(LATE))] * self._random.random()
+            delay = late[int(self._random.random() * len(late))] * self._random.random()
             self._process.start(self._look(name, act or self._operate, delay))
 
     async def _look(self, name, act, delay):

@@ -40,13 +40,18 @@ def as_waiting(workload, at):
         or condition(workload, REQUEUED).get("status") == "False"
     ):
         return None
-    evicted = condition(workload, EVICTED)
-    created = workload["metadata"]["creationTimestamp"]
     return Waiting(
         at, spec.get("queueName", ""), spec.get("priority", 0), requested(workload),
-        evicted["lastTransitionTime"] if evicted.get("reason") == "AdmissionCheck" else created,
+        queued(workload),
         any(each.get("topologyRequest") for each in spec["podSets"]),
     )  # fmt: skip
+
+
+def queued(workload):
+    """Return since when a workload has its place among those of its priority."""
+    evicted = condition(workload, EVICTED)
+    checked = evicted.get("reason") == "AdmissionCheck"
+    return evicted["lastTransitionTime"] if checked else workload["metadata"]["creationTimestamp"]
 
 
 def priority_is_heeded(world, log):
@@ -86,7 +91,7 @@ def _overtaken(other, winner, queue, v):
 def own_quota_comes_back(world, log):
     """A queue that may reclaim does not wait long for quota that is its own."""
     queues = [
-        Own(name, world.record)
+        Own(name, world)
         for name, queue in world.plan.setting["queues"].items()
         if queue["cohort"] and queue["reclaim"] == "Any"
     ]
@@ -99,13 +104,13 @@ def own_quota_comes_back(world, log):
 
 
 def shares_are_fair(world, log):
-    """With fair sharing, no queue borrows while one waits that would borrow less.
+    """With fair sharing, no queue borrows while one of its cohort waits for a lower share.
 
-    All queues have the same weight, and there is one resource: less borrowed is a lower share.
+    There is one resource: what is borrowed, divided by the weight, is in the order of the shares.
     """
     setting, record, passed = world.plan.setting, world.record, {}
     members = [name for name, queue in setting["queues"].items() if queue["cohort"]]
-    queues = {name: Own(name, record) for name in members if setting["fair"]}
+    queues = {name: Own(name, world) for name in members if setting["fair"]}
     for v in record.versions:
         if v.resource == f"clusterqueues.{GROUP}" and v.key.lstrip("/") in queues:
             queues[v.key.lstrip("/")].change(v)
@@ -134,10 +139,12 @@ def _less_borrowed(v, queues, record):
     more = borrower.borrowed(gpus.total())
     for queue in queues.values():
         key, head = queue.first()
-        if queue is borrower or not key or not queue.is_settled(head, v.at):
+        sibling = queue is not borrower and queue.cohort == borrower.cohort
+        if not sibling or not key or not queue.is_settled(head, v.at):
             continue
         less = max(0, queue.borrowed(head.gpus))
-        if head.gpus <= gpus.total() and less < more and less <= queue.limit:
+        lower = less / queue.weight < more / borrower.weight
+        if head.gpus <= gpus.total() and lower and less <= queue.limit:
             text = f"{v.key} brings {borrower.name} to {more} GPUs borrowed before {key}"
             yield key, f"{v.at:.1f} s: {text}, with which {queue.name} would borrow {less}"
 
@@ -158,8 +165,10 @@ def _quota(queue):
 class Own:
     """One queue: what waits, what is held, and since when its first could have its own quota."""
 
-    def __init__(self, name, record):
-        self.name, self._record = name, record
+    def __init__(self, name, world):
+        about = world.plan.setting["queues"][name]
+        self.name, self._record = name, world.record
+        self.cohort, self.weight = about["cohort"], about["weight"]
         self.nominal, self.limit = -1, 0
         self.lends_in_part = False
         self.changed_at = 0.0
@@ -173,19 +182,25 @@ class Own:
             self.nominal, self.limit, self.lends_in_part = quota
             self.changed_at = v.at
 
+    @property
+    def held(self):
+        """How many GPUs its workloads hold."""
+        return sum(self._held.values())
+
     def note(self, v):
-        """Take a write of a workload."""
-        before = self._waiting.pop(v.key, None)
+        """Take a write of a workload; tell whether it holds another amount, or waits otherwise."""
+        before, held = self._waiting.pop(v.key, None), self._held.get(v.key, 0)
         self._held[v.key] = held_gpus(v.new)[self.name]
         found = v.new and as_waiting(v.new, v.at)
         if found and found.queue == self.name:
             same = before is not None and before.priority == found.priority
             found.since = before.since if same else v.at
             self._waiting[v.key] = found
+        return held != self._held[v.key] or before != self._waiting.get(v.key)
 
     def borrowed(self, more):
         """Return how much it would borrow with so many GPUs more; less than 0 if some are left."""
-        return sum(self._held.values()) + more - self.nominal
+        return self.held + more - self.nominal
 
     def is_settled(self, head, at):
         """Tell whether its first has waited for a while, and nothing else decides about it."""
@@ -201,7 +216,7 @@ class Own:
             self._since = (0.0, "")
         self.note(v)
         first, head = self.first()
-        fits = first and sum(self._held.values()) + head.gpus <= self.nominal
+        fits = first and self.borrowed(head.gpus) <= 0
         if not fits or head.placed:
             self._since = (0.0, "")
         elif self._since[1] != first:

@@ -1,11 +1,23 @@
 """What happens in a history, as data: made up from a seed, or read from a file."""
 
+import os
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from random import Random
+from typing import NamedTuple
 
 HASH_SEED = "PYTHONHASHSEED"
 """With another one, sets of texts have another order, and a seed gives another history."""
+
+
+def begin_with_hash_seed(module):
+    """Start a command anew if texts have another order in its sets than in all histories."""
+    if os.environ.get(HASH_SEED) != "0":
+        command = [sys.executable, "-m", module, *sys.argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, HASH_SEED: "0"})
+
+
 HOUR = 3600.0
 GPUS = 8
 """Of a node, and nominally of each node's share of a queue."""
@@ -15,6 +27,8 @@ OTHERS = ("AppWrapper", "MPIJob", "PyTorchJob", "RayJob", "TFJob")
 """Kinds of which a history has at most one, and none of their pods fails."""
 LONGER = (1, 2, 4, 6)
 """Times as long do jobs run in a history: with 1, they use a quarter of the quota; with 6, more."""
+LONGEST = 25
+"""The same in large clusters: jobs run for three hours in the mean, and use most of the quota."""
 BURSTS = (0.3, 0.3, 0.9)
 """Shares of the jobs that come in bursts, as a script submits them: then a queue forms."""
 CLASSES = ("", "", "", "research", "production")
@@ -55,24 +69,35 @@ class Plan:
         return cls(**{**read, "events": tuple(Event(**each) for each in read["events"])})
 
 
-def plan_of(seed):
-    """Make a history up."""
+class Size(NamedTuple):
+    """How large the cluster is whose day is a history."""
+
+    queues: int
+    nodes: int
+    workloads: int
+
+
+def plan_of(seed, size=None):
+    """Make a history up: of some hours, or of a day of a large cluster."""
     random = Random(seed)
-    setting = _setting(random)
-    hours = random.choice((3.5, 4.2, 4.5, 5.0, 5.5))
+    setting = _setting(random, size)
+    _refine(Random(f"{seed}/refinements"), setting)
+    hours = 24.0 if size else random.choice((3.5, 4.2, 4.5, 5.0, 5.5))
     setting["elects"] = random.random() < 0.15
-    events = [*_jobs(random, setting, hours), *_changes(random, setting, hours)]
+    events = [*_jobs(random, setting, hours, size), *_changes(random, setting, hours)]
     events += _faults(random, setting, hours)
+    events += _rarities(Random(f"{seed}/rarities"), setting, hours, events)
     return Plan(seed, hours * HOUR, setting, tuple(sorted(events, key=lambda e: e.at)))
 
 
-def _setting(random):
+def _setting(random, size):
     queues = {}
     fair = random.random() < 0.3
     count = 3 if fair else random.choice((1, 2, 2, 3))  # fair: two borrow what a third has left
-    for name in ("a", "b", "c")[:count]:
+    shares = (max(1, size.nodes // size.queues),) if size else (1, 1, 2)
+    for name in [f"q{number}" for number in range(size.queues)] if size else "abc"[:count]:
         queues[name] = {
-            "gpus": GPUS * random.choice((1, 1, 2)),
+            "gpus": GPUS * random.choice(shares),
             "cohort": "all" if fair else random.choice(("", "all", "all")),
             "borrowing": random.choice((None, None, 4)),
             "lending": random.choice((None, None, 4)),
@@ -91,13 +116,35 @@ def _setting(random):
     }
 
 
-def _jobs(random, setting, hours) -> Iterator[Event]:
-    longer, bursts = random.choice(LONGER), random.choice(BURSTS)
+def _refine(random, setting):
+    """Put some cohorts below another one, and weigh some queues that share fairly."""
+    queues, nested = setting["queues"], random.random() < 0.4
+    members = [queue for queue in queues.values() if queue["cohort"]]
+    setting["cohorts"] = {}
+    for queue in queues.values():
+        queue["weight"] = random.choice((1, 1, 2)) if setting["fair"] else 1
+    if nested and len(members) > 1:
+        members[0]["cohort"] = "left"
+        for queue in members[1:]:
+            queue["cohort"] = "right"
+        gpus = random.choice((0, GPUS))  # of all
+        setting["nodes"] += gpus // GPUS
+        setting["cohorts"] = {
+            "all": {"parent": "", "gpus": gpus, "borrowing": None, "lending": None}
+        } | {
+            name: {"parent": "all", "gpus": 0}
+            | {limit: random.choice((None, None, 4)) for limit in ("borrowing", "lending")}
+            for name in ("left", "right")
+        }
+
+
+def _jobs(random, setting, hours, size) -> Iterator[Event]:
+    longer, bursts = random.choice((LONGEST,) if size else LONGER), random.choice(BURSTS)
     queues = sorted(setting["queues"])
     seldom = random.choice(queues)  # used: others borrow from it
     weights = [1 if name == seldom else 4 for name in queues]
     alike = random.random() < 0.5  # all jobs: what one leaves, any other may take
-    for number in range(random.randint(26, 42)):
+    for number in range(size.workloads if size else random.randint(26, 42)):
         kind = random.choice((*KINDS, setting["kind"] or "Job"))
         pods = 1 if kind == "Pod" else random.choice((1, 2, 2) if alike else (1, 2, 2, 3))
         sizes = (GPUS // 2 // pods,) if alike else (1, 2, 4, 8)
@@ -147,6 +194,21 @@ def _changes(random, setting, hours) -> Iterator[Event]:
         if act in {"quota", "hold", "drain", "preemption"}:
             about["queue"] = random.choice(sorted(setting["queues"]))
         yield Event(at, act, about)
+
+
+def _rarities(random, setting, hours, events) -> Iterator[Event]:
+    """Yield what happens to a LocalQueue, or to a job whose operator finds it invalid for a while.
+
+    They have numbers of their own, so that all else is as it would be without them.
+    """
+    if random.random() < 0.3:
+        at, lasts = random.random() * (hours - 1) * HOUR, 900 * random.random()
+        how, queue = random.random(), random.choice(sorted(setting["queues"]))
+        yield Event(at, "local queue", {"lasts": lasts, "queue": queue, "how": how})
+    for each in events:
+        if each.about.get("kind") == "RayJob" and each.act == "submit" and random.random() < 0.5:
+            about = {"name": each.about["name"], "lasts": 300 + 300 * random.random()}
+            yield Event(each.at + 60 * random.random(), "invalid", about)
 
 
 WINDOWS = {

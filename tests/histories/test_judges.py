@@ -10,83 +10,12 @@ from tests.histories import accounts
 from tests.histories.gangs import gangs_are_whole
 from tests.histories.judges import LEASES, only_the_leader_writes
 from tests.histories.lifecycle import life_is_as_documented, steps
+from tests.histories.lived import HELD, TEXT, cluster_queue, judged, pod, workload
 from tests.histories.objects import GPU
 from tests.histories.order import own_quota_comes_back, priority_is_heeded, shares_are_fair
-from tests.histories.plan import Event, Plan
 from tests.histories.reasons import reasons_are_true
 from tests.histories.record import WORKLOADS as STORED
-from tests.histories.record import Record, Version
-
-QUEUE = {"gpus": 8, "cohort": "", "strategy": "BestEffortFIFO", "reclaim": "Never"}
-TEXT = (
-    "couldn't assign flavors to pod set main: insufficient unused quota for {} in flavor gpus, {}"
-)
-
-
-def workload(name, *true, pods=1, gpus=4, priority=0, counts=None, message="", queue="a", back=0):
-    """Return a workload with some conditions; with quota for `counts` pods, or for all.
-
-    So many pods as `back` says have succeeded, and need no quota any more.
-    """
-    conditions = [{"type": each, "status": "True"} for each in true]
-    if message:
-        conditions = [{"type": "QuotaReserved", "status": "False", "message": message}]
-    container = {"resources": {"requests": {GPU: str(gpus)}}}
-    pod_set = {"name": "main", "count": pods, "template": {"spec": {"containers": [container]}}}
-    status = {"conditions": conditions}
-    if back:
-        status["reclaimablePods"] = [{"name": "main", "count": back}]
-    if "QuotaReserved" in true:
-        count = counts or pods
-        usage = {GPU: str(gpus * count)}
-        assigned = {"name": "main", "count": count, "resourceUsage": usage}
-        status["admission"] = {"clusterQueue": queue, "podSetAssignments": [assigned]}
-    return {
-        "metadata": {"name": name, "namespace": "team", "creationTimestamp": name},
-        "spec": {"queueName": queue, "priority": priority, "podSets": [pod_set]},
-        "status": status,
-    }
-
-
-def cluster_queue(nominal, name="a", **limits):
-    quota = {"resources": [{"name": GPU, "nominalQuota": str(nominal), **limits}]}
-    return {"metadata": {"name": name}, "spec": {"resourceGroups": [{"flavors": [quota]}]}}
-
-
-def pod(name, *, gated):
-    gates = [{"name": "kueue.x-k8s.io/admission"}] if gated else []
-    labels = {"kueue.x-k8s.io/pod-group-name": "g"}
-    return {
-        "metadata": {"name": name, "namespace": "team", "labels": labels},
-        "spec": {"schedulingGates": gates},
-    }
-
-
-def lived(*writes, faults=(), **queue):
-    """Return a world in which these objects were written, each at its time."""
-    setting = {"queues": {name: {**QUEUE, **queue} for name in ("a", "b")}, "fair": True}
-    plan = Plan(0, 1000.0, setting, tuple(Event(at, "freeze", {"lasts": 60.0}) for at in faults))
-    listen = SimpleNamespace(listen=lambda _listener: None, items=lambda _resource: [])
-    record = Record(SimpleNamespace(loop=SimpleNamespace(time=lambda: 0.0), store=listen), plan)
-    before = {}
-    for at, new in writes:
-        name = new["metadata"]["name"]
-        resource = "pods" if "schedulingGates" in new["spec"] else STORED
-        key = f"{new['metadata'].get('namespace', '')}/{name}"
-        if "resourceGroups" in new["spec"]:
-            resource = "clusterqueues.kueue.x-k8s.io"
-        old = before.get((resource, name))
-        version = Version(at, accounts.OWN, resource, "MODIFIED", key, old, new, new)
-        record.versions.append(version)
-        before[resource, name] = new
-    return SimpleNamespace(plan=plan, record=record)
-
-
-def judged(judge, *writes, **options):
-    return list(judge(lived(*writes, **options), None))
-
-
-HELD = ("QuotaReserved", "Admitted")
+from tests.histories.record import Version
 
 
 class TestLife:
@@ -241,6 +170,19 @@ class TestReasons:
         writes = (
             (0, cluster_queue(8)),
             (1, workload("h", *HELD, gpus=6)),
+            (300, workload("a", message=TEXT.format(GPU, missing))),
+        )
+
+        assert len(judged(reasons_are_true, *writes)) == wrong
+
+    @pytest.mark.parametrize(("missing", "wrong"), [("2 more needed", 0), ("3 more needed", 1)])
+    def test_what_ends_may_be_counted_with_what_begins(self, missing, wrong):
+        ended = workload("h", "QuotaReserved", "Finished", gpus=6)
+        writes = (
+            (0, cluster_queue(12)),
+            (1, workload("h", *HELD, gpus=6)),
+            (298, ended),
+            (299, workload("i", *HELD, gpus=4)),
             (300, workload("a", message=TEXT.format(GPU, missing))),
         )
 

@@ -57,7 +57,7 @@ class World:
         self.refused = []
         self.differences = []
         """What `decisions` saw."""
-        self._replaced = set()
+        self._replaced, self._done_in_part = set(), set()
         self._down_for = self._frozen_for = 0.0
 
     async def run(self):
@@ -182,6 +182,8 @@ class World:
         """Have the user of a group create another pod for one that is lost."""
         metadata, status = event.object["metadata"], event.object.get("status", {})
         group = metadata.get("labels", {}).get(POD_GROUP_NAME)
+        if status.get("phase") == "Succeeded":
+            self._done_in_part.add(group)
         lost = metadata.get("deletionTimestamp") or event.type == "DELETED"
         lost = status.get("phase") == "Failed" or (lost and status.get("phase") != "Succeeded")
         if group and lost and metadata["uid"] not in self._replaced:
@@ -191,7 +193,8 @@ class World:
     async def _replace(self, group, name):
         await asyncio.sleep(5 + 55 * self.random.random())
         workload = self.cluster.store.get(WORKLOADS, TEAM, group)
-        if group in self.deleted or is_true(workload, FINISHED):
+        called_off = workload is None and group in self._done_in_part
+        if group in self.deleted or is_true(workload, FINISHED) or called_off:
             return
         number = int(name.rpartition("-")[2])
         about = self.submitted[group] | {"round": len(self._replaced)}
@@ -251,10 +254,12 @@ class World:
             await self._insist(r.CLUSTER_QUEUES, queue, {"spec": spec})
             await asyncio.sleep(lasts)
 
-    async def _insist(self, resource, name, patch, namespace=""):
+    async def _insist(self, resource, name, patch, namespace="", of=""):
         while True:
             try:
-                await self.admin.patch(resource, name, patch, into=dict, namespace=namespace)
+                await self.admin.patch(
+                    resource, name, patch, into=dict, namespace=namespace, subresource=of
+                )
             except ApiError as error:
                 if error.code not in {0, 500, 503}:
                     raise
@@ -269,6 +274,26 @@ class World:
 
     async def _drain(self, queue, lasts, how):
         await self._hold(queue, lasts, how, policy="HoldAndDrain")
+
+    async def _local_queue(self, queue, lasts, how):
+        """Delete a LocalQueue for a while, or stop it."""
+        self.record.note_trouble(lasts)
+        if how < 0.4:
+            await self._quietly(self.admin.delete(r.LOCAL_QUEUES, queue, namespace=TEAM))
+            await asyncio.sleep(lasts)
+            await self._create(self.admin, r.LOCAL_QUEUES, objects.local_queue(queue))
+            return
+        for policy in ("Hold" if how < 0.7 else "HoldAndDrain", "None"):
+            await self._insist(r.LOCAL_QUEUES, queue, {"spec": {"stopPolicy": policy}}, TEAM)
+            await asyncio.sleep(lasts)
+
+    async def _invalid(self, name, lasts):
+        """Have the operator of a RayJob find its spec invalid for a while."""
+        resource, body = self._items(name)[0]
+        for found in ("ValidationFailed", "Initializing"):
+            patch = {"status": {"jobDeploymentStatus": found}}
+            await self._insist(resource, body["metadata"]["name"], patch, TEAM, of="status")
+            await asyncio.sleep(lasts)
 
     async def _deactivate(self, lasts, how):
         found = [w for w in self.cluster.objects(r.WORKLOADS) if w["metadata"].get("namespace")]

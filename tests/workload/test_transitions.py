@@ -132,6 +132,16 @@ def test_an_eviction_resets_checks_and_is_counted():
     assert status.scheduling_stats.evictions[0].count == 1
 
 
+def test_evictions_are_counted_by_their_reasons():
+    evicted = workload()
+    for reason in ("Preempted", "NodeFailures", "Preempted"):
+        status = t.evict(evicted, reason=reason, message="why", now=9)
+        evicted = msgspec.structs.replace(evicted, status=status)
+
+    counts = {each.reason: each.count for each in evicted.status.scheduling_stats.evictions}
+    assert counts == {"Preempted": 2, "NodeFailures": 1}
+
+
 def test_saying_the_same_again_changes_nothing():
     first = t.with_status(workload(), waiting(workload(), now=NOW))
 

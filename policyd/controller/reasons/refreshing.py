@@ -51,8 +51,8 @@ CORRECTIONS, FEWER_CORRECTIONS = 20, 5
 LOOKS = 50
 """Reasons that are worked out anew in a sweep, beside those of workloads without one."""
 FRESH_SECONDS = 5.0
-"""A reason is not computed again before, for corrections. A workload that was next is: it may have
-been passed over meanwhile, and has no reason yet."""
+"""A reason is not computed again before, if only to see whether it is still true. That of one that
+was next is: it may have been passed over meanwhile, and has no reason yet."""
 
 
 @dataclass(slots=True)
@@ -235,17 +235,18 @@ class Reasons:
         known = self._known.get(pending.leader.workload.key)
         return 0.0 if known is None else known.at
 
-    async def _look(self, pending: Pending, now: float) -> KnownReason | None:
+    async def _look(self, pending: Pending, now: float, *, due: bool = False) -> KnownReason | None:
         """Work out the reason of a workload, or of the one ahead of it, if that may have changed.
 
-        None if it waits no longer.
+        One that is `due`, to be written, is as of now, however short ago it was worked out. None if
+        it waits no longer.
         """
         ticket, stamp = pending.leader, self._stamp(pending)
         key = ticket.workload.key
         known = self._known.get(key)
         if known is not None:
             fresh = known.refusal is not None and now - known.at < FRESH_SECONDS
-            if fresh or known.stamp == stamp:
+            if (fresh and not due) or known.stamp == stamp:
                 return known
         if ticket.gone or pending.queue.options is not pending.options:
             return None
@@ -267,7 +268,7 @@ class Reasons:
 
     async def _queue_write(self, pending: Pending, now: float) -> None:
         """Queue a workload's reason to be written."""
-        known = await self._look(pending, now)
+        known = await self._look(pending, now, due=True)
         reason = None if known is None else self._reason_of(pending, known)
         if reason is not None and not pending.ticket.gone:
             self._written.due[pending.ticket.workload.key] = reason
