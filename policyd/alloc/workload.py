@@ -100,12 +100,14 @@ class Objection(Value, frozen=True):
     """Why a workload cannot be considered, found outside the allocator.
 
     One that is `misplaced`, in a queue that does not take such workloads or not of its namespace,
-    is inadmissible even where the head of a queue would block those behind it.
+    is inadmissible even where the head of a queue would block those behind it. One that is
+    `uncounted` asks for devices that no quota counts.
     """
 
     reason: ConditionReason
     message: str
     misplaced: bool = False
+    uncounted: bool = False
 
 
 class QueuedWorkload(Value, frozen=True):

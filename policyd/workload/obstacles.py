@@ -141,16 +141,21 @@ def _gated_by(gates: str) -> str:
 
 def _obstacle(workload: Workload, context: StatusContext) -> tuple[str, str] | None:
     if not workload.spec.active:
-        return "Deactivated", DEACTIVATED
+        if context.gates.unadmitted_workloads_observability:
+            return "Deactivated", DEACTIVATED
+        return _queue_obstacle(workload, context)  # what its eviction says stays otherwise
     gates = _gates(workload, context)
     if gates:
         return GATED, _gated_by(gates)
     obstacle = _queue_obstacle(workload, context)
     if obstacle is not None:
         return obstacle
-    if context.objection is not None:
-        return context.objection.reason, context.objection.message
-    return _unreplaced(workload)
+    objection = context.objection
+    if objection is None:
+        return _unreplaced(workload)
+    # Without detail, Kueue's scheduling loop has one reason for all that it finds.
+    detailed = context.gates.unadmitted_workloads_observability or objection.uncounted
+    return objection.reason if detailed else "PendingEvaluation", objection.message
 
 
 def _unreplaced(workload: Workload) -> tuple[str, str] | None:

@@ -81,8 +81,10 @@ def pod_set_values(
 
 def _objection(error: InvalidRequestsError) -> Objection:
     """Return why a workload cannot be considered; none waits behind one for its devices."""
-    misplaced = isinstance(error, UncountedDevicesError)
-    return Objection(reason="Misconfigured", message=str(error), misplaced=misplaced)
+    devices = isinstance(error, UncountedDevicesError)
+    return Objection(
+        reason="Misconfigured", message=str(error), misplaced=devices, uncounted=devices
+    )
 
 
 def _adjusted(workload: kueue.Workload, pod_set: kueue.PodSet, rules: RequestRules) -> kueue.PodSet:

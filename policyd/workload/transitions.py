@@ -37,15 +37,15 @@ from policyd.api.meta import (
     with_condition,
 )
 from policyd.jobs.base import controller_of, is_pod
-from policyd.jobs.lifecycle import has_quota, is_finished
+from policyd.jobs.lifecycle import ON_HOLD, has_quota, is_finished
 from policyd.status.quantities import format_amount
 
 MESSAGE_BYTES = 32 * 1024
 """Longest message of a condition."""
 
 BLOCKED_ON_GATES = "BlockedOnPreemptionGates"
-_ALWAYS_WRITTEN = frozenset({"AdmissionGated", "Inadmissible"})
-"""Reasons that are always written."""
+_ALWAYS_WRITTEN = frozenset({"AdmissionGated", "Inadmissible", ON_HOLD})
+"""Reasons that are always written. By its reason alone is known what waits for its job."""
 _REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", "StaleGang", "FlavorMigration"})
 
 Status = Literal["True", "False"]

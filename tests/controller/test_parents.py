@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from policyd.alloc.settings import Gates, QueueingSettings
+from policyd.alloc.settings import DEFAULTS, Gates, QueueingSettings
 from policyd.api.makers import Makers
 from policyd.api.meta import ObjectMeta
 from policyd.controller.watch.mirrors import job_resource
@@ -30,8 +30,14 @@ def makers():
 
 
 @pytest.fixture
-async def world(makers):
-    made = World()
+def queueing():
+    """How the queue decides."""
+    return DEFAULTS
+
+
+@pytest.fixture
+async def world(makers, queueing):
+    made = World(queueing)
     made.integrations = Integrations(makers=makers)
     made.furnish()
     made.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 10})
@@ -129,6 +135,10 @@ async def test_a_stateful_set_that_is_preempted_starts_again_later(world):
     assert not gates(world.get(r.PODS, "serve-0"))
 
 
+TERSE = msgspec.structs.replace(DEFAULTS, gates=Gates(unadmitted_workloads_observability=False))
+
+
+@pytest.mark.parametrize("queueing", [DEFAULTS, TERSE], ids=["detailed", "without-detail"])
 async def test_a_stateful_set_of_no_pods_gives_its_quota_back_and_asks_for_it_again(world):
     stateful_set(world)
     await world.pass_time(2)

@@ -1,14 +1,16 @@
 """Each pending workload has a reason, and it stays true: in virtual time."""
 
 import pytest
+from msgspec.structs import replace
 
+from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.controller.queues.pending_workloads import PendingPage, waiting_in_cluster_queue
 from policyd.controller.reasons import refreshing as reasons
 from policyd.controller.settings import ControllerSettings
 from policyd.kube import resources as r
 from policyd.status import pending_reasons
 from policyd.workload.obstacles import BYPASSED, PENDING
-from tests.controller.world import World, condition, running
+from tests.controller.world import World, condition, pod_spec, running
 
 pytestmark = pytest.mark.anyio
 
@@ -505,3 +507,25 @@ async def test_a_queue_that_lacks_a_flavor_is_reported_with_its_name(world):
         "ClusterQueue cq is inactive: Can't admit new workloads: references missing"
         " ResourceFlavor(s): h100.",
     )
+
+
+@pytest.mark.parametrize(("detailed", "shown"), [(True, "AdmissionGated"), (False, "Pending")])
+async def test_a_closed_gate_of_preemption_is_the_reason_only_in_detail(detailed, shown):
+    gates = Gates(
+        multi_kueue_orchestrated_preemption=True, unadmitted_workloads_observability=detailed
+    )
+    world = World(replace(DEFAULTS, gates=gates))
+    world.furnish(preemption={"withinClusterQueue": "LowerPriority"})
+    async with running(world):
+        world.job("first", gpus=8)
+        await world.pass_time(1)
+        pod_set = {"name": "main", "count": 1, "template": {"spec": pod_spec(8)}}
+        spec = {"priority": 1, "preemptionGates": [{"name": "gate"}], "podSets": [pod_set]}
+        body = {"metadata": {"name": "gated"}, "spec": {"queueName": "lq-cq", **spec}}
+        world.create(r.WORKLOADS, body)
+        await world.pass_time(2)
+
+        gated = ("False", shown, "Workload requires preemption, but it's gated")
+        assert reason(world, "gated") == gated
+        assert world.condition("gated", "BlockedOnPreemptionGates")["reason"] == "PreemptionGated"
+        assert not world.is_true("first", "Evicted")

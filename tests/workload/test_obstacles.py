@@ -4,9 +4,10 @@ import msgspec
 import pytest
 
 from policyd.alloc.settings import Gates
+from policyd.alloc.workload import Objection
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
 from policyd.workload.lifecycle import next_status
-from policyd.workload.obstacles import BYPASSED, CLEARED, PENDING, StatusContext
+from policyd.workload.obstacles import BYPASSED, CLEARED, PENDING, StatusContext, unreserved
 
 NOW = 1_700_000_000.0
 GATED_BY = {"kueue.x-k8s.io/admission-gated-by": "example.com/gate"}
@@ -16,6 +17,8 @@ LOCAL = msgspec.convert(
 CLUSTER = msgspec.convert({"metadata": {"name": "cq"}}, ClusterQueue)
 
 TERSE = Gates(unadmitted_workloads_observability=False)
+MISPLACED = Objection(reason="Misconfigured", message="of another namespace", misplaced=True)
+UNCOUNTED = msgspec.structs.replace(MISPLACED, uncounted=True)
 
 
 def workload(annotations=None, reason="", message="said", **spec):
@@ -79,11 +82,53 @@ def reason_of(given, **around):
         pytest.param(
             workload(reason="Inadmissible"), {"gates": TERSE}, "Pending", id="without-detail"
         ),
+        pytest.param(workload(), {"objection": MISPLACED}, "Misconfigured", id="misplaced"),
+        pytest.param(
+            workload(),
+            {"objection": MISPLACED, "gates": TERSE},
+            "Pending",
+            id="misplaced-without-detail",
+        ),
+        pytest.param(
+            workload(),
+            {"objection": UNCOUNTED, "gates": TERSE},
+            "Inadmissible",
+            id="uncounted-without-detail",
+        ),
+        pytest.param(
+            workload(),
+            {"inactive": True, "gates": TERSE},
+            "Inadmissible",
+            id="inactive-without-detail",
+        ),
     ],
 )
 @pytest.mark.gate("AdmissionGatedBy")
 def test_the_first_obstacle_is_reported(given, around, reason):
     assert reason_of(given, **around) == reason
+
+
+@pytest.mark.parametrize(
+    ("around", "reason", "message"),
+    [
+        pytest.param({}, "Deactivated", "The workload is deactivated", id="detailed"),
+        pytest.param({"gates": TERSE}, "Pending", "too many retries", id="as-evicted"),
+        pytest.param(
+            {"gates": TERSE, "local_queue": None},
+            "Inadmissible",
+            "LocalQueue lq doesn't exist",
+            id="without-queue",
+        ),
+    ],
+)
+def test_why_a_deactivated_workload_has_no_quota_is_shown_in_detail(around, reason, message):
+    given = workload(reason="Pending", message="too many retries", active=False)
+    context = StatusContext(**{"local_queue": LOCAL, "cluster_queue": CLUSTER, **around})
+
+    status = unreserved(given, context, NOW)
+
+    (shown,) = (each for each in status.conditions if each.type == "QuotaReserved")
+    assert (shown.reason, shown.message) == (reason, message)
 
 
 HELD = {"clusterQueue": "cq", "podSetAssignments": []}

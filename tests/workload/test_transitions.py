@@ -7,6 +7,7 @@ from policyd.api.kueue import Admission, PodSetAssignment, Workload
 from policyd.controller.patches import status_patch
 from policyd.controller.watch.preemptions import blocked_on_gates
 from policyd.controller.watch.workload_values import WorkloadContext, workload_value
+from policyd.jobs.lifecycle import is_on_hold
 from policyd.patch.merge_patch import apply_merge_patch, merge_difference
 from policyd.workload import transitions as t
 
@@ -156,6 +157,12 @@ def test_without_detail_every_reason_is_the_same_and_none_is_written_newly():
     status = waiting(workload(), now=NOW, detailed=False)
 
     assert summarize(status) == {"QuotaReserved": ("False", "Pending", "m")}
+
+
+def test_without_detail_a_workload_on_hold_stays_on_hold():
+    status = t.release(workload(), reason="OnHold", message="m", now=NOW, detailed=False)
+
+    assert is_on_hold(t.with_status(workload(), status))
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,9 @@ class PendingReasons:
             action: What the cycle decided; None if none did.
         """
         if action is not None and action.reason == "PreemptionGated":
-            return PendingReason(GATED, GATED_MESSAGE, GATED, requests)
+            # Without detail, only the gates of an annotation have a reason of their own.
+            reason = GATED if self._detailed else "PendingEvaluation"
+            return PendingReason(reason, GATED_MESSAGE, GATED, requests)
         state, naming = self._cache.state, naming_for(self._cache, value.key)
         core = message_of(refusal, naming) + nodes_missed(state, refusal, value.cluster_queue)
         message = core + held_by(shortages(state, refusal, value), naming)

@@ -276,7 +276,9 @@ def _uncounted(workload: kueue.Workload, circumstances: WorkloadContext) -> Obje
     message = uncounted_claims(workload)
     if message and not gates.kueue_dra_integration:
         message = DEVICES_OFF
-    return Objection(reason="Misconfigured", message=message, misplaced=True) if message else None
+    if not message:
+        return None
+    return Objection(reason="Misconfigured", message=message, misplaced=True, uncounted=True)
 
 
 def refuses_uncounted(gates: Gates) -> bool:
