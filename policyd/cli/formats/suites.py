@@ -35,6 +35,7 @@ from policyd.engine.offline.requests import (
     ObjectError,
     RequestCircumstances,
     custom_kinds,
+    identify,
     in_its_namespace,
 )
 from policyd.policy_files import KYVERNO_TEST, SUFFIXES
@@ -129,7 +130,7 @@ def _read(suite: KyvernoTest, folder: Path, findings: list[Finding]) -> SuiteCon
 def _stored(obj: Json, kinds: CustomKinds) -> Json:
     """Return an object in its namespace; one that is none fails when its row is run."""
     try:
-        return in_its_namespace(obj, RequestCircumstances(kinds=kinds))
+        return in_its_namespace(obj, identify(obj, RequestCircumstances(kinds=kinds)).namespace)
     except ObjectError:
         return obj
 

@@ -47,6 +47,7 @@ from policyd.engine.offline.requests import (
     check_readable,
     custom_kinds,
     identify,
+    in_its_namespace,
     offline_set,
     request_for,
 )
@@ -208,7 +209,7 @@ def _look_at(
                 kind=kind.kind,
                 namespace="" if kind.kind == "Namespace" else namespace,
                 name=name or value["metadata"].get("generateName", ""),
-                value=value,
+                value=in_its_namespace(value, namespace),
             )
         )
     return [*findings, *labels.findings]

@@ -196,7 +196,7 @@ def _request(obj: Json) -> AdmissionRequest:
     if isinstance(obj, dict) and obj.get("kind") == "AdmissionReview":
         request = {"uid": "offline", **(obj.get("request") or {})}
         return parse_review(msgspec.json.encode({**obj, "request": request}))
-    return request_for(obj, RequestCircumstances())
+    return request_for(obj, RequestCircumstances(namespace=""))  # one that names none is in none
 
 
 def _problems(assertions: Iterable[Assertion], decision: Decision) -> Iterator[str]:

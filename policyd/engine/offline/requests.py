@@ -153,14 +153,17 @@ def identify(obj: Json, circumstances: RequestCircumstances) -> ObjectIdentity:
     return ObjectIdentity(kind, resource, str(name), str(namespace))
 
 
-def in_its_namespace(obj: Json, circumstances: RequestCircumstances) -> Json:
-    """Return an object with the namespace that it is stored in; as it is if it has none.
+def in_its_namespace(obj: Json, namespace: str) -> Json:
+    """Return an object as the API server passes it on: it names the namespace that it is in.
 
-    Raises:
-        ObjectError: If `obj` has no apiVersion, kind and metadata.
+    Args:
+        obj: The object, of any shape.
+        namespace: Its namespace; "" if it is in none, or is one.
     """
-    namespace, metadata = identify(obj, circumstances).namespace, obj["metadata"]
-    if metadata.get("namespace") or not namespace or obj["kind"] == "Namespace":
+    metadata = value_at(obj, ("metadata",))
+    if not namespace or not isinstance(metadata, dict) or metadata.get("namespace"):
+        return obj
+    if value_at(obj, ("kind",)) == "Namespace":
         return obj
     return {**obj, "metadata": {**metadata, "namespace": namespace}}
 
@@ -176,6 +179,8 @@ def request_for(
         ObjectError: If `obj` has no apiVersion, kind and metadata.
     """
     identity = identify(obj, circumstances)
+    obj = in_its_namespace(obj, identity.namespace)
+    old_object = in_its_namespace(old_object, identity.namespace)
     deleted = circumstances.operation == "DELETE"
     return AdmissionRequest(
         uid="offline",

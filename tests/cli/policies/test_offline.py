@@ -211,6 +211,17 @@ def test_apply_prints_a_difference(folder):
     assert "+  labels:\n+    team: vision\n" in result.stdout
 
 
+@pytest.mark.parametrize("command", ["apply", "report"])
+def test_an_object_names_the_namespace_that_it_is_put_into(folder, command):
+    there = "object.metadata.namespace == 'default'"
+    (folder / "policy.yaml").write_text(GOOD.replace("pod.gpus() <= 1", there))
+
+    found = run(command, "-p", folder / "policy.yaml", "-f", folder / "pod.yaml", "--assume-labels")
+
+    assert found.exit_code == 0, found.output
+    assert "namespace: default" not in found.stdout
+
+
 def test_apply_uses_the_namespaces_among_the_objects(folder):
     namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: lab, labels: {team: audio}}\n"
     text = namespace + "---\n" + POD.replace("name: a}", "name: a, namespace: lab}")
