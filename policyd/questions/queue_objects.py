@@ -25,7 +25,11 @@ _QUEUES = (
 _PLACES = (r.TOPOLOGIES, r.NODES, r.PODS)
 """Only for flavors with a topology: what the rest is decided by has no nodes."""
 
-_CLAIMED = (r.RESOURCE_CLAIM_TEMPLATES, r.RESOURCE_CLAIMS)
+_COUNTED_BY = (
+    *(r.DEVICE_CLASSES, r.RESOURCE_CLAIM_TEMPLATES),
+    *(r.RESOURCE_CLAIMS, r.RESOURCE_SLICES),
+)
+"""Only where a device class is mapped to a resource."""
 
 _USEFUL: Final = {
     PRIORITY_CLASSES: "jobs that are submitted cannot name one",
@@ -95,9 +99,7 @@ async def request_objects(
         return []
     try:
         return [
-            found
-            for resource in (r.DEVICE_CLASSES, *_CLAIMED, r.RESOURCE_SLICES)
-            for found in await listed_if_served(reader, resource)
+            found for resource in _COUNTED_BY for found in await listed_if_served(reader, resource)
         ]
     except ForbiddenError as error:
         missing(f"{error}: jobs that get devices by claims count as jobs that cannot start")

@@ -241,6 +241,17 @@ def test_what_kyverno_refuses_is_refused(obj, path, words):
             "",
             id="entry-of-a-resource",
         ),
+        pytest.param(
+            entry(
+                kubernetesResource=MAPS,
+                projections=[
+                    *({"name": f"p{n}", "jmesPath": "a|" * 5_000 + "b"} for n in range(2)),
+                    {"name": "c", "jmesPath": "a["},
+                ],
+            ),
+            "",
+            id="more-projections-than-a-review-parses",
+        ),
         pytest.param(policy(BAD, deletionTimestamp="2026-01-01T00:00:00Z"), "", id="being-deleted"),
         pytest.param({**policy(BAD), "spec": 1}, "", id="no-spec"),
     ],

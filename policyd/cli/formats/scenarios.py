@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from policyd.alloc.queue import CohortQuotas, FlavorSpec, QueueSpec
-from policyd.alloc.settings import DEFAULTS, QueueingSettings
+from policyd.alloc.settings import DEFAULTS, Gates, QueueingSettings
 from policyd.alloc.state import CoreState
 from policyd.alloc.topology.values import TopologyNode
 from policyd.alloc.workload import QueuedWorkload
@@ -206,21 +206,19 @@ def scenario_other_teams(objects: Iterable[Mapping[str, Json]]) -> OtherTeams:
     return "names" if configuration is None else other_teams(configuration)
 
 
-def _rules(objects: Sequence[Mapping[str, Json]]) -> RequestRules:
+def _rules(objects: Sequence[Mapping[str, Json]], gates: Gates) -> RequestRules:
     resources = _resources(objects)
     flavors = _read(objects, kueue.ResourceFlavor, "ResourceFlavor")
     shared = sharing_flavors(flavors) if resources.gpu_fractions else None
-    devices = _device_counter(objects, resources)
+    counts = counts_devices(resources, gates)
+    devices = _device_counter(objects, resources, gates) if counts else None
     return RequestRules(resources=resources, shared_gpus=shared, devices=devices)
 
 
 def _device_counter(
-    objects: Sequence[Mapping[str, Json]], resources: ResourcesConfiguration
-) -> "DeviceCounter | None":
-    """Return what counts devices of claims; None if no device class is mapped to a resource."""
-    gates = _settings(objects).gates
-    if not counts_devices(resources, gates):
-        return None
+    objects: Sequence[Mapping[str, Json]], resources: ResourcesConfiguration, gates: Gates
+) -> "DeviceCounter":
+    """Return what counts devices of claims."""
     # Imported only here: few scenarios have claims. One that a person wrote has no defaults.
     from policyd.patch.defaults import as_sent  # noqa: PLC0415 - see above
 
@@ -261,7 +259,8 @@ def scenario_arrivals(objects: list[dict[str, Json]], left_out: SkippedJobs) -> 
         left_out: Collects the jobs that are not simulated.
     """
     local_queues = scenario_local_queues(objects)
-    settings, rules = _settings(objects), _rules(objects)
+    settings = _settings(objects)
+    rules = _rules(objects, settings.gates)
     circumstances = WorkloadContext(now=0.0, settings=settings, rules=rules, movable=True)
     workloads = list(scenario_workloads(objects))
     last = max(map(_last_known, workloads), default=0.0)
@@ -341,9 +340,9 @@ def scenario_kind(objects: Iterable[Mapping[str, Json]], into: type[T], kind: st
 def scenario_context(objects: Iterable[Mapping[str, Json]], now: float) -> WorkloadContext:
     """Return what the values of workloads depend on, given seconds since the epoch."""
     objects = list(objects)
-    return WorkloadContext(
-        now=now, settings=_settings(objects), rules=_rules(objects), movable=True
-    )
+    settings = _settings(objects)
+    rules = _rules(objects, settings.gates)
+    return WorkloadContext(now=now, settings=settings, rules=rules, movable=True)
 
 
 def seconds_of(text: str) -> float:

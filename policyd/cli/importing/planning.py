@@ -29,7 +29,6 @@ from policyd.cli.formats.scenarios import (
 )
 from policyd.cli.importing.reading import Candidate, ImportedPodPlace
 from policyd.controller.watch.cache import RulesByNamespace
-from policyd.controller.watch.claimed_devices import ClaimedDevices, counts_devices
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.watch.mirrors import Mirrors
 from policyd.controller.watch.priorities import PriorityClassMissingError, priority_of
@@ -123,11 +122,7 @@ class QueuesAsTheyAre:
             resources = decode_configuration(configuration).resources or resources
         self._context = scenario_context(objects, now)
         _fill(mirrors, objects)
-        gates = self._context.settings.gates
-        devices = None
-        if counts_devices(resources, gates):
-            devices = ClaimedDevices(mirrors.devices, resources, gates)
-        self._rules = RulesByNamespace(mirrors, resources, devices)
+        self._rules = RulesByNamespace(mirrors, resources)
         self.owned: dict[str, list[Workload]] = {}
         for workload in scenario_workloads(objects):
             if is_finished(workload):
@@ -141,6 +136,7 @@ class QueuesAsTheyAre:
     def value(self, workload: Workload, cluster_queue: str) -> QueuedWorkload:
         """Return a workload as the allocator sees it."""
         rules = self._rules.of(workload.metadata.namespace)
+        rules = dataclasses.replace(rules, devices=self._context.rules.devices)
         context = dataclasses.replace(self._context, rules=rules)
         return workload_value(workload, context, cluster_queue=cluster_queue)
 
@@ -152,9 +148,15 @@ class QueuesAsTheyAre:
 
 
 def _fill(mirrors: Mirrors, objects: Iterable[Mapping[str, Json]]) -> None:
-    filled: list[Mirror[Any]] = [mirrors.priorities, mirrors.priority_classes]
-    filled += mirrors.limit_ranges, mirrors.runtime_classes, *mirrors.devices.all()
-    by_kind = {each.resource.kind: each for each in filled}
+    by_kind: dict[str, Mirror[Any]] = {
+        each.resource.kind: each
+        for each in (
+            mirrors.priorities,
+            mirrors.priority_classes,
+            mirrors.limit_ranges,
+            mirrors.runtime_classes,
+        )
+    }
     for each in objects:
         mirror = by_kind.get(each["kind"])
         if mirror is not None:

@@ -47,9 +47,9 @@ class _Interpreter(TreeInterpreter):
 def fault_of(expression: str) -> str:
     """Return what is wrong with the syntax of an expression; empty if nothing is found."""
     try:
-        jmespath.compile(expression[:LONGEST])
+        jmespath.compile(expression)
     except jmespath.exceptions.JMESPathError as error:
-        return str(error).partition("\n")[0] if len(expression) <= LONGEST else ""
+        return str(error).partition("\n")[0]
     except RecursionError:
         pass  # an evaluation reports it
     return ""

@@ -285,18 +285,18 @@ def _names(frame: PolicyFrame, made: list[IndexedRule], rules: int) -> list[str]
     if len(made) == 1:
         return [frame.name]
     width = len(str(len(made)))
-    names: list[str] = []
+    names: dict[str, None] = {}
     for numbered in (False, True):
-        names = []
+        names = {}
         for position, (indexes, rule) in enumerate(made, 1):
             number = f"-{position:0{width}}" if numbered else ""
             of_rule = f"-{slug(rule.name or str(indexes[0]))}" if len(indexes) < rules else ""
             name = f"{frame.name}{number}{of_rule}{rule.suffix}"
-            names.append(free_name(name, names, _LONGEST_NAME))
+            names[free_name(name, names, _LONGEST_NAME)] = None
         in_turn = [n for n, (_, r) in zip(names, made, strict=True) if r.kyverno and r.mutations]
         if in_turn == sorted(in_turn):
             break
-    return names
+    return [*names]
 
 
 def _of_kyverno(rule: ConvertedRule, name: str, spec: dict[str, Any]) -> dict[str, Any]:
