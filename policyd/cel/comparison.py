@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from policyd.cel.cost import Budget
@@ -25,6 +26,7 @@ _SCALARS: Final = frozenset((int, UInt, float, bool, str, bytes, type(None)))
 _ORDERED: Final = frozenset((int, UInt, float, bool, str, bytes))
 _KEYS: Final = frozenset((str, int, UInt, float))
 _CONTAINERS: Final = frozenset((list, dict))
+_MISSING: Final[Any] = object()
 # The work of a comparison before it reads any part.
 _COMPARISON_WORK: Final = 5
 
@@ -76,18 +78,22 @@ def _equal_deep(a: Value, b: Value, charge: Charge) -> bool:
 
 def _equal_maps(x: dict[Any, Value], y: Value, rest: Pairs, charge: Charge) -> bool:
     """Compare keys and scalars of two maps, and add the other pairs to `rest`."""
-    if not isinstance(y, dict) or dict.keys(x) != dict.keys(y):
+    if not isinstance(y, dict) or len(x) != len(y):
         return False
     if (type(x) is Struct or type(y) is Struct) and type_name(x) != type_name(y):
         return False
     # Pairing the parts takes as long as comparing them.
     charge(2 + 2 * len(x))
-    for key, value in dict.items(x):
-        other = dict.__getitem__(y, key)
-        if type(value) is not type(other) or type(value) not in _SCALARS:
-            rest.append((value, other))
-        elif value != other:
+    other_of = y.get if type(y) is dict else partial(dict.get, y)
+    for key, value in x.items() if type(x) is dict else dict.items(x):
+        other = other_of(key, _MISSING)
+        if type(value) is type(other) and type(value) in _SCALARS:
+            if value != other:
+                return False
+        elif other is _MISSING:
             return False
+        else:
+            rest.append((value, other))
     return True
 
 

@@ -23,6 +23,7 @@ from policyd.cel.values import (
 )
 
 _LITERAL_KEYS: Final = frozenset((str, int, UInt, bool))
+_TEXT: Final = frozenset((str,))
 
 
 def index(container: Value, key: Value) -> Value:
@@ -91,7 +92,7 @@ def merge(made: dict[Any, Value], entries: Value) -> None:
 
 def finish_map(made: dict[Any, Value]) -> dict[Any, Value]:
     """Return a constructed map in its final type: a dict only if all keys are strings."""
-    return made if all(type(key) is str for key in made) else CelMap(made)
+    return made if set(map(type, made)) <= _TEXT else CelMap(made)
 
 
 def elements(container: Value) -> Iterable[Value]:

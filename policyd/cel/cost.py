@@ -10,6 +10,7 @@ always ends at the same place.
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import chain
+from math import isnan
 from typing import Any, Final, NamedTuple, NoReturn
 
 from policyd.cel.errors import CelCostError, CelTimeError
@@ -293,14 +294,17 @@ class Budget:
         self.weights = _NO_WEIGHTS
 
     def weigh(self, values: object) -> Weight:
-        """Return the weight of a value, which is looked at once in an evaluation."""
+        """Return the weight of a value, which is looked at once in an evaluation.
+
+        Its elements are to be charged: it is looked at as far as the work limit allows.
+        """
         known = self.weights.get(id(values))
         if known is None:
             if self.weights is _EXHAUSTED:
                 exceed()
             if self.weights is _NO_WEIGHTS or len(self.weights) >= _REMEMBERED:
                 self.weights = {}
-            known = self.weights[id(values)] = values, weigh(values)
+            known = self.weights[id(values)] = values, weigh(values, self.work_limit - self.work)
         return known[1]
 
 
@@ -471,17 +475,18 @@ def visit_each(values: object, budget: Budget | None = None) -> int:
     return visit_list(values, None, budget)
 
 
-def weigh(value: object) -> Weight:
-    """Look at a value deep down, as far as the work limit.
+def weigh(value: object, most: int = WORK_LIMIT) -> Weight:
+    """Look at a value deep down, until it has more than `most` parts.
 
     A part that is in the value several times counts several times: it will be looked at so often.
     """
-    if type(value) is list and set(map(type, value[:WORK_LIMIT])) <= _CERTAIN:
-        return Weight(len(value), 1 + len(value), certain=True)
-    return _weighed_deep(value)
+    most = max(most, 0)
+    if type(value) is list and set(map(type, value[:most])) <= _CERTAIN:
+        return Weight(len(value), 1 + len(value), certain=len(value) <= most)
+    return _weighed_deep(value, most)
 
 
-def _weighed_deep(value: object) -> Weight:
+def _weighed_deep(value: object, most: int) -> Weight:
     maps: list[Collection[str]] = []
     texts: list[str] = []
     scalars: list[Any] = []
@@ -497,29 +502,29 @@ def _weighed_deep(value: object) -> Weight:
             pending += part
         elif kind is str:
             texts.append(part)
-        elif isinstance(part, _CONTAINERS):
-            more += _open(part, maps, texts, pending, WORK_LIMIT)
-        else:
+        elif kind in _PLAIN or not isinstance(part, _CONTAINERS):
             scalars.append(part)
-        if len(pending) + len(texts) + more > WORK_LIMIT:
+        else:
+            more += _open(part, maps, texts, pending, most)
+        if len(pending) + len(texts) + more > most:
             break
     texts += chain.from_iterable(maps)
-    return _weight(len(pending) + len(texts) + more, texts, scalars)
+    parts = len(pending) + len(texts) + more
+    weight = _weight(parts, texts, scalars)
+    return weight if parts <= most else weight._replace(certain=False)
 
 
 def _weight(elements: int, texts: list[str], scalars: list[Any]) -> Weight:
     """Return the weight of a value of so many parts, among them texts and scalars."""
     kinds = set(map(type, scalars))
-    certain = kinds <= _CERTAIN or all(type(s) in _CERTAIN or _is_number(s) for s in scalars)
+    certain = kinds <= _CERTAIN or (
+        kinds <= _PLAIN and not any(map(isnan, [s for s in scalars if type(s) is float]))
+    )
     each = len(scalars) if kinds <= _PLAIN else sum(map(_cost_of_scalar, scalars))
     cost = _tenths(texts) + each
     if Optional in kinds:
         elements += deep_size([s.value for s in scalars if type(s) is Optional])
     return Weight(cost, elements + cost // 10, certain)
-
-
-def _is_number(value: object) -> bool:
-    return type(value) is float and value == value  # noqa: PLR0124 - a NaN is not
 
 
 def _cost_of_scalar(value: object) -> int:

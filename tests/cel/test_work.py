@@ -28,7 +28,7 @@ from policyd.dialects.kyverno.environments import kyverno_environment, kyverno_v
 from policyd.engine.model.dialects import Volatile
 from policyd.engine.model.functions import FUNCTIONS
 
-_LETTERS = "dlmost"
+_LETTERS = "cdlmostu"
 _EXTENDED = extended_environment().extend(variables=dict.fromkeys(_LETTERS, DYN))
 _KYVERNO = kyverno_environment(
     volatile=Volatile(now=lambda: 0, random_below=lambda sides: 7 % sides)
@@ -46,6 +46,8 @@ _VALUES = {
     "o": [{"name": f"n{i}", "value": i} for i in range(80_000)],
     "s": "a" * _MIB,
     "t": "1h" * _MIB,
+    "c": {f"n{i}": i for i in range(20_000)},
+    "u": {f"u{i}": i for i in range(20_000)},
     "d": {"spec": {"containers": [_container(10) for _ in range(2_000)]}},
 }
 
@@ -82,6 +84,9 @@ def work_of(source, environment=_KYVERNO, **values):
         pytest.param("sets.intersects([], m)", 80_000, id="nothing-intersects"),
         pytest.param("m.isSorted()", 80_000, id="no-order"),
         pytest.param("m.lastIndexOf({})", 80_000, id="last-index"),
+        pytest.param("l.transformMap(i, x, x)", 1_000, id="entries-of-a-map"),
+        pytest.param("c == {'a': 0}.transformMapEntry(k, v, c)", 40_000, id="maps"),
+        pytest.param("c == u", 40_000, id="maps-of-other-keys"),
         pytest.param("random('[a-z]{100}')", 1_000, id="random"),
         pytest.param(r"random('[\u0000-\uffff]')", 40_000, id="random-of-a-large-class"),
         pytest.param("random('((((a{9}){9}){9}){9}){9}')", 5_000, id="random-of-groups"),
@@ -106,6 +111,24 @@ def work_of(source, environment=_KYVERNO, **values):
 )
 def test_work_is_charged_where_time_is_spent(source, least):
     assert work_of(source) >= least
+
+
+def test_a_value_is_looked_at_only_as_far_as_it_may_be():
+    looked = []
+
+    class Items(list):
+        def __iter__(self):
+            for item in super().__iter__():
+                looked.append(item)
+                yield item
+
+    budget = Budget()
+    budget.work = WORK_LIMIT - 10
+    weight = budget.weigh([Items(range(5)), *([Items(range(20))] * 100)])
+
+    assert weight.elements > 10
+    assert not weight.certain
+    assert len(looked) < 100
 
 
 def test_work_is_the_same_each_time():

@@ -178,9 +178,13 @@ def _insert(generator: Generator, node: ast.Comprehension, made: Atom) -> None:
         generator.line(f"B.charge_work(R_size_of({atom.code}))", node.position)
         generator.line(f"R_merge({made.code}, {atom.code})", node.position)
         return
-    generator.charge(_ACCUMULATOR + cost.IDENTIFIER + 1)
+    generator.charge(_ACCUMULATOR + cost.IDENTIFIER + 1, work=1)
     key = generator.read(node.variables[0])
-    generator.line(f"R_insert({made.code}, {key.code}, {atom.code})", node.position)
+    # Keys of a map and indexes of a list come once each; most need no other form.
+    with generator.block(f"if type({key.code}) is str or type({key.code}) is int:"):
+        generator.line(f"{made.code}[{key.code}] = {atom.code}")
+    with generator.block("else:"):
+        generator.line(f"R_insert({made.code}, {key.code}, {atom.code})", node.position)
 
 
 def emit_bind(generator: Generator, node: ast.Bind) -> Atom:
