@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from policyd.cel import cost
 from policyd.cel.check.checked import CheckedExpression, VariableReference
+from policyd.cel.compile.generator import SETTLE, SPEND
 from policyd.cel.syntax import ast
 
 
@@ -141,12 +142,13 @@ class _Writer:
         result = self.test(self.checked.tree)
         self._charge_if_true(result)
         lines = ["m = B.limit - B.spent", "if m > SHORT: m = SHORT", f"c = {self.charged}"]
-        lines += [*self.root.row, *self.root.body, _CHECK, "B.spent += c", f"return {result}"]
+        lines += [*self.root.row, *self.root.body, _CHECK, f"r = {result}"]
         deep = not 1 < self.deepest <= _DEEPEST or any(line[:_DEEPEST].isspace() for line in lines)
         if deep or len(lines) > _MOST_LINES:
             raise _UnsupportedError
         body = "\n".join(f"  {line}" for line in lines)
-        return f"def cel(A, B):\n try:\n{body}\n except ANY: pass\n return R_whole(A, B)"
+        done = f" else:\n  {SPEND}\n  {SETTLE}\n  return r"
+        return f"def cel(A, B):\n try:\n{body}\n except ANY: pass\n{done}\n return R_whole(A, B)"
 
     def temporary(self) -> str:
         """Return an unused name."""

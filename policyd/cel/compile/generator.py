@@ -31,6 +31,10 @@ _CHARGE_WORK = "if w > 500: y = w; w = 0; B.charge_work(y)"
 # The rest of it, in the end: too little to be over the limit by much.
 _NOTE_WORK = f"if w: B.work += w; B.done += w; B.settle_at -= {WORK_UNITS} * w"
 
+SPEND = "B.spent = c = B.spent + c"
+# What was spent is charged to the request from time to time.
+SETTLE = "if c > B.settle_at: B.settle()"
+
 
 class Atom(NamedTuple):
     """The location of a value: a name or literal of the generated source.
@@ -299,9 +303,10 @@ class Generator:
         ]
         for name, code in self.roots.items():
             head.append(SourceLine(2, f"{code} = A[{name!r}]", 0, Probe("A", name)))
-        tail = [SourceLine(1, "finally:"), SourceLine(2, "B.spent += c")]
+        tail = [SourceLine(1, "finally:"), SourceLine(2, SPEND)]
         if works:
             tail.append(SourceLine(2, _NOTE_WORK))
+        tail.append(SourceLine(2, SETTLE))
         lines = [line for line in (*head, *self.lines, *tail) if line.text]
         text = "\n".join(" " * line.indent + line.text for line in lines)
         return Generated(text, self.constants, lines, frozenset(self.roots))

@@ -127,8 +127,6 @@ class Program:
             raise self._located(translate(error)) from None
         finally:
             budget.work = outer
-            if budget.spent > budget.settle_at:
-                budget.settle()
 
     def _located(self, error: CelError) -> CelError:
         if error.position is not None and not error.line:
@@ -289,28 +287,22 @@ class LazyVariables(dict[str, Any]):
             raise CelError(f"no such key: {name}")
         if name in self._failed:
             raise CelError(self._failed[name])
+        seen = self._activation
+        outermost = seen.get("variables") is not self
+        if outermost:
+            seen["variables"] = self
         try:
-            value = self._evaluate(program)
+            value = self[name] = program.evaluate(seen, self._budget)
         except (CelCostError, CelInternalError):
             raise
         except CelError as error:
             message = f'composited variable "{name}" fails to evaluate: {error.message}'
             self._failed[name] = message
             raise CelError(message) from error
-        self[name] = value
-        return value
-
-    def _evaluate(self, program: Program) -> object:
-        """Evaluate a variable, which sees those before it while it is evaluated."""
-        seen = self._activation
-        if seen.get("variables") is self:
-            return program.evaluate(seen, self._budget)
-        seen["variables"] = self
-        try:
-            return program.evaluate(seen, self._budget)
         finally:
-            # A cycle would keep the object until the garbage is collected.
-            del seen["variables"]
+            if outermost:  # a cycle would keep the object until the garbage is collected
+                del seen["variables"]
+        return value
 
     def __contains__(self, name: object) -> bool:
         """Tell whether there is a variable; in the API server, one that fails is none to ask for.
