@@ -330,9 +330,10 @@ def deep_size(value: object, *, times: int = 1) -> int:
     """Return how many elements are in a value, deep down, `times` over, as far as the work limit.
 
     A part that is in the value several times counts several times: it will be looked at so often.
+    A container counts twice.
     """
     if type(value) is list and len(value) <= WORK_LIMIT and set(map(type, value)) <= _PLAIN:
-        return times * (1 + len(value))
+        return times * (2 + len(value))
     return times * extent(value, WORK_LIMIT // times)[0]
 
 
@@ -342,61 +343,78 @@ def extent(value: object, most: int = WORK_LIMIT) -> tuple[int, bool]:
     These are maps and lists, strings, booleans and nulls; a number may be another one in JSON.
     What has more than `most` parts is looked at no further.
     """
+    count, same = 0, True
+    inside = [value]
+    while inside and count <= most:
+        parts, texts, scalars, plain = _walk(inside, most - count)
+        kinds = set(map(type, scalars))
+        same = same and plain and kinds <= _SAME
+        count += parts
+        count += sum([size // _CHARACTERS for size in map(len, texts) if size >= _CHARACTERS])
+        if bytes in kinds:
+            count += sum(len(each) // _CHARACTERS for each in scalars if type(each) is bytes)
+        inside = [each.value for each in scalars if type(each) is Optional]
+    return count, same
+
+
+class _Parts(NamedTuple):
+    """What values consist of, deep down; `texts` have the keys of maps, too.
+
+    A container counts twice: to open it takes as long as to look at one part more.
+    """
+
+    count: int
+    texts: list[str]
+    scalars: list[Any]
+    plain: bool
+
+
+def _walk(values: list[Any], most: int) -> _Parts:
+    """Take values apart, down to scalars and strings, until there are more than `most` parts."""
+    count, plain = len(values), True
     maps: list[Collection[str]] = []
     texts: list[str] = []
-    more = 0
-    pending: list[Any] = [value]
+    scalars: list[Any] = []
+    pending = [*values]
     for part in pending:
         kind = type(part)
+        if kind is str or kind in _PLAIN or not isinstance(part, _CONTAINERS):
+            (texts if kind is str else scalars).append(part)
+            continue
+        plain = plain and kind in _CONTAINERS
+        inner: Collection[Any] = part
         if kind is dict or kind is Struct:
             maps.append(part)
-            for inner in part.values():
-                (texts if type(inner) is str else pending).append(inner)
-        elif kind in _LISTS and len(part) < _MANY:
-            pending += part
-        elif kind is str or kind is bytes:
-            more += len(part) // _CHARACTERS
-        elif kind not in _PLAIN:
-            more += _open(part, maps, texts, pending, most)
-        if len(pending) + len(texts) + more > most:
+            inner = part.values()
+        elif kind not in _LISTS:  # keys of such a map may be of any type
+            inner = (*dict.keys(part), *dict.values(part))
+        count += 1 + len(inner)
+        if count > most:
             break
-    count = len(pending) + len(texts) + more
+        if len(inner) < _MANY:
+            pending += inner
+            continue
+        inner, more = _opened(inner, maps, most - count)
+        count += more
+        kinds = set(map(type, inner))
+        (texts if kinds == _TEXT else scalars if kinds <= _PLAIN else pending).extend(inner)
     texts += chain.from_iterable(maps)
-    count += sum([size // _CHARACTERS for size in map(len, texts) if size >= _CHARACTERS])
-    return count, _SAME.issuperset(map(type, pending))
+    return _Parts(count, texts, scalars, plain)
 
 
-def _open(
-    part: object,
-    maps: list[Collection[str]],
-    texts: list[str],
-    pending: list[Any],
-    most: int,
-) -> int:
-    """Add what is in a part to the lists; return how many parts are in none of them.
+def _opened(
+    parts: Collection[Any], maps: list[Collection[str]], most: int
+) -> tuple[Collection[Any], int]:
+    """Return parts as they are, or the values of all, if they are maps of at most `most` values.
 
-    Maps in a long list, as variables of a container are, are opened together. More than `most`
-    parts are too many, whatever is in them.
+    Maps in a long list, as variables of a container are, are opened together. They are added to
+    `maps`; the second result is how many parts more they are.
     """
-    parts: Collection[Any] = _inside(part)
-    if len(parts) > most:
-        return len(parts)
-    if len(parts) < _MANY or set(map(type, parts)) != _MAPS or sum(map(len, parts)) > most:
-        pending += parts
-        return 0
+    size = len(parts) + sum(map(len, parts)) if set(map(type, parts)) == _MAPS else 0
+    if not 0 < size <= most:
+        return parts, 0
     maps += parts
-    values = [*chain.from_iterable(map(dict.values, parts))]
-    (texts if set(map(type, values)) == _TEXT else pending).extend(values)
-    return len(parts)
-
-
-def _inside(part: object) -> Collection[Any]:
-    """Return the parts of a value that are to be walked, whatever it is."""
-    if isinstance(part, dict):  # its keys may be of any type
-        return (*dict.keys(part), *dict.values(part))
-    if isinstance(part, list):
-        return part
-    return (getattr(part, "value", None),)
+    return [*chain.from_iterable(map(dict.values, parts))], size
 
 
 def traversal(size: int) -> int:
@@ -459,7 +477,7 @@ def visit_list(values: object, _wanted: object, budget: Budget | None = None) ->
     if budget is None or type(values) is str:
         return visit(values)
     if type(values) is list and len(values) < _FEW and set(map(type, values)) <= _CERTAIN:
-        budget.charge_work(_LOOK_WORK + 1 + len(values))  # faster than to remember its weight
+        budget.charge_work(_LOOK_WORK + 2 + len(values))  # faster than to remember its weight
         return len(values)
     weight = budget.weigh(values)
     budget.charge_work(_LOOK_WORK + weight.elements)
@@ -482,34 +500,12 @@ def weigh(value: object, most: int = WORK_LIMIT) -> Weight:
     """
     most = max(most, 0)
     if type(value) is list and set(map(type, value[:most])) <= _CERTAIN:
-        return Weight(len(value), 1 + len(value), certain=len(value) <= most)
+        return Weight(len(value), 2 + len(value), certain=len(value) <= most)
     return _weighed_deep(value, most)
 
 
 def _weighed_deep(value: object, most: int) -> Weight:
-    maps: list[Collection[str]] = []
-    texts: list[str] = []
-    scalars: list[Any] = []
-    more = 0
-    pending: list[Any] = [value]
-    for part in pending:
-        kind = type(part)
-        if kind is dict:
-            maps.append(part)
-            for inner in part.values():
-                (texts if type(inner) is str else pending).append(inner)
-        elif kind in _LISTS and len(part) < _MANY:
-            pending += part
-        elif kind is str:
-            texts.append(part)
-        elif kind in _PLAIN or not isinstance(part, _CONTAINERS):
-            scalars.append(part)
-        else:
-            more += _open(part, maps, texts, pending, most)
-        if len(pending) + len(texts) + more > most:
-            break
-    texts += chain.from_iterable(maps)
-    parts = len(pending) + len(texts) + more
+    parts, texts, scalars, _ = _walk([value], most)
     weight = _weight(parts, texts, scalars)
     return weight if parts <= most else weight._replace(certain=False)
 

@@ -105,9 +105,10 @@ def test_sizes_are_counted_as_far_as_the_limit():
     for _ in range(30):
         nested = [nested] * 8
 
-    assert deep_size([1, 2, 3]) == 4
-    assert deep_size(["x" * 250, "y"]) == 5
-    assert deep_size({"a": [1, 2], "b": {"c": None}}) == 6
+    assert deep_size([1, 2, 3]) == 5
+    assert deep_size(["x" * 250, "y"]) == 6
+    assert deep_size({"a": [1, 2], "b": {"c": None}}) == 9
+    assert deep_size([{"a": "b"}] * 1_000) == 2 + 3 * 1_000
     assert WORK_LIMIT < deep_size(nested) < WORK_LIMIT + 10_000
 
 

@@ -51,14 +51,13 @@ def inside(value):
 
 
 def walked(value):
-    """The deep size of a value, part by part."""
+    """The deep size of a value, part by part: 2 for a container, 1 for all others."""
     if type(value) in (str, bytes):
         return 1 + len(value) // 100
     keys, parts = inside(value)
     if type(value) in (dict, Struct):
-        return 1 + sum(len(key) // 100 for key in keys) + sum(map(walked, parts))
-    others = 1 if type(value) in (UInt, Duration) else 0  # what they are in is not known
-    return 1 + others + sum(map(walked, (*keys, *parts)))
+        return 2 + sum(len(key) // 100 for key in keys) + sum(map(walked, parts))
+    return 1 + isinstance(value, dict | list) + sum(map(walked, (*keys, *parts)))
 
 
 def tenths(value):

@@ -119,6 +119,11 @@ def _reverse(text: str) -> str:
     return text[::-1]
 
 
+def _quote_work(text: str) -> int:
+    """Return the work where every character is escaped."""
+    return len(text) // _MADE
+
+
 def _quote(text: str) -> str:
     for character, escaped in _QUOTED:
         text = text.replace(character, escaped)
@@ -135,7 +140,7 @@ _SPLIT = Size(cost=traverse_twice, work=_split_work, estimate=estimates.split)
 _SEARCH = Size(cost=visit, work=_search_work)
 _REPLACE = Size(cost=traverse_twice, work=_replace_work, estimate=estimates.replace)
 _JOIN = Size(cost=_join_cost, work=_parts_work, estimate=estimates.join)
-_QUOTE = Size(cost=traverse, estimate=estimates.quote)
+_QUOTE = Size(cost=traverse, work=_quote_work, estimate=estimates.quote)
 _STRINGS = list_of(STRING)
 
 STRINGS: tuple[Overload, ...] = (

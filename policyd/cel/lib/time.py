@@ -94,9 +94,8 @@ def _fraction(nanoseconds: int) -> str:
 def timestamp_text(moment: Timestamp) -> str:
     """Write a timestamp as RFC 3339 in UTC."""
     seconds, nanoseconds = divmod(moment.nanoseconds, _SECOND)
-    text = (_EPOCH + timedelta(seconds=seconds)).strftime("%m-%dT%H:%M:%S")
-    year = (_EPOCH + timedelta(seconds=seconds)).year
-    return f"{year:04}-{text}{_fraction(nanoseconds)}Z"
+    text = (_EPOCH + timedelta(seconds=seconds)).isoformat()[: len("2026-01-02T03:04:05")]
+    return f"{text}{_fraction(nanoseconds)}Z"
 
 
 def duration_text(length: Duration) -> str:
