@@ -14,7 +14,7 @@ from math import isnan
 from typing import Any, Final, NamedTuple, NoReturn
 
 from policyd.cel.errors import CelCostError, CelTimeError
-from policyd.cel.values import MadeList, Optional, Struct, UInt
+from policyd.cel.values import Optional, Struct, UInt
 
 EXPRESSION_LIMIT: Final = 1_000_000
 """Cost one expression may have."""
@@ -44,8 +44,7 @@ _PLAIN: Final = frozenset((int, float, bool, type(None)))
 _OF_SIZE_1: Final = _PLAIN | {UInt}
 _TEXT: Final = frozenset((str,))
 _MAPS: Final = frozenset((dict,))
-_LISTS: Final = frozenset((list, MadeList))
-_CONTAINERS: Final = (dict, list)
+_CONTAINERS: Final[Any] = (dict, list)
 # Types of which all values are the same in CEL and in JSON.
 _SAME: Final = frozenset((dict, list, str, bool, type(None)))
 # Scalars that are equal to themselves; a double may be no number.
@@ -343,6 +342,10 @@ def extent(value: object, most: int = WORK_LIMIT) -> tuple[int, bool]:
     These are maps and lists, strings, booleans and nulls; a number may be another one in JSON.
     What has more than `most` parts is looked at no further.
     """
+    kind = type(value)
+    if kind is not Optional and not isinstance(value, _CONTAINERS):
+        long = len(value) // _CHARACTERS if isinstance(value, str | bytes) else 0
+        return 1 + long, kind in _SAME
     count, same = 0, True
     inside = [value]
     while inside and count <= most:
@@ -363,7 +366,7 @@ class _Parts(NamedTuple):
     A container counts twice: to open it takes as long as to look at one part more.
     """
 
-    count: int
+    number: int
     texts: list[str]
     scalars: list[Any]
     plain: bool
@@ -386,7 +389,7 @@ def _walk(values: list[Any], most: int) -> _Parts:
         if kind is dict or kind is Struct:
             maps.append(part)
             inner = part.values()
-        elif kind not in _LISTS:  # keys of such a map may be of any type
+        elif isinstance(part, dict):  # keys of such a map may be of any type
             inner = (*dict.keys(part), *dict.values(part))
         count += 1 + len(inner)
         if count > most:
