@@ -24,7 +24,7 @@ MATCH_CONDITIONS_LIMIT: Final = 2_500_000
 """Cost all match conditions of a policy may have together."""
 WORK_LIMIT: Final = 250_000
 """Elements one expression may compare or copy beyond its cost. One takes a fifth to a
-third of a microsecond, so that cost and work together stay well below 200 ms."""
+half of a microsecond, so that cost and work together stay well below 200 ms."""
 _COST_OF_WORK: Final = EXPRESSION_LIMIT // WORK_LIMIT
 REQUEST_LIMIT: Final = 20_000_000
 """Units that all expressions about one request may take together: about two seconds."""
