@@ -95,6 +95,15 @@ def registration(**changes):
     return replace(base, **changes)
 
 
+class Restricted(FakeClient):
+    """An API server that takes no webhooks for Secrets, as by the chart's policies."""
+
+    async def create(self, resource, obj, **options):
+        if any("secrets" in rule["resources"] for w in obj["webhooks"] for rule in w["rules"]):
+            raise InvalidError("not for Secrets")
+        return await super().create(resource, obj, **options)
+
+
 async def wanted(ca_bundle_pem, **changes):
     return registration(ca_bundle_pem=ca_bundle_pem, **changes)
 
@@ -320,6 +329,26 @@ class TestPublication:
         made = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, NAME, into=dict)
         [webhook] = made["webhooks"]
         assert "matchConditions" not in webhook
+
+    async def test_resources_that_the_api_server_forbids_keep_no_others_from_their_calls(self):
+        client = Restricted()
+        publication = Publication(client, wanted)
+
+        with capture_logs() as logs:
+            await publication.publish(b"")
+
+        made = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, NAME, into=dict)
+        assert {n for w in made["webhooks"] for r in w["rules"] for n in r["resources"]} == {"pods"}
+        (logged,) = [line for line in logs if line["event"] == "registered_in_part"]
+        assert logged["reason"] == "not for Secrets"
+        assert "--leave-out" in logged["hint"]
+
+    async def test_what_the_api_server_refuses_in_any_case_is_an_error(self):
+        client = FakeClient()
+        client.fail(InvalidError("no such URL"), verb="create", times=20)
+
+        with pytest.raises(InvalidError, match="no such URL"):
+            await Publication(client, wanted).publish(b"")
 
     async def test_a_bundle_of_others_is_not_trust_in_our_authority(self):
         client = FakeClient()

@@ -3,6 +3,8 @@
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 
 import structlog
 
@@ -29,7 +31,7 @@ from policyd.registration.configurations import (
     mutating_configuration,
     validating_configuration,
 )
-from policyd.registration.exclusions import named_in_vain
+from policyd.registration.exclusions import LEFT_OUT, named_in_vain
 from webhooks.certificate.old_versions import OldVersions
 
 CONFIGURATIONS = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)
@@ -108,13 +110,32 @@ class Publication:
 
         It may be older, or know other functions, than the policies were written for. More calls
         than needed are better than none.
+        A policy of the API server may forbid calls for some resources: then all others are
+        registered, so that one policy that names these does not keep the others from their calls.
+
+        Raises:
+            InvalidError: If the API server refuses even these.
         """
-        self._log_left_out(wanted)
         try:
             await self._keep_both(wanted)
         except InvalidError as error:
-            log.warning("conditions_refused", reason=str(error))
-            await self._keep_both(wanted.unconditional)
+            wanted = await self._register_less(wanted, error)
+        self._log_left_out(wanted)
+
+    async def _register_less(self, wanted: Registration, refused: InvalidError) -> Registration:
+        """Register the most that the API server takes, and return it."""
+        both = tuple(LEFT_OUT)
+        excluding = [
+            replace(wanted, left_out=tuple({*wanted.left_out, *names}))
+            for names in (*((name,) for name in both), both)
+        ]
+        for less in (wanted.unconditional, *excluding):
+            with suppress(InvalidError):
+                await self._keep_both(less)
+                hint = None if less.left_out == wanted.left_out else LEFT_OUT_REMEDY
+                log.warning("registered_in_part", reason=str(refused), hint=hint)
+                return less
+        raise refused
 
     async def _keep_both(self, wanted: Registration) -> None:
         configurations = {
