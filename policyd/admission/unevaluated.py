@@ -25,7 +25,7 @@ from policyd.api.admission import (
     read_head,
 )
 from policyd.api.names import SYSTEM_NAMESPACES
-from policyd.api.policy import GROUP
+from policyd.api.policy import is_policy
 from policyd.api.selectors import LabelSelector
 from policyd.engine.evaluate.policy_set import Phase, PolicySet
 from policyd.engine.evaluate.unevaluated import UnevaluatedPolicies, unevaluated_policies
@@ -110,7 +110,7 @@ class UnevaluatedReviews:
         self, head: Head, found: UnevaluatedPolicies, reason: str, *, queues: bool
     ) -> AdmissionResponse:
         uid = head.request.uid
-        if self._is_exempt(head.request) or head.request.kind.group == GROUP:
+        if self._is_exempt(head.request) or is_policy(head.request.resource):
             return AdmissionResponse(uid=uid, allowed=True)
         refusing = [f"policy `{name}`" for name in found.refusing] + [f"the {SPEAKER}"] * queues
         text = f"policyd could not evaluate this: {reason}"

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from policyd.api.admission import FailurePolicy, MatchPolicy, Rule
+from policyd.api.admission import FailurePolicy, GroupVersionResource, MatchPolicy, Rule
 from policyd.api.inject import Closed, Expression, Inject, Text
 from policyd.api.meta import Condition, Json, ObjectMeta, Wire
 from policyd.api.rollout import RolloutStep
@@ -13,6 +13,9 @@ from policyd.api.selectors import LabelSelector
 GROUP = "policyd.io"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
+
+KYVERNO_GROUPS = ("kyverno.io", "policies.kyverno.io")
+"""The groups of Kyverno's policies, whose plurals all end alike."""
 
 Enforcement = Literal["Deny", "Warn", "Audit"]
 ReinvocationPolicy = Literal["Never", "IfNeeded"]
@@ -25,6 +28,15 @@ STATUS_CODES: dict[Reason, int] = {
 }
 
 MATCH_ALL = LabelSelector()
+
+
+def is_policy(resource: GroupVersionResource) -> bool:
+    """Tell whether objects of a resource are policies, or of policyd's own group.
+
+    No policy applies to them: one that denies everything could not be repaired.
+    """
+    own, kyverno = resource.group == GROUP, resource.group in KYVERNO_GROUPS
+    return own or (kyverno and resource.resource.endswith("policies"))
 
 
 class MatchConstraints(Closed, frozen=True):

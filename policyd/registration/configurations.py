@@ -17,7 +17,7 @@ import msgspec
 from policyd.api.admission import Rule
 from policyd.api.meta import Json
 from policyd.api.names import NAME_LABEL, SYSTEM_NAMESPACES
-from policyd.api.policy import GROUP
+from policyd.api.policy import GROUP, KYVERNO_GROUPS
 from policyd.api.selectors import Requirement
 from policyd.engine.objects.workloads import KINDS
 from policyd.registration.atoms import atoms_of, rules_of
@@ -33,9 +33,12 @@ installed, find the queue name that a policy gave."""
 FORMER_NAME = "door.policyd.io"
 """The name of both configurations before release 0.2, for which it is still known."""
 
-NOT_OWN: Final = {
-    "name": "no-policy-of-policyd",
-    "expression": f"request.resource.group != '{GROUP}'",
+NO_POLICY: Final = {
+    "name": "no-policy",
+    "expression": (
+        f"request.resource.group != '{GROUP}' && !(request.resource.group in"
+        f" {list(KYVERNO_GROUPS)} && request.resource.resource.endsWith('policies'))"
+    ),
 }
 """The condition by which policies can be repaired while a policy for all kinds gets no answer."""
 
@@ -174,7 +177,7 @@ def _webhook(
         {"name": f"no-{name}", "expression": LEFT_OUT[name].condition} for name in call.left_out
     ]
     if call.failure_policy == "Fail" and any("*" in rule.api_groups for rule in call.rules):
-        conditions.append(NOT_OWN)
+        conditions.append(NO_POLICY)
     if call.condition:
         conditions.append({"name": "some-policy-may-match", "expression": call.condition})
     return {

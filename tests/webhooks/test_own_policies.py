@@ -3,10 +3,11 @@
 import json
 from functools import partial
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from policyd.api.admission import parse_review
+from policyd.api.admission import GroupVersionKind, GroupVersionResource, parse_review
 from policyd.engine.model.decision import ALLOWED
 from policyd.kube.resources import POLICIES
 from tests.webhooks.policies import stored
@@ -83,6 +84,16 @@ def test_the_rest_passes(obj, old, operation):
     assert validate_own(asked(obj, old, operation=operation)).allowed
 
 
+KYVERNO = [
+    ("kyverno.io", "clusterpolicies"),
+    ("kyverno.io", "policies"),
+    ("kyverno.io", "policyexceptions"),
+    ("policies.kyverno.io", "namespacedvalidatingpolicies"),
+    ("policies.kyverno.io", "policyexceptions"),
+    ("example.com", "insurancepolicy"),
+]
+
+
 @pytest.mark.parametrize("phase", ["mutate", "validate"])
 def test_no_policy_is_asked_about_policies_so_that_each_can_be_repaired(tmp_path, phase):
     everything = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"]}
@@ -99,6 +110,14 @@ def test_no_policy_is_asked_about_policies_so_that_each_can_be_repaired(tmp_path
     decide = getattr(policies, phase)
 
     assert decide(asked(FINE)) == ALLOWED
+    for group, plural in KYVERNO:
+        resource = GroupVersionResource(group=group, version="v1", resource=plural)
+        kind = GroupVersionKind(group=group, version="v1", kind="A")
+        for operation in ("CREATE", "UPDATE", "DELETE"):
+            request = msgspec.structs.replace(
+                asked(FINE), kind=kind, resource=resource, operation=operation
+            )
+            assert (decide(request) == ALLOWED) is plural.endswith("policies")
     assert decide(parse_review(review())) is not ALLOWED
 
 
