@@ -2,6 +2,7 @@
 
 import pytest
 
+from policyd.cli.formats.documents import DIALECT
 from policyd.engine.compile.load import load_document, load_policies
 from policyd.engine.documents.findings import caret_lines
 from policyd.engine.documents.reading import Document
@@ -367,6 +368,37 @@ def test_objects_of_an_api_server_are_no_deeper_than_the_readable_depth():
     document = Document({"apiVersion": "policyd.io/v1alpha1", "kind": "Policy", "spec": value}, "p")
 
     assert [finding.message for finding in load_document(document).findings] == ["nested too deep"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        pytest.param(
+            "policies.kyverno.io/v1 PolicyException", {"policyRefs": [{}] * 25_000}, id="references"
+        ),
+        pytest.param(
+            "kyverno.io/v2 PolicyException", {"match": {"any": [{}] * 25_000}}, id="match"
+        ),
+        pytest.param("policyd.io/v1alpha1 Policy", {"validations": [{"a": 1}] * 15_000}, id="own"),
+    ],
+)
+def test_a_policy_of_an_api_server_with_more_fields_than_can_be_checked_is_refused(kind, spec):
+    version, _, kind = kind.partition(" ")
+    value = {"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": spec}
+
+    (finding,) = load_document(Document(value, "p"), DIALECT).findings
+
+    assert finding.message == "more than 20,000 fields and items in one document"
+
+
+def test_an_object_that_is_no_policy_may_have_any_number_of_fields():
+    value = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "data": dict.fromkeys(map(str, range(30_000))),
+    }
+
+    assert load_document(Document(value, "c")).findings == ()
 
 
 def test_a_document_has_its_time():

@@ -86,6 +86,17 @@ def is_deeper(value: Json, most: int) -> bool:
     return True
 
 
+def is_larger(value: Json, most: int) -> bool:
+    """Tell whether a value has more fields and items than so many, at any depth up to the most."""
+    count = 0
+    level = [value] if isinstance(value, (dict, list)) else []
+    while level and count <= most:
+        count += sum(map(len, level))
+        parts = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [part for each in parts for part in each if isinstance(part, (dict, list))]
+    return count > most
+
+
 class _Nodes(Composer, yaml.CSafeLoader):
     """Composes the nodes of one document, down to a depth that is safe to walk.
 
