@@ -53,13 +53,15 @@ SERVICE = {"service": {"url": "https://inventory.example"}}
 MAPS = {"group": "", "version": "v1", "resource": "configmaps"}
 
 
-def decide(obj, *, old=None, kyverno=True, **more):
+def decide(obj, *, old=None, kyverno=True, exceptions=("team-a",), **more):
     operation = more.pop("operation", "UPDATE" if old else "CREATE")
     older = obj["apiVersion"].startswith("kyverno.io/")
     resource = CLUSTER_POLICIES if older else NEW
     asked = review(obj, operation=operation, old=old, resource=resource.plural, **more)
     metrics = WebhookMetrics(CollectorRegistry())
-    policies = PoliciesInForce(namespaces=without_cluster, metrics=metrics, kyverno=kyverno)
+    policies = PoliciesInForce(
+        namespaces=without_cluster, metrics=metrics, kyverno=kyverno, exceptions=exceptions
+    )
     return policies.validate(parse_review(asked))
 
 
@@ -269,6 +271,17 @@ def test_a_policy_can_be_repaired_and_left_as_it_is():
     assert decide(policy(BAD, labels={"a": "b"}), old=policy(BAD)).allowed
     assert not decide(policy(BAD), old=policy(spec())).allowed
     assert decide(policy(BAD), operation="DELETE").allowed
+
+
+@pytest.mark.parametrize("counting", [(), ("team-b",)], ids=["none", "others"])
+def test_an_exception_in_a_namespace_that_does_not_count_is_warned_of(counting):
+    decision = decide(exception(), exceptions=counting)
+
+    assert decision.allowed
+    assert decision.warnings == (
+        "policyd: metadata.namespace: exceptions in the namespace `team-a` have no effect; use a"
+        " namespace that `--exceptions` names; of the chart, `webhooks.exceptionNamespaces`",
+    )
 
 
 def test_nothing_is_refused_where_kyverno_s_policies_are_not_read():

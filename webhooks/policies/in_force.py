@@ -6,7 +6,7 @@ policy was to guard, as its failurePolicy says: a typing error allows nothing.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -107,6 +107,7 @@ class PoliciesInForce:
         changed: Callable[[], None] = lambda: None,
         judged: Judged | None = None,
         kyverno: bool = False,
+        exceptions: Collection[str] = (),
     ) -> None:
         """Begin with none.
 
@@ -126,6 +127,7 @@ class PoliciesInForce:
             changed: Called after each change of the policies in force.
             judged: Called after each load of a policy of the API server, in the thread of loads.
             kyverno: Whether policies of Kyverno's are refused that Kyverno would refuse.
+            exceptions: The namespaces whose PolicyExceptions count.
         """
         self._namespaces = namespaces
         self._metrics = metrics
@@ -141,6 +143,7 @@ class PoliciesInForce:
         self._changed = changed
         self._judged = judged
         self._kyverno = kyverno
+        self._exceptions = exceptions
         self._loads = 0
         self.limits = limits or PolicyLimits()
         """Of the API server's policies that are loaded."""
@@ -251,7 +254,7 @@ class PoliciesInForce:
         decision = self._decide("validate", request, out_of_time)
         if not self._kyverno or not is_kyverno_group(request.kind.group):
             return decision
-        own = validate_kyverno(request, partial(_loaded, dialect=_DIALECT))
+        own = validate_kyverno(request, partial(_loaded, dialect=_DIALECT), self._exceptions)
         return replace(
             decision,
             denials=(*decision.denials, *own.denials),

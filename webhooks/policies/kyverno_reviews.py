@@ -4,7 +4,7 @@ A policy that Kyverno stores and policyd cannot use is allowed with a warning: i
 Kyverno alone. An outage does not deny them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import msgspec
@@ -14,8 +14,10 @@ from policyd.api.meta import Json
 from policyd.dialects.kyverno.confinement import REFUSED
 from policyd.dialects.kyverno.entries import KIND as ENTRY
 from policyd.dialects.kyverno.entries import mistakes_of
+from policyd.dialects.kyverno.exceptions import KIND as EXCEPTION
 from policyd.dialects.kyverno.load import CHECKED, is_checked
 from policyd.engine.compile.load import Loaded
+from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.decision import ALLOWED, Decision
 from policyd.engine.objects.equivalents import plural_of
@@ -37,12 +39,15 @@ KYVERNO_CALL: Final = DerivedWebhook(
 """The webhook rule that sends them."""
 
 
-def validate_kyverno(request: AdmissionRequest, load: Callable[[Document], Loaded]) -> Decision:
+def validate_kyverno(
+    request: AdmissionRequest, load: Callable[[Document], Loaded], exceptions: Collection[str]
+) -> Decision:
     """Return the mistakes for which Kyverno refuses an object, and what policyd does not use.
 
     Args:
         request: The request; one for something else is allowed.
         load: Loads a policy.
+        exceptions: The namespaces whose exceptions count.
     """
     if request.sub_resource or request.operation not in {"CREATE", "UPDATE"}:
         return ALLOWED
@@ -65,7 +70,18 @@ def validate_kyverno(request: AdmissionRequest, load: Callable[[Document], Loade
     findings = load(document).findings
     refused = [each for each in findings if each.rule == REFUSED]
     doubts = [each for each in findings if each.rule != REFUSED]
+    if new["kind"] == EXCEPTION and request.namespace not in exceptions:
+        doubts.append(_without_effect(document, request.namespace))
     return Decision(
         denials=tuple(denial_of(each.message, each.field, each.hint) for each in refused),
         warnings=tuple(map(warning_of, doubts)),
+    )
+
+
+def _without_effect(document: Document, namespace: str) -> Finding:
+    return document.finding(
+        f"exceptions in the namespace `{namespace}` have no effect",
+        ("metadata", "namespace"),
+        hint="use a namespace that `--exceptions` names; of the chart, "
+        "`webhooks.exceptionNamespaces`",
     )

@@ -49,6 +49,7 @@ async def read_policies(server: WebhookServer, start: Start) -> PoliciesInForce:
         changed=_notifier(server, lambda: policies.loads),
         judged=_kyverno_judge(server, start),
         kyverno=settings.kyverno,
+        exceptions=settings.exceptions,
     )
     loading = Loading(policies, pace=pace)
     start(loading.run())
