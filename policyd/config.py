@@ -13,11 +13,11 @@ from typing import Annotated, Literal, Self
 import msgspec
 import yaml
 
-from policyd.api.configuration import Configuration, decode_configuration
+from policyd.api.configuration import Configuration, chosen_gates, decode_configuration
 from policyd.api.configuration.tls import SYSTEM, TlsRules, tls_rules
 from policyd.api.makers import Makers, makers_of
 from policyd.errors import ConfigurationError, did_you_mean, system_reason
-from policyd.jobs.frameworks import integrations_of
+from policyd.jobs.frameworks import gated_frameworks, integrations_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
 
 PREFIX = "POLICYD_"
@@ -235,18 +235,34 @@ class Settings:
             ) from error
 
 
-def load_configuration(path: str) -> Configuration:
-    """Read the file of a Kueue Configuration, with defaults filled in.
+def load_configuration(path: str, *, gates: str = "") -> Configuration:
+    """Read the file of a Kueue Configuration that all processes run by, with defaults filled in.
+
+    The controller and the webhooks read it here, so that one never runs by what the other refuses.
+
+    Args:
+        path: The file; empty for the defaults.
+        gates: Feature gates from the command line: `A=true,B=false`.
 
     Raises:
-        ConfigurationError: If it cannot be read, or is not a Configuration.
+        ConfigurationError: If it cannot be read, is not a Configuration, or something in it is
+            wrong.
     """
     try:
-        return parse_configuration(Path(path).read_bytes())
+        text = Path(path).read_bytes() if path else b""
     except OSError as error:
         raise ConfigurationError(
             f"the configuration `{path}` cannot be read: {system_reason(error)}"
         ) from error
+    configuration = parse_configuration(text)
+    chosen_gates(configuration, gates=gates)
+    tls_rules(configuration)
+    for name, gate in gated_frameworks(configuration, gates=gates):
+        raise ConfigurationError(
+            f"`integrations.frameworks` has `{name}`, but the feature gate `{gate}` is off",
+            hint=f"set the feature gate `{gate}` to true, or leave the framework out",
+        )
+    return configuration
 
 
 def configured(path: str) -> tuple[Integrations, TlsRules, str]:
@@ -258,7 +274,7 @@ def configured(path: str) -> tuple[Integrations, TlsRules, str]:
         path: The file; empty if there is none: all kinds queue then.
 
     Raises:
-        ConfigurationError: If it cannot be read, or is not a Configuration.
+        ConfigurationError: As in `load_configuration`.
     """
     if not path:
         return EVERYTHING, SYSTEM, ""

@@ -303,7 +303,9 @@ def gates_page() -> str:
     return f"""\
 # Feature gates
 
-policyd has Kueue's feature gates, with the same names, defaults and meaning.
+policyd has Kueue's feature gates, with the same names and meaning.
+Their defaults are those of Kueue 0.20, also where 0.19 has another:
+[Versions of Kueue](kueue-versions.md) has the history of each gate.
 The gates in the first table have no effect: policyd behaves as the column *Here* says, and warns if
 a Configuration, or `--feature-gates`, sets a different value.
 

@@ -8,7 +8,7 @@ import structlog
 from policyd.api.configuration import Configuration
 from policyd.api.configuration.fixed_gates import ineffective_gates
 from policyd.api.configuration.tls import tls_rules
-from policyd.config import load_configuration, parse_configuration
+from policyd.config import load_configuration
 from policyd.controller.queues.queue_settings import (
     copied_keys,
     deciding_fields,
@@ -20,8 +20,7 @@ from policyd.controller.queues.queue_settings import (
     time_limits,
 )
 from policyd.controller.settings import ControllerSettings
-from policyd.errors import ConfigurationError
-from policyd.jobs.frameworks import gated_frameworks, integrations_of
+from policyd.jobs.frameworks import integrations_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.standard_input import STORED_FILE
 
@@ -47,7 +46,7 @@ def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> C
     Raises:
         ConfigurationError: If the file cannot be read, or something in it is wrong.
     """
-    configuration = load_configuration(path) if path else parse_configuration(b"")
+    configuration = load_configuration(path, gates=gates)
     queueing = queue_settings(configuration, gates=gates)
     for sentence in ineffective_gates(gates, configuration.feature_gates):
         log.warning("feature_gate_left_out", why=sentence)
@@ -70,19 +69,10 @@ def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> C
 
 
 def _integrations(configuration: Configuration, path: str, gates: str) -> Integrations:
-    """Return which kinds queue.
-
-    Raises:
-        ConfigurationError: If a kind is asked for whose feature gate is off.
-    """
+    """Return which kinds queue."""
     found = integrations_of(configuration, gates=gates)
     if not path:
         return replace(EVERYTHING, off=found.off, on=found.on)
-    for name, gate in gated_frameworks(configuration, gates=gates):
-        raise ConfigurationError(
-            f"`integrations.frameworks` has `{name}`, but the feature gate `{gate}` is off",
-            hint=f"set the feature gate `{gate}` to true, or leave the framework out",
-        )
     for group, kind in sorted(found.external):
         why = "its own controller queues it and its children"
         log.info("framework_external", kind=kind, group=group, why=why)

@@ -156,7 +156,7 @@ class Group(NamedTuple):
         check: The name of the check that sends it away.
         copies: Its copy on each connected worker; None where there is none.
         unreachable: Workers that are not connected.
-        lost_at: Since when each of those is not, in seconds since the epoch, if it is known.
+        lost_at: Since when each of those is not, in seconds since the epoch.
         holds: Whether the gates of its pods keep the job from starting here: its check must stay
             pending, or the pods would be ungated.
         follows: The worker that another workload of the same object runs on, empty while that is
@@ -362,11 +362,7 @@ def _lost(group: Group, settings: MultiKueueSettings, *, now: float) -> Dispatch
 
 def _patience(group: Group, cluster: str, settings: MultiKueueSettings, *, now: float) -> float:
     """Return the seconds that a worker out of reach is still waited for."""
-    since = group.lost_at.get(cluster)
-    if since is None:
-        changed = group.state.last_transition_time
-        since = changed.timestamp() if changed else now
-    return settings.lost_seconds - (now - since)
+    return settings.lost_seconds - (now - group.lost_at.get(cluster, now))
 
 
 def _withdrawn(group: Group, settings: MultiKueueSettings, *, now: float) -> DispatchPlan:

@@ -1,6 +1,7 @@
 """The next status of a workload, given its queues: one change at a time."""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -38,8 +39,12 @@ from policyd.workload.transitions import (
     set_condition,
     sync_admitted,
     with_status,
+    without_condition,
     without_deactivation,
 )
+
+INADMISSIBLE: Final = "Inadmissible"
+"""Kueue's reason why a workload does not queue whose devices cannot be counted."""
 
 
 def next_status(workload: Workload, context: StatusContext, *, now: float) -> WorkloadStatus:
@@ -93,7 +98,8 @@ def _changes(workload: Workload, context: StatusContext, now: float) -> Iterator
         yield gated(workload, context, now)
     yield _with_checks(workload, context, now)
     if not has_quota(workload):
-        yield unreserved(workload, context, now)
+        counted = with_status(workload, _as_counted(workload, context, now))
+        yield unreserved(counted, context, now)
     if not is_admitted(workload):
         detailed = context.gates.unadmitted_workloads_observability
         workload = with_status(workload, sync_admitted(workload, now=now, detailed=detailed))
@@ -132,6 +138,19 @@ def _requeued(workload: Workload, context: StatusContext, now: float) -> Workloa
         message = "The workload was reactivated"
         return requeue(workload, reason="Reactivated", message=message, now=now)
     return _restarted(workload, requeued.reason, context, now)
+
+
+def _as_counted(workload: Workload, context: StatusContext, now: float) -> WorkloadStatus:
+    """Say that a workload does not queue whose devices cannot be counted, until they can be."""
+    status, objection = workload.status, context.objection
+    requeued = find_condition(status.conditions, REQUEUED)
+    written = "" if requeued is None or requeued.status != "False" else requeued.reason
+    if objection is not None and objection.uncounted:
+        if written not in {"", INADMISSIBLE}:
+            return status
+        uncounted = Condition(REQUEUED, "False", INADMISSIBLE, objection.message)
+        return set_condition(workload, uncounted, now=now)
+    return without_condition(status, REQUEUED) if written == INADMISSIBLE else status
 
 
 def _restarted(

@@ -251,7 +251,10 @@ def after_eviction(
     )
     status = set_condition(workload, requeued, now=now)
     # An answer that came while the job stopped was for the reservation that ends here.
-    checks = tuple(_reset(each, now) if each.failed else each for each in status.admission_checks)
+    checks = tuple(
+        _reset(each, now) if each.failed or _since(each, eviction) else each
+        for each in status.admission_checks
+    )
     return release(
         with_status(workload, msgspec.structs.replace(status, admission_checks=checks)),
         reason="PendingEvaluation",
@@ -259,6 +262,12 @@ def after_eviction(
         now=now,
         detailed=detailed,
     )
+
+
+def _since(check: AdmissionCheckState, eviction: Condition) -> bool:
+    """Tell whether a check was answered after an eviction, which had reset it."""
+    answered, evicted = check.last_transition_time, eviction.last_transition_time
+    return answered is not None and evicted is not None and answered >= evicted
 
 
 def _is_of_pod(workload: Workload) -> bool:
@@ -281,8 +290,15 @@ def requeue(workload: Workload, *, reason: str, message: str, now: float) -> Wor
 
 def without_deactivation(status: WorkloadStatus) -> WorkloadStatus:
     """Drop the cause of a deactivation, now that it is carried out."""
-    kept = tuple(c for c in status.conditions if c.type != DEACTIVATION_TARGET)
-    return msgspec.structs.replace(status, conditions=kept, requeue_state=None)
+    return msgspec.structs.replace(
+        without_condition(status, DEACTIVATION_TARGET), requeue_state=None
+    )
+
+
+def without_condition(status: WorkloadStatus, kind: str) -> WorkloadStatus:
+    """Drop a condition."""
+    kept = tuple(each for each in status.conditions if each.type != kind)
+    return msgspec.structs.replace(status, conditions=kept)
 
 
 def queued_since(workload: Workload) -> float:

@@ -97,7 +97,7 @@ def queue(flavors, check, *on):
     ],
 )
 @pytest.mark.gate("RejectUpdatesToCQWithInvalidOnFlavors")
-def test_a_check_on_a_flavor_that_is_not_there_may_stay(old, new, strict, mistakes):
+def test_an_update_has_checks_only_for_flavors_of_the_queue(old, new, strict, mistakes):
     gates = ValidationGates(reject_updates_to_cq_with_invalid_on_flavors=strict)
 
     assert len(validate_cluster_queue(new, old, gates=gates)) == mistakes

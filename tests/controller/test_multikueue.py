@@ -53,6 +53,23 @@ async def test_a_worker_that_is_cut_off_keeps_its_job_until_it_has_been_away_for
         assert manager.remote(r.JOBS)["east"] == []
 
 
+async def test_after_a_restart_a_worker_that_is_not_reached_is_waited_for_as_if_just_lost():
+    manager = Manager(8, 0)
+    job(manager, "train")
+    async with clusters(manager):
+        await manager.pass_time(400)
+        assert where(manager, "train") == "east"
+        await manager.kill()
+        manager.add_secret("east", exec={"command": "steal"})
+        await manager.start()
+        await manager.pass_time(20)
+        assert state(manager, "east")[0] == "False"
+        assert where(manager, "train") == "east"
+        assert not manager.is_true("train", "Evicted")
+        await manager.pass_time(2000)
+        assert where(manager, "train") is None
+
+
 async def test_a_job_of_a_worker_that_stays_away_runs_elsewhere_and_is_removed_there_later():
     manager = Manager(8, 8)
     job(manager, "train")

@@ -8,6 +8,7 @@ import pytest
 from policyd.alloc.settings import FairSharingRules, QueueingSettings, UsageBasedOrder
 from policyd.api.configuration import API_VERSION, Configuration, decode_configuration
 from policyd.cli.configuring import configured
+from policyd.config import configured as webhooks_configured
 from policyd.config import parse_configuration
 from policyd.controller.queues.queue_settings import (
     HEEDED,
@@ -180,6 +181,35 @@ def test_without_a_file_readers_get_that_all_jobs_queue():
     assert reported.namespaces is EVERYTHING.namespaces
     assert reported.plain_pods
     assert not reported.requires_queue
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("featureGates: {Unheard: true}", "unrecognized feature gate", id="gate"),
+        pytest.param("featureGates: {PartialAdmission: 1}", "expected `bool`", id="gate-type"),
+        pytest.param(
+            "waitForPodsReady: {timeout: -5m}", "waitForPodsReady.timeout", id="another-field"
+        ),
+        pytest.param("tls: {cipherSuites: [TLS_RSA_WITH_RC4_128_SHA]}", "RC4", id="tls"),
+        pytest.param(
+            "integrations: {frameworks: [sparkoperator.k8s.io/sparkapplication]}\n"
+            "featureGates: {SparkApplicationIntegration: false}",
+            "the feature gate `SparkApplicationIntegration` is off",
+            id="framework-without-its-gate",
+        ),
+    ],
+)
+def test_the_webhooks_refuse_what_the_controller_refuses(tmp_path, text, message):
+    file = tmp_path / "configuration.yaml"
+    file.write_text(f"{HEAD.format('v1beta2')}{text}\n")
+
+    with pytest.raises(ConfigurationError, match=message) as by_controller:
+        configured(ControllerSettings(), path=str(file))
+    with pytest.raises(ConfigurationError) as by_webhooks:
+        webhooks_configured(str(file))
+
+    assert str(by_webhooks.value) == str(by_controller.value)
 
 
 def test_an_older_controller_does_not_report_which_jobs_queue():

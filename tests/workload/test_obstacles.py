@@ -6,8 +6,10 @@ import pytest
 from policyd.alloc.settings import Gates
 from policyd.alloc.workload import Objection
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
+from policyd.api.meta import Condition
 from policyd.workload.lifecycle import next_status
 from policyd.workload.obstacles import BYPASSED, CLEARED, PENDING, StatusContext, unreserved
+from policyd.workload.transitions import set_condition, with_status
 
 NOW = 1_700_000_000.0
 GATED_BY = {"kueue.x-k8s.io/admission-gated-by": "example.com/gate"}
@@ -32,10 +34,13 @@ def workload(annotations=None, reason="", message="said", **spec):
     return msgspec.convert(body, Workload)
 
 
-def reason_of(given, **around):
+def next_of(given, **around):
     around = {"local_queue": LOCAL, "cluster_queue": CLUSTER, **around}
-    status = next_status(given, StatusContext(**around), now=NOW)
-    reasons = {c.type: c.reason for c in status.conditions}
+    return next_status(given, StatusContext(**around), now=NOW)
+
+
+def reason_of(given, **around):
+    reasons = {c.type: c.reason for c in next_of(given, **around).conditions}
     return reasons.get("QuotaReserved")
 
 
@@ -239,3 +244,32 @@ def test_a_workload_in_backoff_keeps_its_gates():
     after = next_status(given, around, now=NOW)
 
     assert [g.position for g in after.preemption_gates] == ["Closed"]
+
+
+def requeued(given):
+    return {c.type: (c.status, c.reason, c.message) for c in given.status.conditions}.get(
+        "Requeued"
+    )
+
+
+def test_a_workload_does_not_queue_until_its_devices_can_be_counted():
+    uncounted = with_status(workload(), next_of(workload(), objection=UNCOUNTED))
+    still = next_of(uncounted, objection=UNCOUNTED)
+    counted = with_status(uncounted, next_of(uncounted))
+
+    assert requeued(uncounted) == ("False", "Inadmissible", UNCOUNTED.message)
+    assert reason_of(workload(), objection=UNCOUNTED) == "Misconfigured"
+    assert still == uncounted.status
+    assert requeued(counted) is None
+
+
+def test_what_keeps_a_workload_from_queueing_otherwise_stays_written():
+    stopped = Condition("Requeued", "False", "LocalQueueStopped", "m")
+    given = with_status(workload(), set_condition(workload(), stopped, now=NOW))
+    closed = msgspec.structs.replace(
+        LOCAL, spec=msgspec.structs.replace(LOCAL.spec, stop_policy="Hold")
+    )
+
+    found = with_status(given, next_of(given, objection=UNCOUNTED, local_queue=closed))
+
+    assert requeued(found) == ("False", "LocalQueueStopped", "m")

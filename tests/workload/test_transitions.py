@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from policyd.api.kueue import Admission, PodSetAssignment, Workload
+from policyd.api.kueue import Admission, AdmissionCheckState, PodSetAssignment, Workload
+from policyd.api.meta import timestamp
 from policyd.controller.patches import status_patch
 from policyd.controller.watch.preemptions import blocked_on_gates
 from policyd.controller.watch.workload_values import WorkloadContext, workload_value
@@ -97,6 +98,18 @@ def test_after_an_eviction_the_quota_is_given_back(reason, requeued):
         "Evicted": ("True", reason, "m"),
         "Requeued": (requeued, reason, "m"),
     }
+
+
+@pytest.mark.parametrize("answer", ["Ready", "Retry", "Rejected"])
+def test_an_answer_that_came_while_a_job_stopped_does_not_count_for_its_next_quota(answer):
+    admitted = t.with_status(workload(), t.reserve(workload(), ADMISSION, now=NOW))
+    evicted = t.evict(admitted, reason="Preempted", message="m", now=NOW + 60)
+    late = AdmissionCheckState(name="a", state=answer, last_transition_time=timestamp(NOW + 70))
+    stopping = t.with_status(admitted, msgspec.structs.replace(evicted, admission_checks=(late,)))
+
+    status = t.after_eviction(stopping, now=NOW + 90)
+
+    assert [(each.name, each.state) for each in status.admission_checks] == [("a", "Pending")]
 
 
 def of_pod(**owner):

@@ -29,6 +29,7 @@ __all__ = [
     "Configuration",
     "all_gates",
     "check_configuration",
+    "chosen_gates",
     "decode_configuration",
     "duration_seconds",
     "pods_ready_awaited",
@@ -89,6 +90,23 @@ def check_configuration(
     chosen, errors = validate_gates(gates, configuration.feature_gates)
     known = {name: on for name, on in chosen.items() if name in all_gates({})}
     return known, [*errors, *validate_configuration(configuration, known)]
+
+
+def chosen_gates(configuration: Configuration, *, gates: str = "") -> dict[str, bool]:
+    """Return the feature gates that are set.
+
+    Args:
+        configuration: With defaults.
+        gates: Feature gates from the command line: `A=true,B=false`.
+
+    Raises:
+        ConfigurationError: If something in the Configuration, or in these gates, is wrong.
+    """
+    chosen, errors = check_configuration(configuration, gates=gates)
+    if errors:
+        listed = "; ".join(str(error) for error in errors)
+        raise ConfigurationError(f"invalid Configuration: {listed}")
+    return chosen
 
 
 def _words(error: str) -> str:

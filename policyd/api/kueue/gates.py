@@ -13,7 +13,7 @@ class ValidationGates(msgspec.Struct, frozen=True, rename="pascal"):
     elastic_jobs_via_workload_slices: bool = True
     priority_boost: bool = False
     reject_updates_to_cq_with_invalid_on_flavors: bool = msgspec.field(
-        default=False, name="RejectUpdatesToCQWithInvalidOnFlavors"
+        default=True, name="RejectUpdatesToCQWithInvalidOnFlavors"
     )
     tas_validate_workload_slice_size: bool = msgspec.field(
         default=True, name="TASValidateWorkloadSliceSize"

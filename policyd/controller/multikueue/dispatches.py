@@ -267,12 +267,13 @@ class Dispatches:
         found = await asyncio.gather(
             *(self._read_copy(workload, name, client) for name, client in reachable.items())
         )
+        unreachable = [name for name in names if name not in reachable]
         return Group(
             local=workload,
             check=state.name,
             copies=dict(zip(reachable, found, strict=True)),
-            unreachable=[name for name in names if name not in reachable],
-            lost_at=self._remotes.lost_at(),
+            unreachable=unreachable,
+            lost_at=self._remotes.lost_at(unreachable),
             holds=handed.manager.holds,
             follows=self._follows(workload, handed.owner),
         )

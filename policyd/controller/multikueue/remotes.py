@@ -7,7 +7,7 @@ no other waiting.
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,6 +149,7 @@ class Remotes:
         self._changed = changed
         self._lost = lost
         self.by_name: dict[str, Remote] = {}
+        self._missed: dict[str, float] = {}
         self.connect: Connect = self._connect
         providers = context.settings.providers
         self.from_profile: FromProfile = lambda profile: read_profile(profile, providers)
@@ -161,13 +162,20 @@ class Remotes:
         remote = self.by_name.get(name)
         return remote.client if remote is not None and remote.state.connected else None
 
-    def lost_at(self) -> dict[str, float]:
-        """Return since when clusters are not connected, in seconds since the epoch."""
-        return {
-            name: remote.state.lost_at
-            for name, remote in self.by_name.items()
-            if remote.state.lost_at is not None
-        }
+    def lost_at(self, names: Iterable[str]) -> dict[str, float]:
+        """Return since when each of some clusters is not connected, in seconds since the epoch.
+
+        One that was not reached since this process started counts from when it was first missed.
+        """
+        found, now = {}, self._pace.clock.now()
+        for name in names:
+            remote = self.by_name.get(name)
+            if remote is None or remote.state.lost_at is None:
+                found[name] = self._missed.setdefault(name, now)
+            else:
+                found[name] = remote.state.lost_at
+                self._missed.pop(name, None)
+        return found
 
     async def reconcile(self, name: str) -> float | None:
         """Connect to a cluster, if it is not. Returns the seconds until it should be tried again.

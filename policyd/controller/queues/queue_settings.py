@@ -17,7 +17,7 @@ from policyd.api.configuration import (
     OLD_API_VERSION,
     Configuration,
     all_gates,
-    check_configuration,
+    chosen_gates,
     decode_configuration,
     duration_seconds,
     pods_ready_awaited,
@@ -32,7 +32,6 @@ from policyd.api.configuration.kinds import (
 from policyd.api.meta import Json
 from policyd.controller.metrics.counters import MetricsSettings
 from policyd.controller.retention import FOR_EVER, Retention, TimeLimits
-from policyd.errors import ConfigurationError
 from policyd.jobs.copied import CopiedKeys
 from policyd.multikueue.settings import MultiKueueSettings, gated
 from policyd.status.naming import OtherTeams
@@ -99,7 +98,7 @@ def metrics_settings(configuration: Configuration, *, gates: str = "") -> Metric
     Raises:
         ConfigurationError: If something in it is wrong.
     """
-    chosen, given = all_gates(_checked(configuration, gates)), configuration.metrics
+    chosen, given = all_gates(chosen_gates(configuration, gates=gates)), configuration.metrics
     own = given.local_queue_metrics
     return MetricsSettings(
         resources=given.enable_cluster_queue_resources,
@@ -121,7 +120,7 @@ def multi_kueue_settings(configuration: Configuration, *, gates: str = "") -> Mu
     Raises:
         ConfigurationError: If something in it is wrong.
     """
-    chosen = all_gates(_checked(configuration, gates))
+    chosen = all_gates(chosen_gates(configuration, gates=gates))
     settings, given = gated(chosen), configuration.multi_kueue
     if given is None:
         return settings
@@ -164,7 +163,7 @@ def queue_settings(configuration: Configuration, *, gates: str = "") -> Queueing
     Raises:
         ConfigurationError: If something in it is wrong.
     """
-    chosen = _checked(configuration, gates)
+    chosen = chosen_gates(configuration, gates=gates)
     resources, ready = configuration.resources, configuration.wait_for_pods_ready
     requeuing = None if ready is None else ready.requeuing_strategy
     return QueueingSettings(
@@ -193,7 +192,7 @@ def deciding_fields(
     Raises:
         ConfigurationError: If something in it is wrong.
     """
-    chosen = dict(_checked(configuration, gates))
+    chosen = dict(chosen_gates(configuration, gates=gates))
     given = {name: getattr(configuration, name) for name in _DECIDING}
     if all_kinds:
         every = IntegrationsConfiguration(frameworks=tuple(FRAMEWORKS))
@@ -219,20 +218,11 @@ def time_limits(configuration: Configuration, *, gates: str = "") -> TimeLimits:
     Raises:
         ConfigurationError: If something in it is wrong.
     """
-    chosen = _checked(configuration, gates)
+    chosen = chosen_gates(configuration, gates=gates)
     policies = configuration.object_retention_policies
     kept = policies.workloads if policies is not None else None
     retention = FOR_EVER if kept is None else _retention(kept)
     return TimeLimits(ready=_ready_rules(configuration, chosen), retention=retention)
-
-
-def _checked(configuration: Configuration, gates: str) -> Mapping[str, bool]:
-    """Return the feature gates that are set, if nothing is wrong."""
-    chosen, errors = check_configuration(configuration, gates=gates)
-    if errors:
-        listed = "; ".join(str(error) for error in errors)
-        raise ConfigurationError(f"invalid Configuration: {listed}")
-    return chosen
 
 
 def _retention(kept: WorkloadRetention) -> Retention:
