@@ -162,7 +162,9 @@ class World:
                 self.alice.delete(resource, body["metadata"]["name"], namespace=TEAM,
                                   propagation="Background"))  # fmt: skip
         if self.submitted.get(name, {}).get("kind") == "PodGroup":
-            await self._quietly(self.alice.delete(r.WORKLOADS, name, namespace=TEAM))
+            for later in (0.0, 300.0):  # it may come after its pods are deleted
+                await asyncio.sleep(later)
+                await self._quietly(self.alice.delete(r.WORKLOADS, name, namespace=TEAM))
 
     async def _quietly(self, call):
         try:
