@@ -141,7 +141,9 @@ def live_through(plan, *, digest=False, judges=JUDGES, keep=False, collects=True
         except StuckError as error:
             found.append(("time goes on", str(error)))
         loop.over = True
-        found += [(name, text) for name, judge in judges.items() for text in judge(world, log)]
+        found += [
+            (name, text) for name, judge in judges.items() for text in heard(judge, world, log)
+        ]
         outcome = Outcome(
             plan,
             found,
@@ -162,6 +164,14 @@ def live_through(plan, *, digest=False, judges=JUDGES, keep=False, collects=True
         del loop, world
     outcome.seconds = time.process_time() - began
     return outcome
+
+
+def heard(judge, world, log):
+    """Yield what a judge objects to; also that it could not read what was written."""
+    try:
+        yield from judge(world, log)
+    except LookupError as error:
+        yield f"what was written cannot be read: {error!r}"
 
 
 def warm_up():

@@ -57,7 +57,8 @@ def queued(workload):
 def priority_is_heeded(world, log):
     """No workload overtakes one of its queue that comes first, and that it leaves room for.
 
-    What is decided in one moment is written in any order.
+    What is decided in one moment is written in any order. Quota that is decided, and not written,
+    goes back at once for one that comes first: then only that one is written.
     """
     waiting, overtaken, record = {}, {}, world.record
     for v in record.of(WORKLOADS):
@@ -74,7 +75,16 @@ def priority_is_heeded(world, log):
                 if other.queue == before.queue and _overtaken(other, before, queue, v):
                     text = f"{v.at:.1f} s: {v.key} overtakes {key} in queue {other.queue}"
                     overtaken.setdefault(key, (v.at, text))
+            _excuse(before, v.at, waiting, overtaken)
     yield from (text for _, text in overtaken.values())
+
+
+def _excuse(winner, at, waiting, overtaken):
+    """Drop what was overtaken a moment ago, and comes after what is admitted now."""
+    for key in [key for key, (when, _) in overtaken.items() if at < when + MOMENT_SECONDS]:
+        other = waiting.get(key)
+        if other is not None and other.queue == winner.queue and _comes_first(winner, other):
+            del overtaken[key]
 
 
 def _overtaken(other, winner, queue, v):
@@ -82,10 +92,12 @@ def _overtaken(other, winner, queue, v):
         return False
     strict = queue is not None and queue["strategy"] == "StrictFIFO"
     fits = strict or (other.gpus <= held_gpus(v.new).total() and not other.placed)
-    first = other.priority > winner.priority or (
-        other.priority == winner.priority and other.queued < winner.queued
-    )
-    return fits and first
+    return fits and _comes_first(other, winner)
+
+
+def _comes_first(one, other):
+    """Tell whether a workload comes before another one of its queue."""
+    return (-one.priority, one.queued) < (-other.priority, other.queued)
 
 
 def own_quota_comes_back(world, log):

@@ -199,7 +199,8 @@ def _changes(random, setting, hours) -> Iterator[Event]:
 def _rarities(random, setting, hours, events) -> Iterator[Event]:
     """Yield what happens to a LocalQueue, or to a job whose operator finds it invalid for a while.
 
-    They have numbers of their own, so that all else is as it would be without them.
+    Where controllers elect a leader, two are frozen, one as it takes the Lease of the other. These
+    events have numbers of their own, so that all else is as it would be without them.
     """
     if random.random() < 0.3:
         at, lasts = random.random() * (hours - 1) * HOUR, 900 * random.random()
@@ -209,6 +210,10 @@ def _rarities(random, setting, hours, events) -> Iterator[Event]:
         if each.about.get("kind") == "RayJob" and each.act == "submit" and random.random() < 0.5:
             about = {"name": each.about["name"], "lasts": 300 + 300 * random.random()}
             yield Event(each.at + 60 * random.random(), "invalid", about)
+    submitted = [each.at for each in events if each.act == "submit"]
+    for at in random.sample(submitted, 3) if setting["elects"] else ():
+        about = {"lasts": 365 + 35 * random.random(), "number": random.choice((2, 3, 4, 6, 9))}
+        yield Event(at, "leaders frozen", about)
 
 
 WINDOWS = {
@@ -220,7 +225,7 @@ WINDOWS = {
 """Faults of requests and of watches, each with its rate while it lasts."""
 
 MOMENTS = ("crash", "freeze", "clock", "server down", "webhooks down", "compaction", "cut")
-FAULTS = frozenset({*WINDOWS, *MOMENTS, "leader lost", "crash at a write",
+FAULTS = frozenset({*WINDOWS, *MOMENTS, "leader lost", "leaders frozen", "crash at a write",
                     "freeze at a write"})  # fmt: skip
 
 

@@ -79,6 +79,13 @@ def test_another_seed_is_another_history():
     assert live_through(Plan(1, 60.0, plan_of(1).setting, ())).faults == []
 
 
+def test_what_a_judge_cannot_read_is_an_objection():
+    judges = {"a": lambda _world, _log: ["wrong", {}["admission"]], "b": lambda _world, _log: []}
+    outcome = live_through(Plan(1, 60.0, plan_of(1).setting, ()), judges=judges)
+
+    assert outcome.faults == [("a", "what was written cannot be read: KeyError('admission')")]
+
+
 class TestLoop:
     def test_time_goes_on_when_nothing_is_ready(self):
         loop, seen = SimulatedLoop(1), []

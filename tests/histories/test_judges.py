@@ -96,6 +96,13 @@ class TestPriority:
         assert judged(priority_is_heeded, *writes, (201, workload("a", *HELD))) == []
         assert len(judged(priority_is_heeded, *writes, (900, workload("a", *HELD)))) == 1
 
+    @pytest.mark.parametrize(("priority", "wrong"), [(5, 0), (-5, 1)])
+    def test_quota_that_is_decided_goes_to_what_comes_first(self, priority, wrong):
+        waits = (0, workload("a")), (1, workload("b")), (199, workload("c", priority=priority))
+        writes = (200, workload("b", *HELD)), (201, workload("c", *HELD, priority=priority))
+
+        assert len(judged(priority_is_heeded, *waits, *writes)) == wrong
+
     def test_what_has_just_come_may_not_be_known(self):
         writes = (0, workload("b")), (199, workload("a", priority=5)), (200, workload("b", *HELD))
 

@@ -58,7 +58,7 @@ class World:
         self.differences = []
         """What `decisions` saw."""
         self._replaced, self._done_in_part = set(), set()
-        self._down_for = self._frozen_for = 0.0
+        self._down_for, self._freezes = 0.0, []
 
     async def run(self):
         """Live through all of it, until everything has settled."""
@@ -162,7 +162,9 @@ class World:
                 self.alice.delete(resource, body["metadata"]["name"], namespace=TEAM,
                                   propagation="Background"))  # fmt: skip
         if self.submitted.get(name, {}).get("kind") == "PodGroup":
-            await self._quietly(self.alice.delete(r.WORKLOADS, name, namespace=TEAM))
+            for later in (0.0, 300.0):  # it may come after its pods are deleted
+                await asyncio.sleep(later)
+                await self._quietly(self.alice.delete(r.WORKLOADS, name, namespace=TEAM))
 
     async def _quietly(self, call):
         try:
@@ -381,12 +383,23 @@ class World:
 
     async def _freeze_at_a_write(self, lasts, number):
         """Freeze between a write of its own and the next one."""
-        self._frozen_for = lasts
+        self._freezes = [lasts]
+        self.trouble.strike_at(number, "frozen")
+
+    async def _leaders_frozen(self, lasts, number):
+        """Freeze a leader among its writes, and the next one as it takes the Lease.
+
+        The first goes on before the other does: it finds all as it left it, and does not lead.
+        """
+        self._freezes = [lasts, lasts]
         self.trouble.strike_at(number, "frozen")
 
     def _freeze_one(self, victim):
-        victim.freeze(self._frozen_for)
-        self.record.note_trouble(self._frozen_for)
+        lasts = self._freezes.pop(0)
+        victim.freeze(lasts)
+        self.record.note_trouble(lasts)
+        if self._freezes:
+            self.trouble.strike_at(1, "frozen")
 
     async def _clock(self, lasts, seconds):
         victim = self._victim()
