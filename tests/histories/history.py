@@ -142,7 +142,9 @@ def live_through(plan, *, digest=False, judges=JUDGES, keep=False, collects=True
             found.append(("time goes on", str(error)))
         loop.over = True
         found += [
-            (name, text) for name, judge in judges.items() for text in heard(judge, world, log)
+            (name, text)
+            for name, judge in judges.items()
+            for text in objections_of(judge, world, log)
         ]
         outcome = Outcome(
             plan,
@@ -166,7 +168,7 @@ def live_through(plan, *, digest=False, judges=JUDGES, keep=False, collects=True
     return outcome
 
 
-def heard(judge, world, log):
+def objections_of(judge, world, log):
     """Yield what a judge objects to; also that it could not read what was written."""
     try:
         yield from judge(world, log)
