@@ -24,6 +24,9 @@ AGES = 100_000
 """Over how many seconds jobs have come when the question is asked."""
 APART = 1.0
 """Events that are closer, in seconds, happen in an order that nobody can know."""
+STILL = LATEST + 100_000
+"""Seconds without a start, a stop or an end after which nothing happens any more: no job runs for
+so long, nor waits for so long until its queue reserves quota."""
 LONG = 5_000_000
 """Seconds after which everything has happened."""
 
@@ -273,7 +276,7 @@ async def run(trial):
         after = changed(objects, namespace=SPACE, **trial.change)
         answer = what_if(objects, after, Horizon(now), SkippedJobs(Names()))
         await make(cluster, trial.change)
-        await cluster.until(trial.asked + LONG)
+        await cluster.until_still(STILL, at_most=trial.asked + LONG)
     predicted = {each.job.rpartition("/")[2]: times_of(each.after) for each in answer.differences}
     gone = {each.job.rpartition("/")[2] for each in answer.differences if each.change == "Gone"}
     observed = {

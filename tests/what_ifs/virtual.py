@@ -9,12 +9,14 @@ import heapq
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
 from functools import cache
+from unittest.mock import patch
 from urllib.parse import urlencode
 
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
 from policyd.api.meta import condition_true
 from policyd.cli.bootstrap import INITIAL_KINDS, definitions
+from policyd.controller.queues import hours
 from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings, ForecastsSettings
 from policyd.kube import resources as r
@@ -28,6 +30,7 @@ from policyd.local.apiserver.server import ApiServer
 from policyd.local.simulation import run_simulation
 from policyd.testing import FakeClock
 
+SELDOM = 1e6
 START = 1_767_571_200.0
 """Midnight of 5 January 2026."""
 
@@ -144,6 +147,8 @@ class VirtualCluster:
     def __init__(self, server, clock, client):
         self.server, self.clock, self.client = server, clock, client
         self.starts, self.stops, self.ends = {}, {}, {}
+        self.changed_at = 0.0
+        """When a job last got quota, lost it, or ended."""
         self._seen = {}
 
     async def create(self, body):
@@ -154,6 +159,12 @@ class VirtualCluster:
     async def until(self, at):
         """Let it be so many seconds after midnight."""
         await self.clock.advance(START + at - self.clock.now())
+
+    async def until_still(self, still, *, at_most):
+        """Let time pass until nothing happened for `still` seconds, and to `at_most` at most."""
+        since = self.now
+        while self.now < (end := min(at_most, max(since, self.changed_at) + still)):
+            await self.until(end)
 
     def note(self, change):
         """Note a change of a workload, by the name of its job: it gets quota, loses it, or ends."""
@@ -170,8 +181,11 @@ class VirtualCluster:
             self.starts[name].pop()  # it had only just begun
         elif stopped and not before[1]:
             self.stops.setdefault(name, []).append(now)
-        if condition_true(conditions, FINISHED) or isinstance(change, Deleted):
+        ended = condition_true(conditions, FINISHED) or isinstance(change, Deleted)
+        if ended:
             self.ends.setdefault(name, now)
+        if ended or (held, stopped) != before:
+            self.changed_at = now
         self._seen[name] = held, stopped
 
     @property
@@ -191,7 +205,10 @@ def kinds():
 
 @asynccontextmanager
 async def virtual_cluster(objects, queueing=None):
-    """A cluster with these objects, in which nothing has happened yet."""
+    """A cluster with these objects, in which nothing has happened yet.
+
+    Its record of hours, which nothing here reads, is seldom written: weeks pass.
+    """
     clock = IdleClock(START)
     server = ApiServer(clock=clock)
     pace = clock.pace()
@@ -216,8 +233,9 @@ async def virtual_cluster(objects, queueing=None):
     ]
     tasks = [asyncio.create_task(part) for part in parts]
     try:
-        await clock.advance(1)
-        yield cluster
+        with patch.object(hours, "IDLE_SECONDS", SELDOM):
+            await clock.advance(1)
+            yield cluster
         for task in tasks:
             if task.done():
                 task.result()
