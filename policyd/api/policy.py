@@ -17,6 +17,9 @@ API_VERSION = f"{GROUP}/{VERSION}"
 KYVERNO_GROUPS = ("kyverno.io", "policies.kyverno.io")
 """The groups of Kyverno's policies, whose plurals all end alike."""
 
+POLICY_GROUPS = frozenset({GROUP, *KYVERNO_GROUPS})
+"""The groups in which there are policies."""
+
 Enforcement = Literal["Deny", "Warn", "Audit"]
 ReinvocationPolicy = Literal["Never", "IfNeeded"]
 Reason = Literal["Unauthorized", "Forbidden", "Invalid", "RequestEntityTooLarge"]

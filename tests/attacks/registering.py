@@ -16,7 +16,7 @@ import msgspec
 from policyd.api.kueue.validation import selector_errors
 from policyd.api.selectors import LabelSelector
 from policyd.dialects.registry import EVERY_FORMAT
-from policyd.engine.compile.load import gather, load_policies
+from policyd.engine.compile.load import MOST_OF_POLICY, gather, load_policies
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.jobs.integrations import EVERYTHING
 from policyd.registration.atoms import RuleAtom, atoms_of
@@ -35,6 +35,8 @@ MOST_BYTES = 1_000_000
 """How large a configuration may be: the API server stores 1.5 MB."""
 
 Object = dict[str, Any]
+_MANY = MOST_OF_POLICY - 1_000
+"""Fields or items of a policy that is not refused for having too many."""
 _CHANGE = "[JSONPatch{op: 'test', path: '/kind', value: 'Pod'}]"
 PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
 
@@ -72,16 +74,16 @@ def bombs() -> Iterator[tuple[str, list[Object]]]:
     many = {"apiGroups": _names("g", 20), "apiVersions": _names("v", 20), "operations": ["*"]}
     for what, resources in (("names", _names("r", 20)), ("parts", _names("r/s", 20))):
         yield f"combinations of {what}", [_of_rules(many | {"resources": resources})]
-    yield "many rules", [_of_rules(*_rules(5_000))]
+    yield "many rules", [_of_rules(*_rules(_MANY // 9))]
     yield "the same again", [_of_rules(PODS | {"operations": ["CREATE"] * 9_999})]
     yield "many policies", [_of_rules(*_rules(50, f"{n}-")) for n in range(40)]
     yield (
         "many namespaces",
         [_of_rules(*_rules(60, f"{n}-"), namespace=f"evil-{n}") for n in range(40)],
     )
-    labels = dict.fromkeys(_names("k", 20_000), "v")
+    labels = dict.fromkeys(_names("k", _MANY), "v")
     yield "many labels", [policy("evil", {"objectSelector": {"matchLabels": labels}})]
-    values = {"key": "a", "operator": "In", "values": _names("v", 20_000)}
+    values = {"key": "a", "operator": "In", "values": _names("v", _MANY)}
     yield "many values", [policy("evil", {"namespaceSelector": {"matchExpressions": [values]}})]
 
 

@@ -17,7 +17,7 @@ import structlog
 from policyd.api.admission import AdmissionRequest
 from policyd.api.makers import USUAL, Makers
 from policyd.api.meta import Json
-from policyd.api.policy import GROUP, is_policy
+from policyd.api.policy import GROUP, POLICY_GROUPS, is_policy
 from policyd.clock import SystemClock, cpu_limit
 from policyd.dialects.kyverno.entries import Entries
 from policyd.dialects.kyverno.environments import kyverno_values
@@ -263,7 +263,7 @@ class PoliciesInForce:
 
     def _decide(self, phase: Phase, request: AdmissionRequest, out_of_time: OutOfTime) -> Decision:
         """Ask all but about policies: one that refuses everything could not be repaired."""
-        if is_policy(request.resource):
+        if request.resource.group in POLICY_GROUPS and is_policy(request.resource):
             return ALLOWED
         made = self._assembled or self._current()
         return made.remembering[phase].decide(request, out_of_time)
