@@ -1,5 +1,6 @@
 """The fields of every Kubernetes object: metadata, owners, conditions."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal
@@ -134,3 +135,8 @@ def with_condition(conditions: tuple[Condition, ...], new: Condition) -> tuple[C
     if old.status == new.status:
         new = msgspec.structs.replace(new, last_transition_time=old.last_transition_time)
     return tuple(new if c.type == new.type else c for c in conditions)
+
+
+def without_condition(conditions: Iterable[Condition], kind: str) -> tuple[Condition, ...]:
+    """Return conditions without the one of a type."""
+    return tuple(each for each in conditions if each.type != kind)

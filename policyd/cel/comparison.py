@@ -2,7 +2,6 @@
 
 import operator
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 from policyd.cel.cost import Budget
@@ -84,9 +83,8 @@ def _equal_maps(x: dict[Any, Value], y: Value, rest: Pairs, charge: Charge) -> b
         return False
     # Pairing the parts takes as long as comparing them.
     charge(2 + 2 * len(x))
-    other_of = y.get if type(y) is dict else partial(dict.get, y)
-    for key, value in x.items() if type(x) is dict else dict.items(x):
-        other = other_of(key, _MISSING)
+    for key, value in dict.items(x):  # as they are stored: bools as `BoolKey`
+        other = dict.get(y, key, _MISSING)
         if type(value) is type(other) and type(value) in _SCALARS:
             if value != other:
                 return False

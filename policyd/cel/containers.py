@@ -23,7 +23,6 @@ from policyd.cel.values import (
 )
 
 _LITERAL_KEYS: Final = frozenset((str, int, UInt, bool))
-_TEXT: Final = frozenset((str,))
 
 
 def index(container: Value, key: Value) -> Value:
@@ -92,7 +91,7 @@ def merge(made: dict[Any, Value], entries: Value) -> None:
 
 def finish_map(made: dict[Any, Value]) -> dict[Any, Value]:
     """Return a constructed map in its final type: a dict only if all keys are strings."""
-    return made if set(map(type, made)) <= _TEXT else CelMap(made)
+    return made if {str}.issuperset(map(type, made)) else CelMap(made)
 
 
 def elements(container: Value) -> Iterable[Value]:

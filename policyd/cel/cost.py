@@ -504,10 +504,6 @@ def weigh(value: object, most: int = WORK_LIMIT) -> Weight:
     most = max(most, 0)
     if type(value) is list and set(map(type, value[:most])) <= _CERTAIN:
         return Weight(len(value), 2 + len(value), certain=len(value) <= most)
-    return _weighed_deep(value, most)
-
-
-def _weighed_deep(value: object, most: int) -> Weight:
     parts, texts, scalars, _ = _walk([value], most)
     weight = _weight(parts, texts, scalars)
     return weight if parts <= most else weight._replace(certain=False)

@@ -19,7 +19,13 @@ from policyd.api.kueue.names import (
     QUOTA_RESERVED,
     REQUEUED,
 )
-from policyd.api.meta import Condition, condition_true, find_condition, timestamp
+from policyd.api.meta import (
+    Condition,
+    condition_true,
+    find_condition,
+    timestamp,
+    without_condition,
+)
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.workload.obstacles import DEACTIVATED, StatusContext, gated, released, unreserved
 from policyd.workload.time_limits import (
@@ -39,7 +45,6 @@ from policyd.workload.transitions import (
     set_condition,
     sync_admitted,
     with_status,
-    without_condition,
     without_deactivation,
 )
 
@@ -150,7 +155,10 @@ def _as_counted(workload: Workload, context: StatusContext, now: float) -> Workl
             return status
         uncounted = Condition(REQUEUED, "False", INADMISSIBLE, objection.message)
         return set_condition(workload, uncounted, now=now)
-    return without_condition(status, REQUEUED) if written == INADMISSIBLE else status
+    if written != INADMISSIBLE:
+        return status
+    kept = without_condition(status.conditions, REQUEUED)
+    return msgspec.structs.replace(status, conditions=kept)
 
 
 def _restarted(

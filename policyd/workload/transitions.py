@@ -35,6 +35,7 @@ from policyd.api.meta import (
     find_condition,
     timestamp,
     with_condition,
+    without_condition,
 )
 from policyd.jobs.base import controller_of, is_pod
 from policyd.jobs.lifecycle import ON_HOLD, has_quota, is_finished
@@ -252,7 +253,7 @@ def after_eviction(
     status = set_condition(workload, requeued, now=now)
     # An answer that came while the job stopped was for the reservation that ends here.
     checks = tuple(
-        _reset(each, now) if each.failed or _since(each, eviction) else each
+        _reset(each, now) if each.failed or _answered_since(each, eviction) else each
         for each in status.admission_checks
     )
     return release(
@@ -264,8 +265,8 @@ def after_eviction(
     )
 
 
-def _since(check: AdmissionCheckState, eviction: Condition) -> bool:
-    """Tell whether a check was answered after an eviction, which had reset it."""
+def _answered_since(check: AdmissionCheckState, eviction: Condition) -> bool:
+    """Tell whether a check was answered since an eviction, which had reset it."""
     answered, evicted = check.last_transition_time, eviction.last_transition_time
     return answered is not None and evicted is not None and answered >= evicted
 
@@ -290,15 +291,8 @@ def requeue(workload: Workload, *, reason: str, message: str, now: float) -> Wor
 
 def without_deactivation(status: WorkloadStatus) -> WorkloadStatus:
     """Drop the cause of a deactivation, now that it is carried out."""
-    return msgspec.structs.replace(
-        without_condition(status, DEACTIVATION_TARGET), requeue_state=None
-    )
-
-
-def without_condition(status: WorkloadStatus, kind: str) -> WorkloadStatus:
-    """Drop a condition."""
-    kept = tuple(each for each in status.conditions if each.type != kind)
-    return msgspec.structs.replace(status, conditions=kept)
+    kept = without_condition(status.conditions, DEACTIVATION_TARGET)
+    return msgspec.structs.replace(status, conditions=kept, requeue_state=None)
 
 
 def queued_since(workload: Workload) -> float:

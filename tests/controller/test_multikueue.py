@@ -70,6 +70,28 @@ async def test_after_a_restart_a_worker_that_is_not_reached_is_waited_for_as_if_
         assert where(manager, "train") is None
 
 
+async def test_a_worker_that_was_reached_since_a_restart_is_waited_for_anew():
+    manager = Manager(8, 0)
+    job(manager, "train")
+    async with clusters(manager):
+        await manager.kill()
+        manager.add_secret("east", exec={"command": "steal"})
+        await manager.start()
+        await manager.pass_time(20)
+        manager.delete(r.JOBS, "train")
+        await manager.pass_time(20)
+        manager.add_secret("east")
+        await manager.pass_time(2000)
+        job(manager, "next")
+        await manager.pass_time(20)
+        assert where(manager, "next") == "east"
+        manager.delete(r.MULTIKUEUE_CLUSTERS, "east")
+        await manager.pass_time(100)
+        assert where(manager, "next") == "east"
+        await manager.pass_time(400)
+        assert where(manager, "next") is None
+
+
 async def test_a_job_of_a_worker_that_stays_away_runs_elsewhere_and_is_removed_there_later():
     manager = Manager(8, 8)
     job(manager, "train")

@@ -8,6 +8,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from policyd.api.admission import GroupVersionKind, GroupVersionResource, parse_review
+from policyd.api.policy import GROUP, POLICY_GROUPS
+from policyd.dialects.kyverno.load import KINDS
 from policyd.engine.model.decision import ALLOWED
 from policyd.kube.resources import POLICIES
 from tests.webhooks.policies import stored
@@ -92,6 +94,10 @@ KYVERNO = [
     ("policies.kyverno.io", "policyexceptions"),
     ("example.com", "insurancepolicy"),
 ]
+
+
+def test_the_groups_of_policies_are_those_that_kyverno_s_dialect_reads():
+    assert {GROUP, *KINDS} == POLICY_GROUPS
 
 
 @pytest.mark.parametrize("phase", ["mutate", "validate"])

@@ -31,6 +31,7 @@ from policyd.local.simulation import run_simulation
 from policyd.testing import FakeClock
 
 SELDOM = 1e6
+"""Seconds between two looks at what nothing here reads."""
 START = 1_767_571_200.0
 """Midnight of 5 January 2026."""
 
@@ -205,10 +206,7 @@ def kinds():
 
 @asynccontextmanager
 async def virtual_cluster(objects, queueing=None):
-    """A cluster with these objects, in which nothing has happened yet.
-
-    Its record of hours, which nothing here reads, is seldom written: weeks pass.
-    """
+    """A cluster with these objects, in which nothing has happened yet."""
     clock = IdleClock(START)
     server = ApiServer(clock=clock)
     pace = clock.pace()

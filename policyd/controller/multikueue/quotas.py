@@ -10,7 +10,7 @@ import msgspec
 
 from policyd.api.kueue import ClusterQueue, LocalQueue
 from policyd.api.kueue.multikueue import MultiKueueConfig
-from policyd.api.meta import Condition, find_condition, timestamp
+from policyd.api.meta import Condition, find_condition, timestamp, without_condition
 from policyd.controller.multikueue.context import ManagerContext
 from policyd.controller.multikueue.remotes import Remotes, write_condition
 from policyd.controller.patches import merge_patch
@@ -102,8 +102,10 @@ class Quotas:
         conditions = queue.status.conditions
         if find_condition(conditions, QUOTA_AUTOMATION) is None:
             return
-        kept = [msgspec.to_builtins(c) for c in conditions if c.type != QUOTA_AUTOMATION]
-        patch = merge_patch(queue.metadata, status={"conditions": kept})
+        kept = without_condition(conditions, QUOTA_AUTOMATION)
+        patch = merge_patch(
+            queue.metadata, status={"conditions": [msgspec.to_builtins(each) for each in kept]}
+        )
         mirror = self._cache.mirrors.cluster_queues
         await self._writes.patch(mirror, queue, patch, subresource="status")
 

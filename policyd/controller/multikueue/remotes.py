@@ -165,16 +165,13 @@ class Remotes:
     def lost_at(self, names: Iterable[str]) -> dict[str, float]:
         """Return since when each of some clusters is not connected, in seconds since the epoch.
 
-        One that was not reached since this process started counts from when it was first missed.
+        One of which that is not known, as after a start, counts from when it was first missed.
         """
         found, now = {}, self._pace.clock.now()
         for name in names:
             remote = self.by_name.get(name)
-            if remote is None or remote.state.lost_at is None:
-                found[name] = self._missed.setdefault(name, now)
-            else:
-                found[name] = remote.state.lost_at
-                self._missed.pop(name, None)
+            lost_at = None if remote is None else remote.state.lost_at
+            found[name] = self._missed.setdefault(name, now) if lost_at is None else lost_at
         return found
 
     async def reconcile(self, name: str) -> float | None:
@@ -295,6 +292,7 @@ class Remotes:
             return await self._failed(cluster, remote, str(error))
         remote.failures = 0
         remote.state = ConnectionState()
+        self._missed.pop(name, None)
         log.info("cluster_connected", cluster=name)
         return None
 

@@ -20,6 +20,7 @@ from policyd.api.meta import (
     find_condition,
     timestamp,
     with_condition,
+    without_condition,
 )
 from policyd.api.policy import BindingObject, PolicyObject, PolicyStatus
 from policyd.clock import cpu_limit
@@ -98,7 +99,7 @@ def policy_status(policy: PolicyObject, *, now: float, bound: bool = False) -> P
             ready = msgspec.structs.replace(ready, reason="Shadow", message=message)
     old = policy.status.conditions if policy.status else ()
     earlier = _earlier(old, ready) if ready.reason == "Invalid" else None
-    kept = tuple(c for c in with_condition(old, ready) if c.type != IN_FORCE)
+    kept = without_condition(with_condition(old, ready), IN_FORCE)
     conditions = kept if earlier is None else (*kept, earlier)
     return PolicyStatus(observed_generation=generation, conditions=conditions)
 
@@ -189,7 +190,7 @@ def too_many_status(
         observed_generation=generation,
     )
     old = given.status.conditions if given.status else ()
-    kept = tuple(c for c in with_condition(old, ready) if c.type != IN_FORCE)
+    kept = without_condition(with_condition(old, ready), IN_FORCE)
     return PolicyStatus(observed_generation=generation, conditions=kept)
 
 

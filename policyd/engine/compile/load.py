@@ -136,7 +136,7 @@ def _stood_in_for(loaded: Loaded, document: Document, dialect: Dialect) -> Loade
 def _bounded(document: Document, dialect: Dialect, out_of_time: OutOfTime) -> Loaded:
     if document.tree is None and is_deeper(document.value, MAXIMUM_DEPTH):
         return Loaded(findings=(document.finding("nested too deep"),))
-    if is_larger(document.value, MOST_OF_POLICY) and _is_loaded(document.value, dialect):
+    if _is_loaded(document.value, dialect) and is_larger(document.value, MOST_OF_POLICY):
         message = f"more than {MOST_OF_POLICY:,} fields and items in one document"
         hint = "take it apart into several"
         return Loaded(findings=(document.finding(message, hint=hint),))

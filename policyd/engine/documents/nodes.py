@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable
-from typing import Protocol
+from itertools import chain
+from typing import Any, Protocol
 
 import yaml
 from yaml.composer import Composer
@@ -79,8 +80,7 @@ def is_deeper(value: Json, most: int) -> bool:
     """Tell whether a value is nested deeper than so many lists and objects."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(most + 1):
-        parts = [each.values() if isinstance(each, dict) else each for each in level]
-        level = [part for each in parts for part in each if isinstance(part, (dict, list))]
+        level = _next(level)
         if not level:
             return False
     return True
@@ -92,9 +92,14 @@ def is_larger(value: Json, most: int) -> bool:
     level = [value] if isinstance(value, (dict, list)) else []
     while level and count <= most:
         count += sum(map(len, level))
-        parts = [each.values() if isinstance(each, dict) else each for each in level]
-        level = [part for each in parts for part in each if isinstance(part, (dict, list))]
+        level = _next(level)
     return count > most
+
+
+def _next(level: list[Any]) -> list[Any]:
+    """Return the lists and objects in some lists and objects."""
+    parts = chain.from_iterable(each.values() if isinstance(each, dict) else each for each in level)
+    return [part for part in parts if isinstance(part, (dict, list))]
 
 
 class _Nodes(Composer, yaml.CSafeLoader):

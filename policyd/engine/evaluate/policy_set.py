@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final, Literal, Self
 
 from policyd.api.admission import AdmissionRequest
+from policyd.api.policy import POLICY_GROUPS
 from policyd.engine.evaluate.mutation import mutate
 from policyd.engine.evaluate.rollout import stage
 from policyd.engine.evaluate.validation import validate
@@ -52,9 +53,7 @@ _EXEMPT: Final = frozenset(
 """Resources that no policy of the API server's kinds matches: policies, so that they can be fixed,
 and questions about users, so that they are answered."""
 
-_REPAIRED: Final = frozenset(
-    ("policyd.io", "policies.kyverno.io", "kyverno.io", "admissionregistration.k8s.io")
-)
+_REPAIRED: Final = POLICY_GROUPS | {"admissionregistration.k8s.io"}
 """Groups of policies: a policy that cannot be used can still be fixed."""
 
 Phase = Literal["mutate", "validate"]
