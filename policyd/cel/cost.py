@@ -175,7 +175,8 @@ class Budget:
         work: Elements read by the expression that is being evaluated.
         work_limit: Elements it may look at.
         done: Elements that earlier expressions read.
-        settle_at: The cost from which on the allowance is charged.
+        settle_at: The cost from which on the allowance is charged; the limit at most, which is
+            enforced then for expressions that are too short to check it.
         weights: Lists that the expression has read, by their identity; they are kept, so that no
             others get the same. Values stay as they are only while an expression is evaluated.
     """
@@ -202,7 +203,7 @@ class Budget:
         self.limit = limit
         self.spent = 0
         self.work = 0
-        self.settle_at = _UNSETTLED
+        self.settle_at = _UNSETTLED if limit > _UNSETTLED else limit
         self.weights = _NO_WEIGHTS
         self._allowance = allowance
         self._policy = policy
@@ -252,11 +253,13 @@ class Budget:
         """Report to the allowance the cost of expressions since the last report.
 
         Raises:
+            CelCostError: If the limit is exceeded.
             CelTimeError: If the caller's timeout is about to expire.
         """
         units = self.spent + WORK_UNITS * self.done - self._settled
         self._settled += units
-        self.settle_at = self.spent + _UNSETTLED
+        exceeded = self.spent > self.limit
+        self.settle_at = min(self.spent + _UNSETTLED, self.limit)
         if self.done >= max((self._whole or self.limit) // _COST_OF_WORK, WORK_LIMIT):
             self._narrow(0)
         if self._allowance is not None:
@@ -264,11 +267,13 @@ class Budget:
                 self._allowance.take(self._policy, units)
             finally:
                 self.renew()
+        if exceeded:
+            exceed()
 
     def excuse(self, cost: int) -> None:
         """Exclude a cost from the request's budget: it represents work of others."""
         self._settled += cost
-        self.settle_at += cost
+        self.settle_at = min(self.settle_at + cost, self.limit)
 
     def renew(self) -> None:
         """Allow no more than the allowance has left by now."""
@@ -278,6 +283,7 @@ class Budget:
     def _narrow(self, units: int) -> None:
         self._whole = self._whole or self.limit
         self.limit = min(self.limit, self.spent + units)
+        self.settle_at = min(self.settle_at, self.limit)
         self.work_limit = min(self.work_limit, units // WORK_UNITS)
         if not self.work_limit:
             self.weights = _EXHAUSTED

@@ -160,8 +160,7 @@ def _emit_general(
     else:
         price, effort, run = "", "", f"{generator.constant(call_dynamically(fitting))}({{}})"
     if cost is None:
-        generator.line(f"c += {price.format(codes)}", node.position)
-        generator.line("if c > m: R_exceed()")
+        generator.charge_counted(price.format(codes), node.position)
     generator.charge(cost or 0, work=(work or 0) + (0 if sure else _CHOOSING_WORK))
     if work is None:
         generator.charge_work(effort.format(codes), node.position)
@@ -227,9 +226,8 @@ def _emit_on_string(
     if text.kind != "string":
         wrong = f"R_no_overload({name!r}, {text.code}, '')"
         generator.line(f"if type({text.code}) is not str: {wrong}", node.position)
-    generator.line(f"c += {price}")
+    generator.charge_counted(price, check=bool(work))
     if work:
-        generator.line("if c > m: R_exceed()")
         generator.charge_work(work, node.position)
     return generator.assign(test, "bool")
 

@@ -223,7 +223,7 @@ def emit_optional_map(generator: Generator, node: ast.OptionalMap) -> Atom:
     generator.line(f"R_need_optional({operand.code})", node.position)
     with generator.block(f"if {operand.code}.present:"), generator.bound({node.name: local(value)}):
         generator.charge(_empty(generator, cost.LIST) + (1 if node.flat else 2))
-        generator.line(f"c += {again}")
+        generator.charge_counted(again, check=False)
         generator.line(f"{value.code} = {operand.code}.value")
         body = generator.emit(node.body)
         wrap = "R_need_optional" if node.flat else "R_Optional"
@@ -245,7 +245,6 @@ def emit_sort_by(generator: Generator, node: ast.SortBy) -> Atom:
         generator.line(f"{keyed.code}.append(({key.code}, {over.names[0]}))")
     # Sorting compares each element with some ten others.
     keys = f"[key for key, _ in {keyed.code}]"
-    generator.line(f"c += {generator.constant(self_compare_cost)}({keys})")
-    generator.line("if c > m: R_exceed()")
+    generator.charge_counted(f"{generator.constant(self_compare_cost)}({keys})")
     generator.line(f"B.charge_work(R_deep_size({keys}, times=10))", node.position)
     return generator.assign(f"R_sort_pairs({keyed.code})", "list", node.position)

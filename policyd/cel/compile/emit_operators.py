@@ -67,14 +67,12 @@ def _emit_sum(generator: Generator, node: ast.Call, atoms: tuple[Atom, Atom]) ->
     unsure = [atom.code for atom in (left, right) if atom.kind != "string"]
     header = f"if {' and '.join(f'type({code}) is str' for code in unsure) or True}:"
     with generator.block(header):
-        generator.line(f"c += (len({left.code}) + len({right.code}) + 9) // 10 - 1")
-        generator.line("if c > m: R_exceed()")
+        generator.charge_counted(f"(len({left.code}) + len({right.code}) + 9) // 10 - 1")
         generator.line(f"{result.code} = {left.code} + {right.code}")
     if unsure:
         with generator.block("else:"):
-            priced = f"c += R_cost_of_sum({both}, B)"
-            generator.line(f"if type({left.code}) in SIZED: {priced}", node.position)
-            generator.line("if c > m: R_exceed()")
+            sized = f"type({left.code}) in SIZED"
+            generator.charge_counted(f"R_cost_of_sum({both}, B)", node.position, condition=sized)
             generator.line(f"{result.code} = R_add({both})", node.position)
     return result
 
@@ -84,7 +82,7 @@ def _emit_comparison(generator: Generator, node: ast.Call) -> Atom:
     if left.kind in _SIZELESS or right.kind in _SIZELESS:
         generator.charge(1)
     else:
-        generator.line(f"c += R_traverse_least({left.code}, {right.code})")
+        generator.charge_counted(f"R_traverse_least({left.code}, {right.code})", check=False)
     plain = f"{left.code} {_COMPARISONS[node.function]} {right.code}"
     slow = f"{_RUNTIME[node.function]}({left.code}, {right.code})"
     if left.kind == right.kind and left.kind in _PLAIN:
@@ -129,11 +127,13 @@ def _emit_deep_equality(
         generator.line(plain)
     with generator.block(f"elif {kind} is str and type({b}) is str:"):
         shorter = f"{a} if len({a}) < len({b}) else {b}"
-        generator.line(f"if len({a}) > 10 or not {a} or not {b}: c += (len({shorter}) - 1) // 10")
+        unusual = f"len({a}) > 10 or not {a} or not {b}"
+        price = f"(len({shorter}) - 1) // 10"
+        generator.charge_counted(price, condition=unusual, check=False)
         generator.line(plain)
     with generator.block("else:"):
         sized = f"{kind} in SIZED or type({b}) in SIZED"
-        generator.line(f"if {sized}: c += R_traverse_least({both}) - 1")
+        generator.charge_counted(f"R_traverse_least({both}) - 1", condition=sized, check=False)
         generator.line(f"{code} = {no}R_equal_counted({both}, B)", node.position)
     return result
 
@@ -144,13 +144,14 @@ def _charge_literal(generator: Generator, left: Atom, right: Atom) -> None:
     exact = f"R_traverse_least({left.code}, {right.code})"
     if size > _SHORT:
         least = f"len({left.code}) if len({left.code}) < {size} else {size}"
-        generator.line(f"c += (({least}) + 9) // 10 if type({left.code}) is str else {exact}")
+        price = f"(({least}) + 9) // 10 if type({left.code}) is str else {exact}"
+        generator.charge_counted(price, check=False)
     elif left.kind in _SIZELESS:
         generator.charge(traversal(size))
     elif size:
         # Only empty values cost less.
         full = f"{left.code} is None or {left.code}" if right.kind == "null_type" else left.code
-        generator.line(f"c += 1 if {full} else {exact}")
+        generator.charge_counted(f"1 if {full} else {exact}", check=False)
 
 
 def _is_string(left: Atom, right: Atom, *, negated: bool) -> str:
@@ -186,10 +187,8 @@ def _emit_in(generator: Generator, node: ast.Call) -> Atom:
             return _emit_in_literal(generator, element, texts)
     container = generator.emit_named(literal)
     both = f"{element.code}, {container.code}"
-    generator.line(
-        f"c += R_cost_of_in({both}, B) if type({container.code}) is list else 1", node.position
-    )
-    generator.line("if c > m: R_exceed()")
+    price = f"R_cost_of_in({both}, B) if type({container.code}) is list else 1"
+    generator.charge_counted(price, node.position)
     code = f"R_contains({both}, B)"
     if element.kind == "string":
         code = f"({element.code} in {container.code}) if type({container.code}) is dict else {code}"

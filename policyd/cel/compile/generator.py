@@ -32,8 +32,11 @@ _CHARGE_WORK = "if w > 500: y = w; w = 0; B.charge_work(y)"
 _NOTE_WORK = f"if w: B.work += w; B.done += w; B.settle_at -= {WORK_UNITS} * w"
 
 SPEND = "B.spent = c = B.spent + c"
-# What was spent is charged to the request from time to time.
+# What was spent is charged to the request from time to time, and once it is over the limit.
 SETTLE = "if c > B.settle_at: B.settle()"
+_CHECK_COST = "if c > m: R_exceed()"
+# Constant cost of a function that is checked only by `settle`, once it ran.
+_MOST_UNCHECKED = 1_000
 
 
 class Atom(NamedTuple):
@@ -99,12 +102,16 @@ class Generator:
         self._loops = 0
         self._blocks: list[Block] = []
         self._charged = 0
+        self._checked = False
 
     def generate(self) -> Generated:
         """Write the whole function."""
         with self.block():
             result = self.emit(self.checked.tree)
-        self.line("if c > m: R_exceed()")
+        if self._charged > _MOST_UNCHECKED:
+            self._checked = True
+        if self._checked:
+            self.line(_CHECK_COST)
         self.line(f"return {result.code}")
         return self._finished()
 
@@ -191,6 +198,23 @@ class Generator:
         self._blocks[-1].cost += cost
         self._blocks[-1].work += work if self._loops else 0
 
+    def charge_counted(
+        self, price: str, position: int | None = None, *, condition: str = "", check: bool = True
+    ) -> None:
+        """Charge a cost that depends on values, given as an expression.
+
+        Args:
+            price: The expression.
+            position: Its position if it may raise.
+            condition: What must hold for it to be charged.
+            check: Whether the limit is checked at once, as before a call that takes as long as it
+                costs. It is checked in the end in any case.
+        """
+        self._checked = True
+        self.line(f"{f'if {condition}: ' if condition else ''}c += {price}", position)
+        if check:
+            self.line(_CHECK_COST)
+
     def charge_work(self, work: str, position: int) -> None:
         """Charge the work of the next line, given as an expression."""
         self.line(f"w += {work}")
@@ -212,7 +236,8 @@ class Generator:
         self._blocks.append(Block(line))
         work = SourceLine(self._indent, "")
         if check:
-            self.line("if c > m: R_exceed()")
+            self._checked = True
+            self.line(_CHECK_COST)
             self.lines.append(work)
         start = len(self.lines)
         yield
@@ -296,8 +321,8 @@ class Generator:
         head = [
             SourceLine(0, "def cel(A, B):"),
             SourceLine(1, "c = w = 0" if works or self._functions else "c = 0"),
-            SourceLine(1, "m = B.limit - B.spent"),
-            SourceLine(1, "if m > LIMIT: m = LIMIT"),
+            SourceLine(1, "m = B.limit - B.spent" if self._checked else ""),
+            SourceLine(1, "if m > LIMIT: m = LIMIT" if self._checked else ""),
             *self._functions,
             SourceLine(1, "try:"),
         ]
