@@ -145,13 +145,13 @@ def _charge_literal(generator: Generator, left: Atom, right: Atom) -> None:
     if size > _SHORT:
         least = f"len({left.code}) if len({left.code}) < {size} else {size}"
         price = f"(({least}) + 9) // 10 if type({left.code}) is str else {exact}"
-        generator.charge_counted(price, check=False)
+        generator.charge_bounded(price, traversal(size))
     elif left.kind in _SIZELESS:
         generator.charge(traversal(size))
     elif size:
         # Only empty values cost less.
         full = f"{left.code} is None or {left.code}" if right.kind == "null_type" else left.code
-        generator.charge_counted(f"1 if {full} else {exact}", check=False)
+        generator.charge_bounded(f"1 if {full} else {exact}", 1)
 
 
 def _is_string(left: Atom, right: Atom, *, negated: bool) -> str:

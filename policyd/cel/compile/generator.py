@@ -35,7 +35,7 @@ SPEND = "B.spent = c = B.spent + c"
 # What was spent is charged to the request from time to time, and once it is over the limit.
 SETTLE = "if c > B.settle_at: B.settle()"
 _CHECK_COST = "if c > m: R_exceed()"
-# Constant cost of a function that is checked only by `settle`, once it ran.
+# The most that a function may cost that is checked only by `settle`, once it ran.
 _MOST_UNCHECKED = 1_000
 
 
@@ -102,13 +102,14 @@ class Generator:
         self._loops = 0
         self._blocks: list[Block] = []
         self._charged = 0
+        self._bounded = 0
         self._checked = False
 
     def generate(self) -> Generated:
         """Write the whole function."""
         with self.block():
             result = self.emit(self.checked.tree)
-        if self._charged > _MOST_UNCHECKED:
+        if self._charged + self._bounded > _MOST_UNCHECKED:
             self._checked = True
         if self._checked:
             self.line(_CHECK_COST)
@@ -201,19 +202,24 @@ class Generator:
     def charge_counted(
         self, price: str, position: int | None = None, *, condition: str = "", check: bool = True
     ) -> None:
-        """Charge a cost that depends on values, given as an expression.
+        """Charge a cost that depends on values, given as an expression, and check the limit.
 
         Args:
             price: The expression.
             position: Its position if it may raise.
             condition: What must hold for it to be charged.
             check: Whether the limit is checked at once, as before a call that takes as long as it
-                costs. It is checked in the end in any case.
+                costs, rather than in the end.
         """
         self._checked = True
         self.line(f"{f'if {condition}: ' if condition else ''}c += {price}", position)
         if check:
             self.line(_CHECK_COST)
+
+    def charge_bounded(self, price: str, most: int) -> None:
+        """Charge a cost that depends on values, given as an expression, and is `most` at most."""
+        self._bounded += most
+        self.line(f"c += {price}")
 
     def charge_work(self, work: str, position: int) -> None:
         """Charge the work of the next line, given as an expression."""
