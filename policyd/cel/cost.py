@@ -203,7 +203,7 @@ class Budget:
         self.limit = limit
         self.spent = 0
         self.work = 0
-        self.settle_at = _UNSETTLED if limit > _UNSETTLED else limit
+        self.settle_at = min(limit, _UNSETTLED)
         self.weights = _NO_WEIGHTS
         self._allowance = allowance
         self._policy = policy

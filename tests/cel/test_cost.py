@@ -202,3 +202,28 @@ def test_lists_in_an_object_are_compared_within_the_limits():
         compile_expression(f"{made} == {made}", environment).evaluate({}, Budget())
     same = compile_expression("Object{a: [['a']]}.a == [['a']]", environment)
     assert same.evaluate({}, Budget()) is True
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param("object.a.b", id="selections"),
+        pytest.param("object.text == 'abcdefghijk'", id="literal"),
+        pytest.param("object.text == object.text", id="texts-compared"),
+        pytest.param("object.list.all(x, x > 0)", id="loop"),
+        pytest.param("object.missing", id="error"),
+    ],
+)
+def test_no_expression_is_evaluated_over_the_limit(source):
+    object_ = {"a": {"b": 1}, "text": "abcdefghijkl", "list": [1, 2, 3]}
+    program = compile_expression(source, admission_environment())
+    budget = Budget(limit=1)
+
+    with pytest.raises(CelCostError, match="actual cost limit exceeded"):
+        program.evaluate({"object": object_}, budget)
+    spent = budget.spent
+    with pytest.raises(CelCostError, match="actual cost limit exceeded"):
+        program.evaluate({"object": object_}, budget)
+
+    assert budget.remaining < 0
+    assert budget.spent == 2 * spent
