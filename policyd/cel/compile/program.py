@@ -83,6 +83,9 @@ MAX_LINES: Final = 60_000
 """Lines of Python one expression may become: Python takes 3 KB each to compile them."""
 
 
+# The place of all lines that cannot fail.
+_NOWHERE: Final = None, None
+
 Run = Callable[[Mapping[str, object], Budget], Value]
 """The function an expression becomes."""
 
@@ -231,7 +234,10 @@ class _Whole:
 
 
 def _load(generated: Generated) -> FunctionType:
-    places = tuple((line.position, line.probe) for line in generated.lines)
+    places = tuple(
+        _NOWHERE if line.position is None else (line.position, line.probe)
+        for line in generated.lines
+    )
     return _define(generated.source, FILE, {**generated.constants, PLACES: places})
 
 
