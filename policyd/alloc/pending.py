@@ -73,7 +73,7 @@ class Ticket:
         asks = any(pod_set.placed for pod_set in workload.pod_sets)
         self.plain = not (workload.objection or workload.replaces or asks)
         self.rank = -workload.priority, workload.queued_at, workload.uid, workload.key
-        self.set_order_key(shortest=False)
+        self.order_key = self.rank
         self.aside = workload.backing_off
 
     def set_order_key(self, *, shortest: bool) -> None:
@@ -312,7 +312,8 @@ class PendingQueue:
         if old is not None and old.workload == workload:
             return
         ticket = Ticket(workload, self._intern(workload))
-        ticket.set_order_key(shortest=self.shortest_first)
+        if self.shortest_first:
+            ticket.set_order_key(shortest=True)
         if old is not None:
             ticket.progress, old.gone = old.progress if carries else None, True
             if old.preemptor and ticket.request_key == old.request_key:

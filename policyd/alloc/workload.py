@@ -5,7 +5,7 @@ from typing import Literal
 
 from policyd.alloc.amount import request_amount, total_of
 from policyd.alloc.topology.values import PlacementRequest, TopologyPlacement
-from policyd.alloc.value import Value
+from policyd.alloc.value import NO_ENTRIES, Value
 from policyd.node_rules import TaintToleration, Term
 
 ConditionReason = Literal[
@@ -35,13 +35,13 @@ class QueuedPodSet(Value, frozen=True):
 
     name: str
     count: int = 1
-    requests: Mapping[str, int] = {}
+    requests: Mapping[str, int] = NO_ENTRIES
     tolerations: tuple[TaintToleration, ...] = ()
-    node_selector: Mapping[str, str] = {}
+    node_selector: Mapping[str, str] = NO_ENTRIES
     affinity: tuple[Term, ...] = ()
     minimum: int | None = None
     group: str = ""
-    limited: Mapping[str, tuple[str, ...]] = {}
+    limited: Mapping[str, tuple[str, ...]] = NO_ENTRIES
     placed: bool = False
     place: PlacementRequest | None = None
 
@@ -70,7 +70,7 @@ class PodSetFlavors(Value, frozen=True):
     flavors: Mapping[str, str]
     usage: Mapping[str, int]
     placement: TopologyPlacement | None = None
-    pod_requests: Mapping[str, int] = {}
+    pod_requests: Mapping[str, int] = NO_ENTRIES
     delay: Delay = ""
 
 

@@ -4,7 +4,7 @@ This costs more than deciding: it is done once for all workloads with the same r
 only when the queue changes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -172,13 +172,14 @@ class QueueOptions:
 
 
 def _not_given(
-    flavor: str, wanted: Iterable[str], pod_sets: Iterable[QueuedPodSet]
+    flavor: str, wanted: Container[str], pod_sets: Iterable[QueuedPodSet]
 ) -> Unsuitable | None:
     """Return the first resource that pods may get from other flavors only."""
-    limits = [(name, flavors) for each in pod_sets for name, flavors in each.limited.items()]
-    found = (name for name, flavors in limits if name in wanted and flavor not in flavors)
-    name = next(found, None)
-    return None if name is None else Unsuitable(kind="NotGiven", name=flavor, detail=name)
+    for pod_set in pod_sets:
+        for name, flavors in pod_set.limited.items():
+            if name in wanted and flavor not in flavors:
+                return Unsuitable(kind="NotGiven", name=flavor, detail=name)
+    return None
 
 
 class RequestKey:
@@ -193,8 +194,9 @@ def request_key_of(workload: QueuedWorkload, counts: Sequence[int] = ()) -> obje
 def _asked_by(p: QueuedPodSet) -> tuple[object, ...]:
     plain = p.name, p.count, p.minimum, p.group, p.placed, p.tolerations, p.affinity
     place = () if p.place is None else (p.place.mode, p.place.level, p.place.slices)
-    limits = sorted(p.limited.items())
-    return *plain, *place, *limits, *sorted(p.requests.items()), *sorted(p.node_selector.items())
+    limits = sorted(p.limited.items()) if p.limited else ()
+    selected = sorted(p.node_selector.items()) if p.node_selector else ()
+    return *plain, *place, *limits, *sorted(p.requests.items()), *selected
 
 
 def replacing(requests: Requests, admission: ReservedQuota) -> Requests:

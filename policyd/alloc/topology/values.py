@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from policyd.alloc.value import Value
+from policyd.alloc.value import NO_ENTRIES, Value
 from policyd.node_rules import NodeTaint, TaintToleration, Term
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -39,8 +39,8 @@ class TopologyNode(Value, frozen=True):
     """
 
     name: str
-    labels: Mapping[str, str] = {}
-    allocatable: Mapping[str, int] = {}
+    labels: Mapping[str, str] = NO_ENTRIES
+    allocatable: Mapping[str, int] = NO_ENTRIES
     taints: tuple[NodeTaint, ...] = ()
     ready: bool = True
     schedulable: bool = True
@@ -110,12 +110,12 @@ class PlacementRequest(Value, frozen=True):
 
     pod_set: str
     count: int
-    requests: Mapping[str, int] = {}
+    requests: Mapping[str, int] = NO_ENTRIES
     mode: Mode = "Unconstrained"
     level: str = ""
     slices: tuple[SliceLayer, ...] = ()
     group: str = ""
-    node_selector: Mapping[str, str] = {}
+    node_selector: Mapping[str, str] = NO_ENTRIES
     affinity: tuple[Term, ...] = ()
     preferred_affinity: tuple[tuple[int, Term], ...] = ()
     tolerations: tuple[TaintToleration, ...] = ()
@@ -172,7 +172,7 @@ class NoRoom(Value, frozen=True):
     level: str = ""
     best: DomainValues = ()
     nodes: int = 0
-    excluded: Mapping[str, int] = {}
+    excluded: Mapping[str, int] = NO_ENTRIES
     layers: tuple[tuple[str, int, int], ...] = ()
 
 
