@@ -202,9 +202,11 @@ class _Cycle:
         self.room = CycleRoom(state, extension)
         rules = state.settings
         refills = rules.fair_sharing is not None and rules.gates.fair_sharing_refill
-        can_refill = refills and not (rules.blocks_until_ready or extension.active)
+        self._blocks = rules.blocks_until_ready
+        can_refill = refills and not (self._blocks or extension.active)
         self._refills_left = _MOST_REFILLS if can_refill else 0
         self._refilled: set[str] = set()
+        self._can_step_back = can_refill or self._gates.concurrent_admission
         self._passed_over = passed_over
 
     def nominate(self) -> None:
@@ -223,14 +225,14 @@ class _Cycle:
 
     def process(self, entry: NominatedWorkload) -> None:
         """Decide about one nominated workload."""
-        self._state.deciding = entry.key
+        self._state.deciding = entry.ticket.workload.key
         extension, missing = self._extension, entry.assignment.refusals
-        if self._steps_back(entry):
+        if self._can_step_back and self._steps_back(entry):
             return
         if extension.active and extension.make_room(entry, self.room.victims):
             self._preempt(entry, missing)
             return
-        deferred = self._recompute(entry)
+        deferred = (entry.targets or entry.assignment.placements) and self._recompute(entry)
         mode = entry.assignment.mode
         if mode is not FIT and entry.assignment.held is not None and self._gives_up(entry):
             return
@@ -296,9 +298,7 @@ class _Cycle:
             self._lose(entry)
             return
         assignment = entry.assignment
-        blocks = self._state.settings.blocks_until_ready and assignment.held is None
-        awaits = self._state.awaits_pods
-        if blocks and (any(isinstance(each, Admit) for each in self.actions) or awaits()):
+        if self._blocks and assignment.held is None and self._awaits_pods():
             self._skip(entry, Refusal("WaitingForPodsReady", cause="AwaitsPods"))
             return
         if self._gates.concurrent_admission and self._migrates(entry):
@@ -313,6 +313,10 @@ class _Cycle:
                 considered=assignment.considered() if assignment.hindered else (),
             )
         )
+
+    def _awaits_pods(self) -> bool:
+        """Tell whether pods of an admitted workload, also of this cycle, are not ready yet."""
+        return any(isinstance(each, Admit) for each in self.actions) or self._state.awaits_pods()
 
     def _steps_back(self, entry: NominatedWorkload) -> bool:
         """Leave a workload for another cycle before all else; tell whether it is so.
