@@ -71,11 +71,17 @@ def fragments_of(tree: TopologyTree, resource: str) -> Column:
     A lowest domain of several nodes counts as one: on which of them its pods are is not known.
     """
     free = _free(tree, resource)
-    whole = tree.capacity.columns.get(resource, free)
-    pieces = [max(0, left) if left < has else 0 for left, has in zip(free, whole, strict=True)]
-    if tree.to_nodes:
-        for leaf in tree.leaves.values():
-            pieces[leaf] = free[leaf] if 0 < free[leaf] < tree.size(leaf).get(resource, 0) else 0
+    if not tree.to_nodes:
+        whole = tree.capacity.columns.get(resource, free)
+        pieces = [max(0, left) if left < has else 0 for left, has in zip(free, whole, strict=True)]
+        return _summed(tree, pieces)
+    pieces = [0] * len(free)
+    claimed, node, size = resource.startswith(CLAIMED), tree.node, tree.size
+    for leaf in tree.leaves.values():
+        left = free[leaf]
+        if left > 0:
+            has = (size(leaf) if claimed else node(leaf).allocatable).get(resource, 0)
+            pieces[leaf] = left if left < has else 0
     return _summed(tree, pieces)
 
 

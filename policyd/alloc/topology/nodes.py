@@ -144,14 +144,16 @@ class Nodes:
         pod, before = OtherPod(node, {**requests, PODS: 1}), self._pods.get(key)
         if before == pod:
             return ""
-        self.remove_pod(key)
+        if before is not None and before.node == node:
+            old, new = before.requests, pod.requests
+            more = {name: new.get(name, 0) - old.get(name, 0) for name in {**old, **new}}
+            self._pods[key] = pod
+            self._take(OtherPod(node, more), 1)
+            return node if min(more.values()) < 0 else ""
+        moved_from = self.remove_pod(key)
         self._pods[key] = pod
         self._take(pod, 1)
-        if before is None:
-            return ""
-        stays = before.node == node
-        less = any(amount > pod.requests.get(name, 0) for name, amount in before.requests.items())
-        return before.node if less or not stays else ""
+        return moved_from
 
     def remove_pod(self, key: str) -> str:
         """Stop counting a pod, and return the node it was on; "" if it was not counted."""
