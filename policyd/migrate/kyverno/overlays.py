@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -29,6 +29,8 @@ from policyd.migrate.kyverno.scopes import ExpressionScope
 _KEYWORDS: Final = frozenset(["in", "true", "false", "null", "namespace", "package", "as", "for"])
 _OPERATIONS: Final = frozenset(["add", "replace", "remove", "copy", "move", "test"])
 _LONGEST: Final = 100_000
+_INDEX: Final = "{{elementIndex}}"
+_SPACED_INDEX: Final = "{{ elementIndex }}"
 _TYPES: Final = {
     "ApplyConfiguration": ("applyConfiguration", "Object{}"),
     "JSONPatch": ("jsonPatch", "[]"),
@@ -81,7 +83,8 @@ def mutations_of(
     if "foreach" in mutate:
         return {}, "", [_foreach(each, scope, place) for each in mutate["foreach"]]
     if "patchesJson6902" in mutate:
-        patches = _patches(mutate["patchesJson6902"], scope, place)
+        patch = _patch(mutate["patchesJson6902"], scope, place)
+        patches = [*patch.shared, *patch.operations]
         text = " + ".join(patches).replace("}] + [JSONPatch", "}, JSONPatch")
         return {}, "", [_json_patch(text)]
     if "patchStrategicMerge" not in mutate:
@@ -543,7 +546,11 @@ def _foreach_patches(
     around: tuple[str, list[str], str],
 ) -> dict[str, Any]:
     listed, names, chosen = around
-    patches = _patches(given["patchesJson6902"], scope, place)
+    some = f"!{listed}.exists({', '.join(names)}, {chosen})"
+    patch = _patch(
+        given["patchesJson6902"], scope, place, some if chosen else f"{listed}.size() == 0"
+    )
+    patches = patch.operations
     several = len(patches) > 1 or not patches[0].startswith("[JSONPatch")
     text = " + ".join(patches) if several else patches[0][1:-1]
     if len(names) == 1:
@@ -553,12 +560,42 @@ def _foreach_patches(
         condition = f"{chosen}, " if chosen else ""
         made = f"{listed}.transformList({', '.join(names)}, {condition}{text})"
     made = f"{made}.flatten()" if several else made
-    return _json_patch(made)
+    return _json_patch(" + ".join([*patch.shared, made]))
 
 
-def _patches(given: Json, scope: ExpressionScope, place: Sequence[str]) -> list[str]:
-    """Return the operations of a JSON patch in CEL."""
-    return [text for each in _read_patch(given) for text in _operations(each, scope, place)]
+class _Patch(NamedTuple):
+    """Lists of operations of a JSON patch in CEL.
+
+    Attributes:
+        shared: Those that add what is missing on the way, once for all elements: expressions see
+            the object as it was, so that each element would add it anew, and lose what others did.
+        operations: The others, once for each element of a `foreach`.
+    """
+
+    shared: tuple[str, ...]
+    operations: tuple[str, ...]
+
+
+def _patch(given: Json, scope: ExpressionScope, place: Sequence[str], unneeded: str = "") -> _Patch:
+    """Return the operations of a JSON patch; what is missing on the way of all is added first.
+
+    Args:
+        given: The patch, a text.
+        scope: What its expressions see.
+        place: Where the object is that it is about.
+        unneeded: When there is no element to add anything for.
+    """
+    shared: dict[str, None] = {}
+    parents: dict[str, None] = {}
+    operations: list[str] = []
+    for each in _read_patch(given):
+        walked, operation = _operation(each, scope, place)
+        for there, added, of_element in walked:
+            condition = f"{there} || {unneeded}" if unneeded and not of_element else there
+            text = f"({condition} ? [] : [{added}])"
+            (parents if of_element else shared)[text] = None
+        operations.append(operation)
+    return _Patch(tuple(shared), (*parents, *operations))
 
 
 def _read_patch(given: Json) -> list[Json]:
@@ -576,8 +613,18 @@ def _read_patch(given: Json) -> list[Json]:
     return read
 
 
-def _operations(given: Json, scope: ExpressionScope, place: Sequence[str]) -> list[str]:
-    """Return lists of operations; `add` adds the objects that the path is in, as Kyverno does."""
+class _Parent(NamedTuple):
+    """What is missing on the way of a path: when it is there, what adds it, and for what."""
+
+    there: str
+    added: str
+    of_element: bool
+
+
+def _operation(
+    given: Json, scope: ExpressionScope, place: Sequence[str]
+) -> tuple[list[_Parent], str]:
+    """Return an operation; `add` adds the objects that its path is in, as Kyverno does."""
     if not isinstance(given, Mapping) or given.get("op") not in _OPERATIONS or "path" not in given:
         raise Untranslatable("an operation of the patch needs `op` and `path`")
     prefix = "".join(f"/{step}" for step in place)
@@ -589,45 +636,61 @@ def _operations(given: Json, scope: ExpressionScope, place: Sequence[str]) -> li
         parts.append(f"from: {_pointer(prefix + str(given['from']), scope)}")
     if "value" in given:
         parts.append(f"value: {_json(given['value'], scope)}")
-    return [*parents, f"[JSONPatch{{{', '.join(parts)}}}]"]
+    return parents, f"[JSONPatch{{{', '.join(parts)}}}]"
 
 
 def _without_negative_end(path: str) -> str:
     return f"{path[:-2]}-" if path.endswith("/-1") else path
 
 
-def _walked(given: Mapping[str, Any], scope: ExpressionScope, prefix: str) -> tuple[list[str], str]:
-    """Return operations that add what is missing on the way of a path, and the path in CEL."""
+def _walked(
+    given: Mapping[str, Any], scope: ExpressionScope, prefix: str
+) -> tuple[list[_Parent], str]:
+    """Return what is missing on the way of a path, up to a computed step, and the path in CEL."""
     text = str(given["path"])
-    steps = text.replace("{{ elementIndex }}", "{{elementIndex}}").split("/")[1:]
-    computed = any("{{" in step and step != "{{elementIndex}}" for step in steps)
-    if given["op"] != "add" or computed:
+    if given["op"] != "add":
         return [], _pointer(prefix + text, scope)
-    parents: list[str] = []
+    steps = [_INDEX if each == _SPACED_INDEX else each for each in _steps(text)]
+    parents: list[_Parent] = []
     value, path = scope.subject, [text_literal(prefix)] if prefix else []
     for index, step in enumerate(steps):
-        following = value_at_step(value, step, scope)
         last = index == len(steps) - 1
         if step == "-1":
             size = f"{value.listed()}.size()"
             path += [text_literal("/"), f"string({size} > 0 ? {size} - 1 : 0)"]
-        elif step == "{{elementIndex}}":
+        elif step == _INDEX:
             path += [text_literal("/"), f"string({scope.roots['elementIndex'].text})"]
+        elif "{{" in step:
+            path.append(_pointer(f"/{step}", scope))
+            if not last:
+                return parents, _pointer(prefix + text, scope)
+            break
         else:
             path.append(text_literal(f"/{step}"))
+        following = value_at_step(value, step, scope)
         if not last and following.needs and step != "-1":
             empty = {"-": "[]", "-1": "[{}]"}.get(steps[index + 1], "{}")
-            operation = f"JSONPatch{{op: 'add', path: {_joined(path)}, value: {empty}}}"
-            parents.append(f"({following.present()} ? [] : [{operation}])")
+            added = f"JSONPatch{{op: 'add', path: {_joined(path)}, value: {empty}}}"
+            parents.append(_Parent(following.present(), added, _INDEX in steps[: index + 1]))
         value = following
     return parents, _joined(path)
+
+
+def _steps(pointer: str) -> list[str]:
+    """Return the steps of a JSON pointer, whose expressions may have slashes."""
+    parts = list(split_variables(pointer))
+    whole = "".join(f"\0{index}\0" if index % 2 else part for index, part in enumerate(parts))
+    steps = whole.split("/")[1:]
+    for index in range(1, len(parts), 2):
+        steps = [step.replace(f"\0{index}\0", f"{{{{{parts[index]}}}}}") for step in steps]
+    return steps
 
 
 def value_at_step(value: CelTerm, step: str, scope: ExpressionScope) -> CelTerm:
     """Return what a step of a JSON pointer leads to."""
     if step == "-1":
         return value_of_optional(f"{value.listed()}.last()")
-    if step == "{{elementIndex}}":
+    if step == _INDEX:
         found = scope.roots["element"]
         return found if scope.listed == value.listed() else CelTerm(text=f"{value.text}[0]")
     if step.isdigit():
