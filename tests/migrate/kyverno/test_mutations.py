@@ -2,6 +2,7 @@
 
 import pytest
 
+from policyd.migrate.kyverno.policies import convert
 from tests.migrate.kyverno.deciding import decide, in_template, legacy, pod, rule
 
 
@@ -334,3 +335,103 @@ def test_elements_add_to_lists_of_their_own():
     names = [[e["name"] for e in each["env"]] for each in found["spec"]["containers"]]
     assert names == [["A", "B"], ["A", "B"]]
     assert found["metadata"]["labels"] == {"of-a": "z", "of-b": "z"}
+
+
+DROPPED = {"capabilities": {"drop": ["ALL"]}}
+HARDENED = {"name": "b", "image": "y:1", "securityContext": DROPPED}
+OWN = {"name": "{{element.name}}", "securityContext": DROPPED}
+
+
+@pytest.mark.parametrize(
+    ("element", "of", "expected"),
+    [
+        pytest.param(
+            {"(name)": "*", "command": ["x", "{{request.operation}}"]},
+            TWO,
+            [{**each, "command": ["x", "CREATE"]} for each in TWO],
+            id="list",
+        ),
+        pytest.param(
+            {"(name)": "b", "securityContext": {"runAsNonRoot": True, **DROPPED}},
+            TWO,
+            [TWO[0], {**TWO[1], "securityContext": {"runAsNonRoot": True, **DROPPED}}],
+            id="beside-other-fields-of-a-chosen-element",
+        ),
+        pytest.param(
+            {"(image)": "y:*", "image": "z:1", "args": ["x"]},
+            TWO,
+            [TWO[0], {**TWO[1], "image": "z:1", "args": ["x"]}],
+            id="chosen-by-what-is-set",
+        ),
+        pytest.param(
+            {"(name)": "*", "+(args)": ["x"]},
+            ({**TWO[0], "args": ["own"]}, TWO[1]),
+            [{**TWO[0], "args": ["own"]}, {**TWO[1], "args": ["x"]}],
+            id="absent-only",
+        ),
+        pytest.param(
+            {"(name)": "*", "securityContext": DROPPED},
+            ({**TWO[0], "securityContext": {"capabilities": {"add": ["X"]}}},),
+            [{**TWO[0], "securityContext": {"capabilities": {"add": ["X"], "drop": ["ALL"]}}}],
+            id="in-an-object-that-is-there",
+        ),
+        pytest.param(
+            {"(name)": "*", "env": [{"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]},
+            ({**TWO[0], "env": [{"name": "E"}]},),
+            [
+                {
+                    **TWO[0],
+                    "env": [
+                        {"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "x"}}},
+                        {"name": "E"},
+                    ],
+                }
+            ],
+            id="elements-in-elements",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kyverno", [False, True], ids=["map", "mpol"])
+def test_elements_get_what_is_replaced_as_a_whole(element, of, expected, kyverno):
+    mutate = {"patchStrategicMerge": {"spec": {"containers": [element]}}}
+
+    for given in (pod(*of), in_template(pod(*of))):
+        _, found = decide(legacy(rule(mutate=mutate)), given, kyverno=kyverno)
+        spec = found["spec"].get("template", found)["spec"]
+        assert bare(spec["containers"]) == bare(expected)
+
+
+def test_elements_of_a_foreach_get_what_is_replaced_as_a_whole():
+    merge = {"spec": {"containers": [OWN]}}
+    chosen = {"all": [{**CHOSEN["all"][0], "value": ["b"]}]}
+    listed = {"list": "request.object.spec.containers", "preconditions": chosen}
+
+    found = mutated(pod(*TWO), foreach=[{**listed, "patchStrategicMerge": merge}])
+
+    assert bare(found["spec"]["containers"]) == [TWO[0], HARDENED]
+
+
+@pytest.mark.parametrize(
+    ("listed", "spec", "reason"),
+    [
+        pytest.param(
+            "request.object.spec.containers",
+            {"containers": [OWN], "tolerations": [{"key": "a"}]},
+            "replaces `spec.tolerations` for each element",
+            id="of-the-object",
+        ),
+        pytest.param(
+            "request.object.spec.initContainers",
+            {"containers": [OWN]},
+            "parts of elements of another list",
+            id="of-another-list",
+        ),
+    ],
+)
+def test_what_a_foreach_would_replace_elsewhere_is_refused(listed, spec, reason):
+    each = {"list": listed, "patchStrategicMerge": {"spec": spec}}
+
+    conversion = convert(legacy(rule(mutate={"foreach": [each]})))
+
+    assert not conversion.policies
+    assert reason in conversion.refusals[0].reason
