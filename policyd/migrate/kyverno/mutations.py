@@ -9,7 +9,8 @@ from policyd.migrate.cel_values import CelTerm, Untranslatable, all_of, outline
 from policyd.migrate.kyverno.conditions import block_condition
 from policyd.migrate.kyverno.foreach import element_scope
 from policyd.migrate.kyverno.json_patches import for_each, json_patch, read_patch
-from policyd.migrate.kyverno.overlays import Overlay, whole
+from policyd.migrate.kyverno.overlay_patches import Overlay
+from policyd.migrate.kyverno.overlays import whole
 from policyd.migrate.kyverno.scopes import ExpressionScope
 
 _TYPES: Final = {

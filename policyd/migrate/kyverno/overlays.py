@@ -4,7 +4,6 @@ An apply configuration cannot set what is replaced as a whole, such as the comma
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from policyd.api.kinds import FieldType, fields
@@ -18,65 +17,17 @@ from policyd.migrate.cel_values import (
     as_json_value,
     member,
 )
-from policyd.migrate.kyverno.json_patches import for_each, joined_text, json_value
+from policyd.migrate.kyverno.json_patches import for_each
+from policyd.migrate.kyverno.overlay_patches import (
+    Overlay,
+    added,
+    is_replaced,
+    replacing,
+    without_anchors,
+)
 from policyd.migrate.kyverno.patterns import ANCHOR, passes, pattern_steps
-from policyd.migrate.kyverno.scopes import ExpressionScope
 
 _KEYWORDS: Final = frozenset(["in", "true", "false", "null", "namespace", "package", "as", "for"])
-
-
-@dataclass
-class Overlay:
-    """An overlay in the making.
-
-    Attributes:
-        scope: What its expressions see.
-        conditions: Conditions without which nothing is changed.
-        listed: The list of a `foreach` in CEL; empty if there is none.
-        element: Its element.
-        chosen: The condition of elements that are changed.
-        used: Whether the element has been put in its place.
-        patches: What an apply configuration cannot set: lists of operations in CEL.
-        mixed: Whether a map has literals and computed values, whose types CEL tells apart.
-        base: The element of a list that it is about; None for the object.
-        typed: The type of that in CEL.
-        pointer: Pieces of the text of a JSON pointer to it.
-    """
-
-    scope: ExpressionScope
-    conditions: list[str] = field(default_factory=list)
-    listed: str = ""
-    element: CelTerm | None = None
-    chosen: str = ""
-    used: bool = False
-    patches: list[str] = field(default_factory=list)
-    mixed: bool = False
-    base: CelTerm | None = None
-    typed: str = "Object"
-    pointer: tuple[str, ...] = ()
-
-    def pointer_to(self, typed: str) -> tuple[str, ...]:
-        """Return pieces of the text of a JSON pointer to a field."""
-        rest = typed.removeprefix(self.typed).replace(".", "/")
-        return (*self.pointer, text_literal(rest))
-
-    def of_element(
-        self, scope: ExpressionScope, typed: str, element: CelTerm, index: str
-    ) -> "Overlay":
-        """Return the overlay of each element of a list, by the variable of its index."""
-        return Overlay(
-            scope,
-            listed=self.listed,
-            element=self.element,
-            used=self.used,
-            base=element,
-            typed=typed,
-            pointer=(*self.pointer_to(typed), "'/'", f"string({index})"),
-        )
-
-    def patch(self, operations: Sequence[str]) -> None:
-        """Add operations; an object that several fields are in is added once."""
-        self.patches += [each for each in operations if each not in self.patches]
 
 
 def whole(overlay: Overlay, pattern: Json, place: Sequence[str]) -> str:
@@ -134,7 +85,7 @@ def _parts(
             condition = passes(pattern_steps(value, {f"({anchor['key']})": wanted}, overlay.scope))
             overlay.conditions += [condition] if condition else []
         elif anchor["kind"] == "+":
-            added = anchor["key"], _plain(wanted)
+            added = anchor["key"], without_anchors(wanted)
             parts.append(_added_part(overlay, added, typed, member(value, anchor["key"]), value))
         else:
             raise Untranslatable(f"the anchor `{key}` has no meaning in `mutate`")
@@ -146,8 +97,8 @@ def _plain_part(
 ) -> tuple[str, str] | None:
     key, wanted = entry
     found = member(value, key)
-    if _is_replaced(value, key, wanted) and not _changes_element(overlay, wanted):
-        overlay.patch(_replacing(overlay, wanted, f"{typed}.{key}", found, value))
+    if is_replaced(value, key, wanted) and not _changes_element(overlay, wanted):
+        overlay.patch(replacing(overlay, wanted, f"{typed}.{key}", found, value))
         return None
     text = _set(overlay, wanted, f"{typed}.{key}", found)
     if not text:
@@ -160,108 +111,12 @@ def _added_part(
 ) -> tuple[str, str] | None:
     """Return a field that is set where it is absent."""
     key, wanted = entry
-    if _is_replaced(value, key, wanted, whole=True):
-        overlay.patch(_added(overlay, wanted, f"{typed}.{key}", found))
+    if is_replaced(value, key, wanted, whole=True):
+        overlay.patch(added(overlay, wanted, f"{typed}.{key}", found))
         return None
     text = _set(overlay, wanted, f"{typed}.{key}", found)
     given = text.lstrip("?") if text.startswith("?") else f"optional.of({text})"
     return f"?{key}", f"{found.present() or 'true'} ? optional.none() : {given}"
-
-
-def _types_of(value: CelTerm, key: str) -> list[FieldType]:
-    """Return the types of a field in the structs that a value may be."""
-    structs = [fields(shape[1]) for shape in value.shapes if shape[0] == "struct"]
-    return [struct[key] for struct in structs if key in struct]
-
-
-def _is_replaced(value: CelTerm, key: str, wanted: Json, *, whole: bool = False) -> bool:
-    """Tell whether an apply configuration may not set a field, for it is replaced as a whole."""
-    return any(_has_atomic(of, wanted, inside=whole) for of in _types_of(value, key))
-
-
-def _has_atomic(of: FieldType, wanted: Json, *, inside: bool = False) -> bool:
-    if isinstance(wanted, list):
-        if any(isinstance(each, Mapping) and any(map(ANCHOR.fullmatch, each)) for each in wanted):
-            return False
-        element = of.element
-        atomic = of.shape == "list" and (of.list_type == "atomic")
-        return atomic or (
-            element is not None and any(_has_atomic(element, each, inside=True) for each in wanted)
-        )
-    if not isinstance(wanted, Mapping):
-        return False
-    if of.atomic and (inside or not any(map(ANCHOR.fullmatch, wanted))):
-        return True
-    if of.shape != "struct" or of.struct is None or not inside:
-        return False
-    inner = fields(of.struct)
-    return any(
-        key in inner and _has_atomic(inner[key], part, inside=True) for key, part in wanted.items()
-    )
-
-
-def _parents(overlay: Overlay, typed: str) -> list[str]:
-    """Return operations that add the objects that a field is in, where they are absent."""
-    of, made = overlay.base, []
-    if of is None:
-        of = CelTerm(text="object", shapes=overlay.scope.roots["request.object"].shapes)
-        if overlay.scope.subject.text != "object":
-            of = CelTerm(text="object")
-    path = overlay.typed
-    for name in typed.removeprefix(f"{overlay.typed}.").split(".")[:-1]:
-        of, path = member(of, name), f"{path}.{name}"
-        there = of.present()
-        if there and not overlay.scope.subject.text.startswith(of.text) and name != "spec":
-            made.append(f"({there} ? [] : [{_add(overlay, path, '{}')}])")
-    return made
-
-
-def _replacing(
-    overlay: Overlay, wanted: Json, typed: str, found: CelTerm, value: CelTerm
-) -> list[str]:
-    """Return operations that set a field as a whole; elements of other keys stay."""
-    _check_is_of_element(overlay, typed)
-    text = json_value(_plain(wanted), overlay.scope)
-    (of, *_) = _types_of(value, typed.rpartition(".")[2])
-    key = of.patch_merge_key
-    if isinstance(wanted, list) and "merge" in of.patch_strategies and key:
-        names = ", ".join(json_value(each.get(key), overlay.scope) for each in wanted)
-        element = overlay.scope.free(found.name)
-        others = f"{found.listed()}.filter({element}, !({element}.{key} in [{names}]))"
-        text = f"{text} + {others}"
-    return [*_parents(overlay, typed), f"[{_add(overlay, typed, text)}]"]
-
-
-def _check_is_of_element(overlay: Overlay, typed: str) -> None:
-    """Check that the overlay of a `foreach` replaces no part of the object for each element.
-
-    Raises:
-        Untranslatable: If it does.
-    """
-    if overlay.element is not None and overlay.base is None:
-        what = typed.removeprefix("Object.")
-        raise Untranslatable(f"the overlay of the `foreach` replaces `{what}` for each element")
-
-
-def _add(overlay: Overlay, typed: str, text: str) -> str:
-    path = joined_text(overlay.pointer_to(typed))
-    return f"JSONPatch{{op: 'add', path: {path}, value: {text}}}"
-
-
-def _added(overlay: Overlay, wanted: Json, typed: str, found: CelTerm) -> list[str]:
-    """Return operations that set a field where it is absent."""
-    _check_is_of_element(overlay, typed)
-    text = _add(overlay, typed, json_value(wanted, overlay.scope))
-    there = found.present() or "true"
-    return [*_parents(overlay, typed), f"({there} ? [] : [{text}])"]
-
-
-def _plain(pattern: Json) -> Json:
-    """Return a pattern without anchors: what is added as a whole."""
-    if isinstance(pattern, Mapping):
-        keys = {key: (m["key"] if (m := ANCHOR.fullmatch(key)) else key) for key in pattern}
-        return {keys[key]: _plain(part) for key, part in pattern.items()}
-    return [_plain(part) for part in pattern] if isinstance(pattern, list) else pattern
 
 
 def _set(overlay: Overlay, wanted: Json, typed: str, value: CelTerm) -> str:
