@@ -97,13 +97,25 @@ def check_fields(given: Mapping[str, Any], known: frozenset[str], of: str) -> No
 
 
 def _entry(given: Mapping[str, Any], scope: ExpressionScope) -> dict[str, Any]:
-    if "data" not in given or any("{{" in key for key in _keys(given["data"])):
+    if _source(given) != "data" or any("{{" in key for key in _keys(given["data"])):
         return {"expression": _applied(given, scope)}
     value = yaml.safe_dump(
         _interpolated(_object(given), scope), sort_keys=False, width=_WIDTH, allow_unicode=True
     )
     template = {"value": value}
     return {"template": {"interpolate": "cel", **template} if "((" in value else template}
+
+
+def _source(given: Mapping[str, Any]) -> str:
+    """Return which of the fields that give the object a block has.
+
+    Raises:
+        Untranslatable: If it has none, or several.
+    """
+    sources = [name for name in _SOURCES if name in given]
+    if len(sources) != 1:
+        raise Untranslatable("`generate` needs one of `data`, `clone` and `cloneList`")
+    return sources[0]
 
 
 def _keys(value: Json) -> Iterator[str]:
@@ -191,11 +203,8 @@ def _placeholder(expression: str, scope: ExpressionScope) -> str:
 
 def _applied(given: Mapping[str, Any], scope: ExpressionScope) -> str:
     """Return the call that generates an object, or those of a list."""
-    sources = [name for name in _SOURCES if name in given]
-    if len(sources) != 1:
-        raise Untranslatable("`generate` needs one of `data`, `clone` and `cloneList`")
     namespace = _text(given.get("namespace") or "", scope)
-    objects = {"data": _data, "clone": _clone, "cloneList": _clones}[sources[0]](given, scope)
+    objects = {"data": _data, "clone": _clone, "cloneList": _clones}[_source(given)](given, scope)
     return f"generator.Apply({namespace}, {objects})"
 
 

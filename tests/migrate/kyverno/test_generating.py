@@ -326,6 +326,7 @@ def test_who_is_a_cluster_admin_is_not_asked_by_policies_of_kyverno():
         pytest.param({"name": "a", "data": {}}, "has no `kind`", id="no-kind"),
         pytest.param(configmap("a"), "needs one of `data`, `clone` and `cloneList`", id="nothing"),
         pytest.param(configmap("a", data=[]), "is not a map", id="data"),
+        pytest.param({**DATA, **CLONE}, "needs one of `data`", id="two-sources"),
         pytest.param({"cloneList": {}}, "has no `kinds`", id="kinds"),
         pytest.param({"cloneList": {"kinds": ["Secret"]}}, "needs the version", id="version"),
         pytest.param({"foreach": {}}, "is not a list", id="foreach"),
