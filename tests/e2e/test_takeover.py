@@ -40,17 +40,39 @@ from tests.scenarios.clusters import (
     webhooks_are_ready,
     webhooks_command,
 )
-from tests.scenarios.objects import job, member, placed, queued, serving, team_of_kinds
+from tests.scenarios.objects import container, job, member, placed, queued, serving, team_of_kinds
 
 pytestmark = pytest.mark.e2e
 
 PENDING = "apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/team-a/pendingworkloads"
 STARTER = f"system:serviceaccount:{NAMESPACE}:kueue-controller-manager"
 TEAMS = ("team-a", "team-c")
+GROUPS = ("groups0", "groups1", "groups2")
+"""The Workloads of a LeaderWorkerSet."""
 PUBLISHED = {"JobSet": "jobset", "RayCluster": "rayclusters"}
+SERVED = {"LeaderWorkerSet": "lws"}
+OF_SET = "leaderworkerset.sigs.k8s.io/"
+INDEX = "kueue.x-k8s.io/component-workload-index"
+"""Annotation of the Workload of a group of a LeaderWorkerSet: the number of the group."""
 KUEUES, KUEUES_END = b"/registry/kueue.x-k8s.io/", b"/registry/kueue.x-k8s.io0"
 """The keys of Kueue's objects in etcd: from, and up to."""
 STATEFUL_SETS = "apis/apps/v1/namespaces/{namespace}/statefulsets"
+
+
+def groups():
+    """Return a LeaderWorkerSet of three groups, of which the quota has room for two."""
+    rolling = {"maxUnavailable": 1, "maxSurge": 0, "partition": 0}
+    spec = {
+        "replicas": 3,
+        "leaderWorkerTemplate": {"size": 2},
+        "startupPolicy": "LeaderCreated",
+        "rolloutStrategy": {"type": "RollingUpdate", "rollingUpdateConfiguration": rolling},
+    }
+    for part, memory in (("leader", "1Gi"), ("worker", "400Gi")):
+        main = container(0)
+        main["resources"]["limits"]["memory"] = memory
+        spec["leaderWorkerTemplate"][f"{part}Template"] = {"spec": {"containers": [main]}}
+    return queued(foreign.foreign("LeaderWorkerSet", "groups", spec), "team-c")
 
 
 class Load:
@@ -100,8 +122,8 @@ def world(tmp_path_factory):
         for node in demo.nodes():
             api.create(node)
         driver.PATHS.update(foreign.paths(), StatefulSet=STATEFUL_SETS)
-        for kind in PUBLISHED:
-            api.create(foreign.definition(kind, PUBLISHED))
+        for kind in (*PUBLISHED, *SERVED):
+            api.create(foreign.definition(kind, {**PUBLISHED, **SERVED}))
         kueue.install()
         stack.enter_context(kueue.running())
         eventually(kueue.holder, what="Kueue leads")
@@ -182,7 +204,7 @@ class World:
 
     def workloads(self):
         return {
-            owner["name"]: each
+            owner["name"] + each["metadata"].get("annotations", {}).get(INDEX, ""): each
             for team in TEAMS
             for each in self.api.find("Workload", team)
             for owner in each["metadata"].get("ownerReferences", ())
@@ -230,6 +252,32 @@ class World:
         found = eventually(lambda: self.started(kind, name), within=60, what=what)
         foreign.operate(self.api, found)
 
+    def operate_groups(self):
+        """Make the StatefulSets of the LeaderWorkerSet, and label its leaders, as its operator."""
+        made = self.api.get("LeaderWorkerSet", "groups", "team-c")
+        spec, template = made["spec"], made["spec"]["leaderWorkerTemplate"]
+        acting = self.api.acting_as(foreign.operator(made))
+        labels = {f"{OF_SET}name": "groups", f"{OF_SET}worker-index": "0"}
+        acting.create(
+            stateful_set(made, "groups", spec["replicas"], template["leaderTemplate"], labels)
+        )
+        for index in range(spec["replicas"]):
+            name = f"groups-{index}"
+            leader = eventually(lambda name=name: self.found("Pod", name), what=f"{name} is made")
+            of_group = {f"{OF_SET}group-index": str(index)}
+            acting.patch("Pod", name, {"metadata": {"labels": of_group}}, namespace="team-c")
+            labels = {f"{OF_SET}name": "groups", **of_group}
+            workers = stateful_set(
+                leader, name, template["size"] - 1, template["workerTemplate"], labels
+            )
+            workers["spec"]["ordinals"] = {"start": 1}
+            led = workers["spec"]["template"]["metadata"].setdefault("annotations", {})
+            led[f"{OF_SET}leader-name"] = name
+            acting.create(workers)
+
+    def found(self, kind, name):
+        return self.api.get(kind, name, "team-c") if self.api.exists(kind, name, "team-c") else None
+
     def started(self, kind, name):
         found = self.api.get(kind, name, "team-c")
         return None if foreign.suspended(found) else found
@@ -253,9 +301,39 @@ class World:
         found = self.workloads().get(name)
         return found and condition(found, "QuotaReserved").get("status") == "False"
 
+    def held(self):
+        """The group of the LeaderWorkerSet that waits, if it is one."""
+        (held, *more) = [name for name in GROUPS if self.waits(name)] or [None]
+        return None if more else held
+
     def admitted(self, name):
         found = self.workloads().get(name)
         return found and condition(found, "Admitted").get("status") == "True"
+
+
+def stateful_set(owner, name, replicas, template, labels):
+    """Return a StatefulSet of an owner, whose pods have labels of their own."""
+    given = template.get("metadata", {})
+    metadata = {**given, "labels": {**given.get("labels", {}), **labels}}
+    owned = {key: owner[key] for key in ("apiVersion", "kind")}
+    owned |= {key: owner["metadata"][key] for key in ("name", "uid")}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {
+            "name": name,
+            "namespace": "team-c",
+            "labels": labels,
+            "ownerReferences": [{**owned, "controller": True}],
+        },
+        "spec": {
+            "replicas": replicas,
+            "serviceName": "groups",
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": labels},
+            "template": {**template, "metadata": metadata},
+        },
+    }
 
 
 def test_there_and_back_under_load_and_stopped_midway(world):
@@ -305,12 +383,16 @@ def start_jobs(world):
         api.create(of_kind(kind, kind.lower()))
     for kind in ("Deployment", "StatefulSet"):
         api.create(serving(kind, kind.lower()))
+    api.create(groups())
+    world.operate_groups()
     for kind in PUBLISHED:
         world.operate(kind, kind.lower())
     for name in (*map(str.lower, PUBLISHED), "deployment", "statefulset"):
         eventually(lambda name=name: world.runs(name), what=f"Kueue starts a {name}")
     for name in ("long", "group"):
         eventually(lambda name=name: world.runs(name, "team-a"), what=f"Kueue starts {name}")
+    eventually(lambda: world.nodes("groups").total() == 4, what="Kueue starts two groups")
+    eventually(world.held, what="Kueue holds the third group")
 
 
 def stopped_midway(world, before):
@@ -332,7 +414,7 @@ def there(world, before):
 
     assert world.kueue.holder() == HOLDER
     assert json.loads(world.takeover("status", "-o", "json"))["done"] is True
-    for name in ("large", "next", "last-0"):
+    for name in ("large", "next", "last-0", world.held()):
         eventually(lambda name=name: world.waits(name), what=f"policyd holds {name}")
     assert world.state() == before
     assert world.stored() == {"kueue.x-k8s.io/v1beta2"}
@@ -354,6 +436,12 @@ def taken_on(world):
     api.delete("Pod", lost, "team-c")
     api.delete("Pod", "statefulset-0", "team-c")
     api.patch("Deployment", "deployment", {"spec": {"replicas": 0}}, namespace="team-c")
+    running = next(name for name in GROUPS if name != world.held())
+    api.delete("Pod", f"groups-{GROUPS.index(running)}-1", "team-c")
+    queue = next(each for each in team_of_kinds() if each["kind"] == "ClusterQueue")
+    quotas = queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
+    next(each for each in quotas if each["name"] == "memory")["nominalQuota"] = "2Ti"
+    api.patch("ClusterQueue", queue["metadata"]["name"], {"spec": queue["spec"]})
 
     world.operate("JobSet", "next")
 
@@ -364,6 +452,7 @@ def taken_on(world):
         what="another pod runs where Kueue's topology assignment has one",
     )
     eventually(lambda: world.runs("statefulset"), what="a StatefulSet has all its pods again")
+    eventually(lambda: world.nodes("groups").total() == 6, within=60, what="all groups run")
     eventually(lambda: world.nodes("ours", "team-a").total() == 1, what="a job of policyd's runs")
     # What is left of the Deployment goes whenever the garbage collector finds it.
     return tuple(
@@ -385,5 +474,7 @@ def back_again(world, before):
     assert before[1].items() <= quota.items()
     world.api.create(queued(job("theirs", gpus=1, run_for="10m")))
     world.api.delete("StatefulSet", "statefulset", "team-c")
+    world.api.delete("Pod", "groups-2-1", "team-c")
     eventually(lambda: world.admitted("theirs"), what="Kueue starts a job")
     eventually(lambda: world.runs("last"), within=120, what="Kueue starts a group that was held")
+    eventually(lambda: world.nodes("groups").total() == 6, within=60, what="all groups run again")

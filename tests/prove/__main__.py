@@ -25,6 +25,7 @@ from policyd.engine.compile.load import load_policies
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.errors import PolicydError
 from policyd.prove.questions import Answer, Verdict, answer, decider
+from tests.histories.apart import apart
 
 _ROOT = Path(__file__).parents[2]
 LIBRARIES = ("kubescape-vap", "kyverno-policies-vpol", "kyverno-policies-cpol-cel")
@@ -102,34 +103,74 @@ def mutant(document: Any, rng: random.Random) -> Any:
     return {**document, "spec": {**document["spec"], "validations": json.loads(changed)}}
 
 
-def judge_mutants(cases: Path, count: int, objects: int, bound: int, seed: int) -> Counter[str]:
-    """Ask whether policies equal their mutants, and let the engine judge each proof."""
-    rng = random.Random(seed)
+@dataclass(frozen=True)
+class Mutants:
+    """Mutants of policies, each made and judged by its number alone, so that cores share them.
+
+    Attributes:
+        sources: Policies, each with the objects of its cases.
+        pool: Objects that proofs are tried on.
+        asked: The options of the command.
+    """
+
+    sources: list[tuple[Any, list[Any]]]
+    pool: list[Any]
+    asked: argparse.Namespace
+
+    def judge(self, number: int) -> tuple[str, float, int, str]:
+        """Ask whether a policy equals its mutant, and let the engine judge the answer.
+
+        Returns:
+            The verdict, its seconds, the objects it was tried on, and what shows it to be false.
+        """
+        rng = random.Random(f"{self.asked.seed}/{number}")
+        other: Any = None
+        originals: tuple[CompiledPolicy, ...] = ()
+        changed: tuple[CompiledPolicy, ...] = ()
+        while len(originals) != 1 or len(changed) != 1:
+            document, own = rng.choice(self.sources)
+            other = mutant(document, rng)
+            originals, changed = loaded(document), loaded(other)
+        began = time.process_time()
+        found = answer("equal", (originals, changed), bound=self.asked.bound)
+        seconds = time.process_time() - began
+        deciders = decider(originals[0]), decider(changed[0])
+        tried: list[Any] = []
+        false = ""
+        if found.verdict == "proved":
+            tried = [*own, *rng.choices(self.pool, k=self.asked.objects)]
+            example = next((obj for obj in tried if _differ(deciders, obj)), None)
+            false = "" if example is None else f"differs for {json.dumps(example)}"
+        elif found.verdict == "refuted" and not _differ(deciders, found.object):
+            false = f"does not differ for {json.dumps(found.object)}"
+        if false:
+            validations = json.dumps(other["spec"]["validations"])
+            false = f"{number}: {originals[0].id} with {validations} {false}"
+        return found.verdict, seconds, len(tried), false
+
+
+def judge_mutants(cases: Path, asked: argparse.Namespace) -> Counter[str]:
+    """Judge the answers about many mutants, on all cores."""
     sources = [
         (document, [obj for obj in resources if isinstance(obj, dict)])
         for library in LIBRARIES
         for document, resources in published(cases, library)
         if document["spec"].get("validations") and not document["spec"].get("paramKind")
     ]
-    pool = _pool([obj for _, resources in sources for obj in resources], rng)
+    objects = [obj for _, resources in sources for obj in resources]
+    mutants = Mutants(sources, _pool(objects, random.Random(asked.seed)), asked)
     figures: Counter[str] = Counter()
     seconds = []
-    while figures["mutants"] < count:
-        document, own = rng.choice(sources)
-        originals, changed = loaded(document), loaded(mutant(document, rng))
-        if len(originals) != 1 or len(changed) != 1:
-            continue
+    for verdict, spent, tried, false in apart(
+        mutants.judge, range(asked.n), at_once=os.cpu_count() or 1
+    ):
+        seconds.append(spent)
         figures["mutants"] += 1
-        began = time.process_time()
-        found = answer("equal", (originals[:1], changed[:1]), bound=bound)
-        seconds.append(time.process_time() - began)
-        figures[found.verdict] += 1
-        if found.verdict == "proved":
-            tried = [*own, *rng.choices(pool, k=objects)]
-            deciders = decider(originals[0]), decider(changed[0])
-            wrong = sum(_differ(deciders, obj) for obj in tried)
-            figures["false proofs"] += bool(wrong)
-            figures["objects"] += len(tried)
+        figures[verdict] += 1
+        figures["objects"] += tried
+        figures[f"false {verdict}"] += bool(false)
+        if false:
+            print(false)
     seconds.sort()
     print(f"a policy and its mutant: p95 {seconds[int(len(seconds) * 0.95)]:.2f} s CPU")
     return figures
@@ -168,7 +209,7 @@ def _differ(deciders: tuple[Decider, Decider], obj: Any) -> bool:
 
 
 def main() -> int:
-    """Print the figures; 1 if a proof is false."""
+    """Print the figures; 1 if a proof or a refutation is false."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-n", type=int, default=2_000, help="mutants")
     parser.add_argument("--objects", type=int, default=5_000, help="objects for each proof")
@@ -189,12 +230,16 @@ def main() -> int:
         for reason, number in figures.reasons.most_common(5):
             print(f"  {number:3} {reason}")
     print(f"all: {decided} of {policies} decided at bound {asked.bound} ({decided / policies:.0%})")
-    found = judge_mutants(cases, asked.n, asked.objects, asked.bound, asked.seed)
+    found = judge_mutants(cases, asked)
     print(
         ", ".join(f"{found[name]} {name}" for name in ("mutants", "proved", "refuted", "unknown"))
     )
-    print(f"{found['false proofs']} false proofs on {found['objects']} objects; seed {asked.seed}")
-    return int(found["false proofs"] > 0)
+    wrong = found["false proved"], found["false refuted"]
+    print(
+        f"{wrong[0]} false proofs on {found['objects']:,} objects,"
+        f" {wrong[1]} false refutations; seed {asked.seed}"
+    )
+    return int(any(wrong))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from policyd.engine.objects.workloads import value_at
 from tests.scenarios.api import Refused
 from tests.scenarios.clusters import COMMANDS
 
@@ -310,6 +311,38 @@ def test_changes_are_acted_on_within_seconds(api, cluster, policies):
     events = [json.loads(line) for line in text.splitlines()]
     done = [e["done"] for e in events if e.get("object") == "ConfigMap team-a/copy-of-a"]
     assert "deleted: its trigger is gone, or generates it no more" in done
+
+
+def test_a_deletion_generates_and_what_it_generated_ends_with_the_policy(api, cluster, policies):
+    command = [
+        COMMANDS / "policyd", "background", "--kubeconfig", cluster.kubeconfig,
+        "--generates", "v1/configmaps", "--act", "--watch",
+    ]  # fmt: skip
+    made = generating()
+    rule = made["spec"]["matchConstraints"]["resourceRules"][0]
+    made["spec"]["matchConstraints"]["resourceRules"][0] = {**rule, "operations": ["DELETE"]}
+    template = made["spec"]["generate"][0]["template"]
+    template["value"] = COPY.replace("object.", "oldObject.")
+    path = policies["GeneratingPolicy"]
+    api.call("POST", path, made)
+    api.call("POST", MAPS, config_map("a", size="1"))
+    ready = ("status", "conditionStatus", "ready")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            until(lambda: value_at(api.call("GET", f"{path}/copies"), ready))
+            time.sleep(1)  # the watch begins after the first pass
+            api.call("PATCH", f"{MAPS}/a", {"data": {"size": "2"}}, **MERGE)
+            api.call("DELETE", f"{MAPS}/a")
+            until(lambda: maps(api) == {"copy-of-a": {"size": "2"}})
+            api.call("POST", MAPS, config_map("b", size="3"))
+            time.sleep(3)  # passes, in which the trigger is gone
+            assert maps(api) == {"b": {"size": "3"}, "copy-of-a": {"size": "2"}}
+            api.call("DELETE", f"{path}/copies")
+            until(lambda: maps(api) == {"b": {"size": "3"}})
+        finally:
+            process.terminate()
+            text = process.communicate(timeout=20)[1]
+    assert process.returncode == 0, text
 
 
 def test_objects_of_others_are_left_alone(api, policies, run):

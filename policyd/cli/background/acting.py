@@ -7,8 +7,7 @@ objects are created, with their names, and afterwards, with their uids.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from policyd.api.meta import Json
@@ -17,9 +16,10 @@ from policyd.cli.background.bounds import (
     MOST_WRITES,
     LeftOutError,
     PassOptions,
-    Room,
 )
 from policyd.cli.background.deleting import ScheduledDeletions
+from policyd.cli.background.deletions import NoticedDeletion, NoticedDeletions
+from policyd.cli.background.generating import WantedObjects
 from policyd.cli.background.mutating import ExistingMutations, RepeatedWrites
 from policyd.cli.background.policies import (
     MatchedObjects,
@@ -27,13 +27,12 @@ from policyd.cli.background.policies import (
     ReadPolicy,
     objects_of,
     one_by_one,
-    requests_of,
+    triggered_by_deletion,
 )
 from policyd.cli.background.reads import (
     MOST_ENTRIES,
     NoCalls,
     ReadsOnDemand,
-    created_at,
     served_kinds,
 )
 from policyd.cli.background.statuses import AccountRights, BackgroundStatuses
@@ -43,17 +42,14 @@ from policyd.dialects.kyverno.entries import KIND as ENTRY
 from policyd.dialects.kyverno.entries import Entries
 from policyd.dialects.kyverno.environments import kyverno_values
 from policyd.dialects.kyverno.load import VERSIONS
-from policyd.engine.background.evaluation import Acted, generate
 from policyd.engine.background.plan import (
     GenerationStep,
     KnownPolicies,
-    Wanted,
-    labelled,
     plan,
     state_of,
 )
 from policyd.engine.background.record import ObjectName, RecordFullError, name_of
-from policyd.engine.model.background import BackgroundPolicy, Deletion, Generation
+from policyd.engine.model.background import BackgroundPolicy, Deletion
 from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.objects.workloads import value_at
 from policyd.engine.offline.requests import namespace_lookup
@@ -69,9 +65,17 @@ from policyd.questions.queue_objects import listed
 
 
 class Passed(NamedTuple):
-    """What a pass leaves: what it watched out for, and whether something failed."""
+    """What a pass leaves.
+
+    Attributes:
+        watched: The resources whose changes ask for another pass.
+        noticed: Those of them whose deletions policies act on.
+        recorded: Generated objects in the record.
+        failed: Whether something failed.
+    """
 
     watched: frozenset[Resource]
+    noticed: frozenset[Resource]
     recorded: int
     failed: bool
 
@@ -86,10 +90,12 @@ class BackgroundPass:
     rights: AccountRights
     note: Callable[[PassLine], None]
     now: float
-    repeats: RepeatedWrites = field(default_factory=RepeatedWrites)
+    repeats: RepeatedWrites
+    deletions: NoticedDeletions
     _failed: bool = False
     _undecided: set[str] = field(default_factory=set)
-    _undecided_triggers: set[tuple[str, str]] = field(default_factory=set)
+    _late: set[str] = field(default_factory=set)
+    """Uids of triggers for which something was not done."""
     _terminating: frozenset[str] = frozenset()
 
     async def run(self) -> Passed:
@@ -103,10 +109,16 @@ class BackgroundPass:
         record = StoredRecord(self.client, self.options.place)
         await record.read()
         reads = ReadsOnDemand(self.client, self.options.reads)
-        context = await self._context(reads, policies)
+        gone = self._gone(policies)
+        context = await self._context(reads, policies, gone)
         matched = MatchedObjects(self.client)
         usable = [each for each in policies if self._is_usable(each)]
-        wanted = await self._wanted(usable, context, reads, matched)
+        generating = WantedObjects(
+            self.options, matched, context, reads, gone, record.entries, self._noted
+        )
+        await generating.collect(usable)
+        wanted = generating.wanted
+        self._late = {uid for _, uid in generating.undecided_triggers}
         steps = plan(
             wanted,
             await self._existing({each.name for each in wanted} | record.entries.keys()),
@@ -114,12 +126,14 @@ class BackgroundPass:
             KnownPolicies(
                 ids={each.id for each in policies},
                 kinds={each.kind for each in self.reader.kinds},
-                undecided=self._undecided,
-                triggers=self._undecided_triggers,
+                undecided=self._undecided | generating.undecided,
+                triggers=generating.undecided_triggers,
+                outlived=generating.outlived,
             ),
         )
         writes = PassWrites(self.client, leading=self.options.leading, now=self.now)
         await self._carry_out(list(steps), record, writes, {each.id: each for each in policies})
+        self.deletions.forget(gone, self._late)
         await ExistingMutations(
             self.options,
             writes,
@@ -150,7 +164,7 @@ class BackgroundPass:
         if self.options.act:
             statuses = BackgroundStatuses(self.client, self.rights, matched, self.options)
             await statuses.write(policies, deletions.executed, now=self.now)
-        return Passed(watched, len(record.entries), self._failed)
+        return Passed(*watched, len(record.entries), self._failed)
 
     def _noted(self, line: PassLine) -> None:
         self._failed = self._failed or line.failed
@@ -163,12 +177,25 @@ class BackgroundPass:
                 self._noted(PassLine("policy", read.id, read.fault, failed=not read.valid))
         return read.policy is not None
 
-    def _leave_out(self, policy: str, done: str) -> None:
-        self._undecided.add(policy)
-        self._noted(PassLine("policy", policy, done, failed=True))
+    def _gone(self, policies: Iterable[ReadPolicy]) -> list[NoticedDeletion]:
+        """Return the deletions that policies act on, and say which were or are not seen."""
+        for each in () if self.deletions.watching else policies:
+            if each.policy is not None and triggered_by_deletion(each.policy):
+                self._noted(PassLine("policy", each.id, "acts on deletions with --watch only"))
+        if self.deletions.lost:
+            done = f"{self.deletions.lost:,} were too many, or not seen: nothing is generated"
+            self._noted(PassLine("deletions", "", done, failed=True))
+            self.deletions.lost = 0
+        return self.deletions.pending()
 
-    async def _context(self, reads: ReadsOnDemand, policies: Iterable[ReadPolicy]) -> PolicyContext:
-        namespaces = await listed(self.client, NAMESPACES)
+    async def _context(
+        self,
+        reads: ReadsOnDemand,
+        policies: Iterable[ReadPolicy],
+        gone: Iterable[NoticedDeletion],
+    ) -> PolicyContext:
+        last = [each.object for each in gone if each.resource == NAMESPACES]
+        namespaces = [*last, *await listed(self.client, NAMESPACES)]
         known = {name_of(each).name for each in namespaces}
         self._terminating = frozenset(
             name_of(each).name
@@ -199,95 +226,6 @@ class BackgroundPass:
                 if len(found) >= MOST_ENTRIES:
                     break
         return Entries(found, reads, NoCalls())
-
-    async def _wanted(
-        self,
-        policies: Sequence[ReadPolicy],
-        context: PolicyContext,
-        reads: ReadsOnDemand,
-        matched: MatchedObjects,
-    ) -> list[Wanted]:
-        wanted: list[Wanted] = []
-        for read in policies:
-            policy = read.policy
-            if policy is not None and isinstance(policy.action, Generation):
-                try:
-                    wanted += await self._wanted_by(read, policy, context, reads, matched)
-                except LeftOutError as error:
-                    self._leave_out(read.id, str(error))
-        return wanted
-
-    async def _wanted_by(
-        self,
-        read: ReadPolicy,
-        policy: BackgroundPolicy,
-        context: PolicyContext,
-        reads: ReadsOnDemand,
-        matched: MatchedObjects,
-    ) -> list[Wanted]:
-        action = policy.action
-        assert isinstance(action, Generation), "the caller chooses by the action"
-        found: list[Wanted] = []
-        room = Room("generates", "objects")
-        failures = 0
-        async for resource, obj in matched.of(policy):
-            if value_at(obj, ("metadata", "deletionTimestamp")) is not None:
-                continue
-            if not action.existing and created_at(obj) < created_at(read.value):
-                continue
-            made = await self._generated(policy, resource, obj, context, reads)
-            name, uid = name_of(obj), str(value_at(obj, ("metadata", "uid")))
-            others = made.others if action.synchronize else None
-            objects = made.objects if others is None else others
-            fault = self._fault(objects) or room.fault(name.namespace, objects)
-            if fault or (made.outcome == "failed" and others is None):
-                self._undecided_triggers.add((read.id, uid))
-            else:
-                # If a source is gone, what was generated from others stays, and the rest ends.
-                flags = {"synchronize": action.synchronize, "orphan": action.orphan}
-                wanted = [labelled(each, read.id, obj, **flags) for each in objects]
-                found += (replace(each, created=others is None) for each in wanted)
-            fault = made.error or fault
-            failures += bool(fault)
-            if fault and failures <= 3:  # the first ones stand for all
-                self._noted(PassLine("policy", read.id, f"failed for {name}: {fault}", failed=True))
-        return found
-
-    def _fault(self, objects: Iterable[Json]) -> str:
-        """Return why generated objects cannot be written; empty if they can."""
-        for each in objects:
-            name = name_of(each)
-            resource = self._resource_of(name)
-            if resource is None:
-                what = f"{name.kind} of {name.api_version}"
-                return f"generates {what}, which --generates does not list"
-            if resource.namespaced and not name.namespace:
-                return f"generates {name} without a namespace"
-            for part in ("labels", "annotations"):
-                if not isinstance(each["metadata"].get(part) or {}, dict):
-                    return f"generates {name} with {part} that are not a map"
-            if {name.name, name.namespace} & {".", ".."}:
-                return f"generates {name}, which is not a valid name"
-        return ""
-
-    async def _generated(
-        self,
-        policy: BackgroundPolicy,
-        resource: Resource,
-        obj: Json,
-        context: PolicyContext,
-        reads: ReadsOnDemand,
-    ) -> Acted:
-        def is_namespaced(api_version: str, kind: str) -> bool | None:
-            found = self.options.generated(api_version, kind)
-            return None if found is None else found.namespaced
-
-        made = Acted("unmatched")
-        for request in reversed(requests_of(obj, resource, policy)):
-            if made.outcome in {"unmatched", "excluded"}:
-                ask = partial(generate, policy, request, context, is_namespaced)
-                made = await reads.settled(ask)
-        return made
 
     async def _existing(self, names: Iterable[ObjectName]) -> dict[ObjectName, Json]:
         """Return the objects that exist under some names."""
@@ -323,7 +261,7 @@ class BackgroundPass:
             return
         written = [each for each in chosen if each.kind in {"create", "update", "delete"}]
         for each in written[MOST_WRITES:]:
-            self._note(each, "left to the next pass")
+            self._leave(each, "left to the next pass")
         written = await self._intended(chosen, written[:MOST_WRITES], record)
         try:
             for each in written:
@@ -351,7 +289,7 @@ class BackgroundPass:
         except RecordFullError as error:
             for each in created:
                 record.entries.pop(each.name, None)
-                self._note(each, f"not generated: {error}", failed=True)
+                self._leave(each, f"not generated: {error}", failed=True)
             await record.save()
             return [each for each in written if each.kind != "create"]
         return written
@@ -377,11 +315,11 @@ class BackgroundPass:
         except LeadershipLostError:
             raise
         except (ConflictError, NotFoundError, UnreachableError) as error:
-            self._note(step, f"left to the next pass: {error}")
+            self._leave(step, f"left to the next pass: {error}")
         except ApiError as error:
             if step.kind == "create":
                 record.entries.pop(step.name, None)
-            self._note(step, f"{step.kind} failed: {error}", failed=True)
+            self._leave(step, f"{step.kind} failed: {error}", failed=True)
         else:
             self._note(step, f"{step.kind}d: {step.why}", written=step.kind)
 
@@ -396,6 +334,12 @@ class BackgroundPass:
             uid, state = stored["metadata"]["uid"], state_of(stored, step.object)
             record.entries[step.name] = step.entry._replace(uid=uid, state=state)
 
+    def _leave(self, step: GenerationStep, done: str, *, failed: bool = False) -> None:
+        """Note a step that another pass takes."""
+        if step.entry is not None:
+            self._late.add(step.entry.trigger_uid)
+        self._note(step, done, failed=failed)
+
     def _note(
         self, step: GenerationStep, done: str, *, failed: bool = False, written: str = ""
     ) -> None:
@@ -403,18 +347,22 @@ class BackgroundPass:
 
     async def _watched(
         self, policies: Iterable[ReadPolicy], matched: MatchedObjects
-    ) -> frozenset[Resource]:
-        """Return the resources whose changes ask for another pass."""
+    ) -> tuple[frozenset[Resource], frozenset[Resource]]:
+        """Return the resources that are watched, and those whose deletions are noticed."""
         options = self.options
         found = {NAMESPACES, *self.reader.kinds, *options.reads}
         found |= {*options.generates, *options.mutates}
+        noticed: set[Resource] = set()
         for each in policies:
             if each.policy is not None and not isinstance(each.policy.action, Deletion):
                 try:
-                    found.update(await matched.resources(each.policy))
+                    triggers = await matched.resources(each.policy)
                 except LeftOutError:
                     continue
-        return frozenset(found)
+                found.update(triggers)
+                if triggered_by_deletion(each.policy):
+                    noticed.update(triggers)
+        return frozenset(found), frozenset(noticed)
 
 
 def _in_turn(steps: Sequence[GenerationStep]) -> list[GenerationStep]:

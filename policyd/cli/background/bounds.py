@@ -101,6 +101,11 @@ class Room:
         self._number: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
 
+    def hold(self, namespace: str) -> None:
+        """Count one object that stays without its trigger; it takes room, but is not at fault."""
+        for place in (namespace, "") if namespace else ("",):
+            self._number[place] += 1
+
     def fault(self, namespace: str, objects: Sequence[Json]) -> str:
         """Count the objects of one trigger; return why there is no room for them, if so.
 

@@ -13,6 +13,7 @@ import click
 
 from policyd.cli.background.acting import BackgroundPass, Passed
 from policyd.cli.background.bounds import PassOptions
+from policyd.cli.background.deletions import NoticedDeletions
 from policyd.cli.background.mutating import RepeatedWrites
 from policyd.cli.background.policies import PolicyReader
 from policyd.cli.background.reads import resource_named
@@ -152,7 +153,8 @@ def command(**given: Unpack[_Given]) -> None:
     It generates by server-side apply, and records the uids of generated objects in a ConfigMap. It
     changes and deletes no other objects, whatever their labels are. Objects whose trigger or policy
     is gone are deleted, unless the policy orphans them; what was changed or deleted by others is
-    restored. A policy without `synchronize` generates once for each trigger. A DeletingPolicy
+    restored. A policy without `synchronize` generates once for each trigger. A policy whose rules
+    name DELETE generates when a trigger is deleted, as long as --watch sees it. A DeletingPolicy
     deletes when its schedule is due, and its status says when that was; an Event and a line in the
     log tell of each deletion.
 
@@ -207,6 +209,7 @@ class _Program:
             exceptions=given["exceptions"],
         )
         self._rights, self._repeats = AccountRights(client), RepeatedWrites()
+        self._deletions = NoticedDeletions(self._clock.now)
         self._namespace = given["namespace"] or connection.namespace
         self._leading: Callable[[], bool] = lambda: True
 
@@ -240,7 +243,11 @@ class _Program:
             )
             self._leading = lambda: election.leading
         watching = Watching(
-            self._client, self._carry, election, every=given["every"] or _WATCHED_EVERY
+            self._client,
+            self._carry,
+            election,
+            every=given["every"] or _WATCHED_EVERY,
+            deletions=self._deletions,
         )
         async with AsyncExitStack() as stack:
             if given["health_port"] is not None:
@@ -267,7 +274,7 @@ class _Program:
             most_deletes=given["most_deletes"],
             leading=self._leading,
         )
-        given_now = self._clock.now(), self._repeats
+        given_now = self._clock.now(), self._repeats, self._deletions
         return await BackgroundPass(
             self._client, options, self._reader, self._rights, note, *given_now
         ).run()

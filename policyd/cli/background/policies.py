@@ -28,7 +28,7 @@ from policyd.engine.background.record import ObjectName, name_of
 from policyd.engine.compile.load import Loaded, load_document
 from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.rollout import place_of
-from policyd.engine.model.background import BackgroundPolicy, Deletion
+from policyd.engine.model.background import BackgroundPolicy, Deletion, Generation
 from policyd.engine.model.compiled import CompiledException
 from policyd.engine.model.dialects import Volatile
 from policyd.engine.objects.workloads import value_at
@@ -190,8 +190,9 @@ class PolicyReader:
         unknown = "" if isinstance(policy.action, Deletion) else policy.action.unknown
         if unknown:
             return left_out._replace(fault=f"left out: it reads `{unknown}`")
-        if not (isinstance(policy.action, Deletion) or _operations(policy)):
-            why = "left out: it is for requests that leave no object, such as DELETE"
+        by_requests = _operations(policy) or triggered_by_deletion(policy)
+        if not (isinstance(policy.action, Deletion) or by_requests):
+            why = f"left out: nothing is done for {' and '.join(sorted(_named_operations(policy)))}"
             return left_out._replace(fault=why)
         percent = _percent(value)
         if percent is None:
@@ -366,11 +367,32 @@ def requests_of(obj: Json, resource: Resource, policy: BackgroundPolicy) -> list
     return [_sent(obj, resource, each) for each in _operations(policy)]
 
 
+def deletion_of(obj: Json, resource: Resource) -> AdmissionRequest:
+    """Return the request that has deleted an object."""
+    return _sent(obj, resource, "DELETE")
+
+
+def triggered_by_deletion(policy: BackgroundPolicy) -> bool:
+    """Tell whether a policy generates when its trigger is deleted.
+
+    As in Kyverno, a rule says so by name: `*` does not.
+    """
+    action = policy.action
+    return (
+        isinstance(action, Generation)
+        and action.at_requests
+        and "DELETE" in _named_operations(policy)
+    )
+
+
 def _operations(policy: BackgroundPolicy) -> list[Operation]:
-    rules = policy.policy.constraints.resource_rules
-    named = {name for rule in rules for name in rule.operations}
+    named = _named_operations(policy)
     operations: tuple[Operation, ...] = ("UPDATE", "CREATE")
     return [each for each in operations if each in named or "*" in named]
+
+
+def _named_operations(policy: BackgroundPolicy) -> set[str]:
+    return {name for rule in policy.policy.constraints.resource_rules for name in rule.operations}
 
 
 def _sent(obj: Json, resource: Resource, operation: Operation) -> AdmissionRequest:

@@ -5,7 +5,7 @@ long as it took, so a cluster that changes all the time costs a sixth of a core 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
@@ -14,8 +14,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from policyd.api.meta import Wire
 from policyd.cli.background.acting import Passed
+from policyd.cli.background.deletions import DeletionReader, NoticedDeletions
 from policyd.cli.background.writes import LeadershipLostError, PassLine
 from policyd.engine.background.record import RecordDamagedError, RecordFullError
+from policyd.kube.changes import Change, Deleted
 from policyd.kube.client import Client
 from policyd.kube.errors import ApiError
 from policyd.kube.informer import Informer
@@ -97,16 +99,19 @@ class Watching:
         carry: Carries out one pass.
         election: Of the process that acts; None if there is only one.
         every: Seconds between passes if nothing changes: schedules are due with the time.
+        deletions: Keeps the deletions that passes act on.
     """
 
     client: Client
     carry: Carry
     election: LeaderElection | None
     every: float
+    deletions: NoticedDeletions
     pace: Pace = field(default_factory=Pace)
     metrics: BackgroundMetrics = field(default_factory=BackgroundMetrics)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
-    _watches: dict[Resource, asyncio.Task[NoReturn]] = field(default_factory=dict)
+    _watches: dict[tuple[Resource, bool], asyncio.Task[NoReturn]] = field(default_factory=dict)
+    """By resource, and whether its deletions are noticed."""
     _reported: frozenset[PassLine] = frozenset()
 
     async def run(self) -> NoReturn:
@@ -114,6 +119,7 @@ class Watching:
         async with asyncio.TaskGroup() as group:
             if self.election is not None:
                 group.create_task(self.election.run())
+            self.deletions.watching = True
             while True:
                 if self.election is not None:
                     await self.election.wait_elected()
@@ -155,18 +161,28 @@ class Watching:
         """Watch the resources whose changes ask for another pass, and no others."""
         if passed is None:
             return
-        for resource in [each for each in self._watches if each not in passed.watched]:
-            self._watches.pop(resource).cancel()
-        for resource in _sorted(passed.watched):
-            if resource not in self._watches:
-                informer = Informer(
-                    self.client, resource, into=_Seen, on_change=self._changed, pace=self.pace
-                )
-                self._watches[resource] = group.create_task(informer.run())
+        wanted = {(each, each in passed.noticed) for each in passed.watched}
+        for each in self._watches.keys() - wanted:
+            self._watches.pop(each).cancel()
+        for each in sorted(wanted - self._watches.keys(), key=_order):
+            self._watches[each] = group.create_task(self._informer(*each).run())
+
+    def _informer(self, resource: Resource, noticed: bool) -> Informer[_Seen]:  # noqa: FBT001 - a pair
+        if not noticed:
+            return Informer(
+                self.client, resource, into=_Seen, on_change=self._changed, pace=self.pace
+            )
+        reader = DeletionReader(self.client, self.deletions)
+        return Informer(reader, resource, into=_Seen, on_change=self._noticed, pace=self.pace)
 
     def _changed(self, _change: object) -> None:
         self._woken.set()
 
+    def _noticed(self, change: Change[_Seen]) -> None:
+        if isinstance(change, Deleted):
+            self.deletions.missed(change.object.metadata.namespace, change.object.metadata.uid)
+        self._woken.set()
 
-def _sorted(resources: Collection[Resource]) -> list[Resource]:
-    return sorted(resources, key=lambda each: (each.group, each.plural))
+
+def _order(watch: tuple[Resource, bool]) -> tuple[str, str]:
+    return watch[0].group, watch[0].plural

@@ -205,8 +205,14 @@ def _seen_by(
     return withheld or replace(compiled, namespace=namespace, named_only=False)
 
 
-def _unknown(*parts: CompiledPolicy | Program) -> str:
-    """Return what expressions read of requests that is not known of existing objects."""
+def _unknown(*parts: CompiledPolicy | Program, old: bool = False) -> str:
+    """Return what expressions read of requests that is not known of an object.
+
+    Args:
+        parts: Where the expressions are.
+        old: Whether the old object is known: it is none of a new object, and all of a deleted one.
+    """
+    known = _KNOWN | {"oldObject"} if old else _KNOWN
     programs: list[Program] = []
     for each in parts:
         if isinstance(each, CompiledPolicy):
@@ -214,9 +220,9 @@ def _unknown(*parts: CompiledPolicy | Program) -> str:
         else:
             programs.append(each)
     for source in dict.fromkeys(program.source for program in programs):
-        if fields_in(source, "oldObject"):
+        if not old and fields_in(source, "oldObject"):
             return "oldObject"
-        for field in sorted(fields_in(source, "request") - _KNOWN):
+        for field in sorted(fields_in(source, "request") - known):
             return f"request.{field}" if field else "request"
     return ""
 
@@ -269,6 +275,8 @@ def _generating(
     if compiler.findings:
         return None, refused(compiler.findings)
     evaluation = spec.evaluation
+    rules = compiled.constraints.resource_rules
+    operations = {name for rule in rules for name in rule.operations}
     if not (evaluation.admission.enabled or evaluation.generate_existing.enabled):
         return None, [not_at_admission(document, ("spec", "evaluation", "admission"))]
     action = Generation(
@@ -277,7 +285,7 @@ def _generating(
         existing=evaluation.generate_existing.enabled,
         orphan=evaluation.orphan_downstream_on_policy_delete.enabled,
         at_requests=evaluation.admission.enabled,
-        unknown=_unknown(compiled, *compiler.programs),
+        unknown=_unknown(compiled, *compiler.programs, old=not operations & {"UPDATE", "*"}),
     )
     policy = replace(compiled, uses=compiled.uses | compiler.uses)
     return BackgroundPolicy(policy=policy, action=action), []

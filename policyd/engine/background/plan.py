@@ -8,7 +8,7 @@ state, but it is not deleted. What could not be evaluated stays as it is.
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import msgspec
@@ -102,16 +102,23 @@ class KnownPolicies:
         kinds: Kinds of policies of which all are known: nothing of another kind's is deleted.
         undecided: Ids of policies that could not be evaluated for all triggers.
         triggers: Ids of policies, each with the uid of a trigger for which it failed.
+        outlived: Of policies whose objects outlive their triggers, the uids of those that exist.
     """
 
     ids: Collection[str] = ()
     kinds: Collection[str] = ()
     undecided: Collection[str] = ()
     triggers: Collection[tuple[str, str]] = ()
+    outlived: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def undecided_about(self, entry: RecordedObject) -> bool:
         """Tell whether it is unknown if an object is wanted: it stays as it is."""
         return entry.policy in self.undecided or (entry.policy, entry.trigger_uid) in self.triggers
+
+    def outlives(self, entry: RecordedObject) -> bool:
+        """Tell whether an object stays although its trigger is gone."""
+        existing = self.outlived.get(entry.policy)
+        return existing is not None and entry.trigger_uid not in existing
 
 
 def policy_mark(policy: str) -> str:
@@ -267,5 +274,7 @@ def _ended(
     else:
         return
     gone = not _is_recorded(existing, entry)
+    if policies.outlives(entry) and entry.synchronize and not gone:
+        return  # it ends with its policy
     kind: StepKind = "forget" if stays or gone else "delete"
     yield GenerationStep(kind, name, entry.policy, why, existing, entry.trigger)

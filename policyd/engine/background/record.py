@@ -60,6 +60,12 @@ class RecordedObject(NamedTuple):
     synchronize: bool
     orphan: bool
 
+    @property
+    def trigger_namespace(self) -> str:
+        """The namespace of its trigger; empty if that has none."""
+        namespace, slash, _ = self.trigger.partition(" ")[2].partition("/")
+        return namespace if slash else ""
+
 
 Record = Mapping[ObjectName, RecordedObject]
 """What was generated, by the names of the objects."""

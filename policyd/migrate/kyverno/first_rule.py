@@ -13,7 +13,7 @@ from typing import Any, Final
 from policyd.migrate.cel_values import all_of
 from policyd.migrate.kyverno.context import Named
 from policyd.migrate.kyverno.matching import Matching, namespace_selected, one_of, selected
-from policyd.migrate.kyverno.overlays import chosen_of
+from policyd.migrate.kyverno.mutations import chosen_of
 from policyd.migrate.kyverno.patterns import any_of, negated
 from policyd.migrate.kyverno.rules import ConvertedRule, UnconvertibleRuleError, free_name, slug
 

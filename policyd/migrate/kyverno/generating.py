@@ -65,10 +65,16 @@ def generated_entries(
         entries = [{"expression": _foreach(each, scope)} for each in several]
     else:
         raise Untranslatable("`foreach` of `generate` is not a list")
-    clones = any("clone" in each for each in several or [given])
+    clones = {"clone" in each for each in several or [given]}
     synchronized = given.get("synchronize") is True
+    orphaned = given.get("orphanDownstreamOnPolicyDelete") is True
+    if synchronized and not orphaned and len(clones) > 1:
+        raise Untranslatable(
+            "`foreach` generates clones, which stay when the policy is deleted, and others, which"
+            " do not: give each a rule of its own"
+        )
     # Kyverno keeps single clones when the policy is deleted, whatever the field says.
-    orphans = synchronized and (clones or given.get("orphanDownstreamOnPolicyDelete") is True)
+    orphans = synchronized and (True in clones or orphaned)
     chosen = {
         "generateExisting": given.get("generateExisting", existing) is True,
         "synchronize": synchronized,
@@ -91,13 +97,25 @@ def check_fields(given: Mapping[str, Any], known: frozenset[str], of: str) -> No
 
 
 def _entry(given: Mapping[str, Any], scope: ExpressionScope) -> dict[str, Any]:
-    if "data" not in given or any("{{" in key for key in _keys(given["data"])):
+    if _source(given) != "data" or any("{{" in key for key in _keys(given["data"])):
         return {"expression": _applied(given, scope)}
     value = yaml.safe_dump(
         _interpolated(_object(given), scope), sort_keys=False, width=_WIDTH, allow_unicode=True
     )
     template = {"value": value}
     return {"template": {"interpolate": "cel", **template} if "((" in value else template}
+
+
+def _source(given: Mapping[str, Any]) -> str:
+    """Return which of the fields that give the object a block has.
+
+    Raises:
+        Untranslatable: If it has none, or several.
+    """
+    sources = [name for name in _SOURCES if name in given]
+    if len(sources) != 1:
+        raise Untranslatable("`generate` needs one of `data`, `clone` and `cloneList`")
+    return sources[0]
 
 
 def _keys(value: Json) -> Iterator[str]:
@@ -185,19 +203,16 @@ def _placeholder(expression: str, scope: ExpressionScope) -> str:
 
 def _applied(given: Mapping[str, Any], scope: ExpressionScope) -> str:
     """Return the call that generates an object, or those of a list."""
-    sources = [name for name in _SOURCES if name in given]
-    if len(sources) != 1:
-        raise Untranslatable("`generate` needs one of `data`, `clone` and `cloneList`")
     namespace = _text(given.get("namespace") or "", scope)
-    objects = {"data": _data, "clone": _clone, "cloneList": _clones}[sources[0]](given, scope)
-    return f"generator.Apply({namespace}, [{', '.join(objects)}])"
+    objects = {"data": _data, "clone": _clone, "cloneList": _clones}[_source(given)](given, scope)
+    return f"generator.Apply({namespace}, {objects})"
 
 
-def _data(given: Mapping[str, Any], scope: ExpressionScope) -> list[str]:
-    return [_json(_object(given), scope)]
+def _data(given: Mapping[str, Any], scope: ExpressionScope) -> str:
+    return f"[{_json(_object(given), scope)}]"
 
 
-def _clone(given: Mapping[str, Any], scope: ExpressionScope) -> list[str]:
+def _clone(given: Mapping[str, Any], scope: ExpressionScope) -> str:
     source = given["clone"]
     if not isinstance(source, Mapping) or not source.get("name"):
         raise Untranslatable("`clone` of `generate` has no `name`")
@@ -206,13 +221,15 @@ def _clone(given: Mapping[str, Any], scope: ExpressionScope) -> list[str]:
     found = f"resource.Get({', '.join(_text(each, scope) for each in where)})"
     name = given.get("name") or source["name"]
     if name == source["name"]:
-        return [found]
+        return f"[{found}]"
     kept = ", ".join(f"?'{part}': v.?{part}" for part in ("labels", "annotations"))
     named = f"dyn({{'name': dyn({_text(name, scope)}), {kept}}})"
-    return [f"{found}.transformMap(k, v, k == 'metadata' ? {named} : dyn(v))"]
+    renamed = f"source.transformMap(k, v, k == 'metadata' ? {named} : dyn(v))"
+    # A source that is gone stays null, so that what was generated from it ends.
+    return f"[{found}].map(source, source == null ? source : {renamed})"
 
 
-def _clones(given: Mapping[str, Any], scope: ExpressionScope) -> list[str]:
+def _clones(given: Mapping[str, Any], scope: ExpressionScope) -> str:
     source = given["cloneList"]
     if not isinstance(source, Mapping) or not isinstance(source.get("kinds"), list):
         raise Untranslatable("`cloneList` of `generate` has no `kinds`")
@@ -235,7 +252,7 @@ def _clones(given: Mapping[str, Any], scope: ExpressionScope) -> list[str]:
             about = f"'apiVersion': {text_literal(api_version)}, 'kind': '{kind}List'"
             found = f"{{{about}, 'metadata': {{}}, 'items': {kept}}}"
         made.append(found)
-    return made
+    return f"[{', '.join(made)}]"
 
 
 def _foreach(given: Json, scope: ExpressionScope) -> str:

@@ -16,7 +16,7 @@ from policyd.engine.documents.reading import Document
 from policyd.errors import PolicydError
 from policyd.migrate.cel_values import Untranslatable
 from policyd.migrate.kyverno.first_rule import IndexedRule, first_only
-from policyd.migrate.kyverno.overlays import chosen_of
+from policyd.migrate.kyverno.mutations import chosen_of
 from policyd.migrate.kyverno.rules import (
     AUTOGEN,
     ConvertedRule,

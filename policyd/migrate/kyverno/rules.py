@@ -23,7 +23,7 @@ from policyd.migrate.kyverno.matching import (
     filters_of,
     matching_of,
 )
-from policyd.migrate.kyverno.overlays import mutations_of
+from policyd.migrate.kyverno.mutations import mutations_of
 from policyd.migrate.kyverno.patterns import (
     any_of,
     any_pattern,

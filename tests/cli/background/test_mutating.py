@@ -172,7 +172,7 @@ async def test_nothing_is_written_without_act_or_rollout(cluster):
                 data(a="'b'"),
                 matchConstraints={"resourceRules": [{**MAPS, "operations": ["DELETE"]}]},
             ),
-            "requests that leave no object",
+            "nothing is done for DELETE",
             id="deletions",
         ),
         pytest.param(

@@ -8,6 +8,7 @@ import pytest
 
 from policyd.cli.background.acting import BackgroundPass
 from policyd.cli.background.bounds import MOST_WRITES, PassOptions
+from policyd.cli.background.deletions import NoticedDeletions
 from policyd.cli.background.mutating import RepeatedWrites
 from policyd.cli.background.policies import PolicyReader
 from policyd.cli.background.statuses import AccountRights
@@ -66,6 +67,8 @@ class Cluster:
         self.executor = ThreadPoolExecutor(max_workers=1)
         self.reader = PolicyReader(self.client, self.executor, lambda: NOW)
         self.repeats = RepeatedWrites()
+        self.now = NOW
+        self.deletions = NoticedDeletions(lambda: self.now)
         self.lines = []
         self.leads = True
 
@@ -95,8 +98,9 @@ class Cluster:
         }
         self.lines = []
         rights = AccountRights(self.client)
-        given = PassOptions(**options), self.reader, rights, self.lines.append, NOW, self.repeats
-        return await BackgroundPass(self.client, *given).run()
+        given = PassOptions(**options), self.reader, rights, self.lines.append
+        kept = self.now, self.repeats, self.deletions
+        return await BackgroundPass(self.client, *given, *kept).run()
 
     def names(self, resource):
         return [e["metadata"]["name"] for e in self.client.store.select(resource, {})]
@@ -216,7 +220,9 @@ async def test_what_an_object_says_of_its_request_may_be_read(cluster, operation
     assert cluster.names(QUOTAS) == [name]
 
 
-DELETIONS = {"resourceRules": [{**TRIGGERS["resourceRules"][0], "operations": ["DELETE"]}]}
+CONNECTIONS = {
+    "resourceRules": [{**TRIGGERS["resourceRules"][0], "operations": ["CONNECT"]}],
+}
 
 
 @pytest.mark.parametrize(
@@ -233,9 +239,9 @@ DELETIONS = {"resourceRules": [{**TRIGGERS["resourceRules"][0], "operations": ["
             id="the-old-object",
         ),
         pytest.param(
-            {**generating(), "matchConstraints": DELETIONS},
-            "requests that leave no object",
-            id="deletions",
+            {**generating(), "matchConstraints": CONNECTIONS},
+            "nothing is done for CONNECT",
+            id="connections",
         ),
     ],
 )

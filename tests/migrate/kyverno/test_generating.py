@@ -45,15 +45,19 @@ def configmap(name, **others):
 
 def made_by(policy, trigger, objects=()):
     """Return what a policy generates for an object, with what its expressions read."""
+    acted = acted_by(policy, trigger, objects)
+    assert not acted.error, acted.error
+    return list(acted.objects)
+
+
+def acted_by(policy, trigger, objects=()):
     loaded = gather([load_document(Document(policy, "p"), EVERY_FORMAT)])
     assert not loaded.findings, "\n".join(map(str, loaded.findings))
     context = PolicyContext(
         namespaces=namespace_lookup((), {}), written=True, extra=declared_values(objects)
     )
     (acting,) = loaded.background
-    acted = generate(acting, request_for(trigger, RequestCircumstances()), context, scope_of({}))
-    assert not acted.error, acted.error
-    return list(acted.objects)
+    return generate(acting, request_for(trigger, RequestCircumstances()), context, scope_of({}))
 
 
 def test_data_becomes_a_template_that_reads_as_the_object():
@@ -110,6 +114,31 @@ def test_a_clone_has_the_name_that_the_rule_gives_it():
         (made,) = made_by(policy, team(), [source])
         metadata = {"name": name, "namespace": "a", "labels": {"l": "1"}}
         assert made == {**source, "metadata": metadata}
+
+
+@pytest.mark.parametrize("metadata", [{}, {"labels": {"l": "1"}}, {"annotations": {"a": "b"}}])
+def test_a_renamed_clone_keeps_the_labels_and_annotations_that_there_are(metadata):
+    source = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
+    own = {"name": "pull", "namespace": "default", "uid": "1", "finalizers": ["x/y"]}
+    target = {"apiVersion": "v1", "kind": "Secret", "namespace": NAMED, "name": f"of-{NAMED}"}
+    clone = {"namespace": "default", "name": "pull"}
+    policy = convert_one(rule(match=NAMESPACES, generate={**target, "clone": clone}))
+
+    (made,) = made_by(policy, team(), [{**source, "metadata": {**own, **metadata}}])
+
+    assert made == {**source, "metadata": {"name": "of-a", "namespace": "a", **metadata}}
+
+
+@pytest.mark.parametrize("name", ["pull", "own"])
+def test_a_clone_ends_with_its_source_whatever_its_name(name):
+    target = {"apiVersion": "v1", "kind": "Secret", "namespace": NAMED, "name": name}
+    clone = {"namespace": "default", "name": "pull"}
+    policy = convert_one(rule(match=NAMESPACES, generate={**target, "clone": clone}))
+
+    acted = acted_by(policy, team())
+
+    assert acted.error == "the source of a generated object does not exist"
+    assert acted.others == ()
 
 
 @pytest.mark.parametrize(
@@ -297,10 +326,19 @@ def test_who_is_a_cluster_admin_is_not_asked_by_policies_of_kyverno():
         pytest.param({"name": "a", "data": {}}, "has no `kind`", id="no-kind"),
         pytest.param(configmap("a"), "needs one of `data`, `clone` and `cloneList`", id="nothing"),
         pytest.param(configmap("a", data=[]), "is not a map", id="data"),
+        pytest.param({**DATA, **CLONE}, "needs one of `data`", id="two-sources"),
         pytest.param({"cloneList": {}}, "has no `kinds`", id="kinds"),
         pytest.param({"cloneList": {"kinds": ["Secret"]}}, "needs the version", id="version"),
         pytest.param({"foreach": {}}, "is not a list", id="foreach"),
         pytest.param({"foreach": [{}]}, "needs a `list`", id="list"),
+        pytest.param(
+            {
+                "foreach": [{"list": "['a']", **DATA}, {"list": "['b']", **CLONE}],
+                "synchronize": True,
+            },
+            "clones, which stay",
+            id="clones-beside-others",
+        ),
         pytest.param({**DATA, "sync": True}, "the field `sync`", id="field"),
         pytest.param([], "is not a map", id="shape"),
     ],

@@ -2,6 +2,7 @@
 
 import pytest
 
+from policyd.migrate.kyverno.policies import convert
 from tests.migrate.kyverno.deciding import decide, in_template, legacy, pod, rule
 
 
@@ -202,3 +203,235 @@ def test_the_last_element_comes_first():
     found = mutated(of, foreach=[entry])
 
     assert found["metadata"]["labels"] == {"l": "m", "a-0": "a", "a-1": "c"}
+
+
+TWO = ({"name": "a", "image": "x/y:1"}, {"name": "b", "image": "y:1"})
+ANNOTATED = '- {op: add, path: "/metadata/annotations/%s", value: "{{element.image}}"}'
+BOTH = """
+- {op: add, path: "/metadata/annotations/first-{{elementIndex}}", value: "{{element.name}}"}
+- {op: add, path: "/metadata/annotations/{{element.name}}", value: "{{element.image}}"}
+"""
+CHOSEN = {"all": [{"key": "{{element.name}}", "operator": "AnyIn", "value": ["%s"]}]}
+
+
+@pytest.mark.parametrize(
+    ("patch", "entry", "expected"),
+    [
+        pytest.param(
+            ANNOTATED % "{{element.name}}", {}, {"a": "x/y:1", "b": "y:1"}, id="by-its-name"
+        ),
+        pytest.param(
+            ANNOTATED % "{{elementIndex}}", {}, {"0": "x/y:1", "1": "y:1"}, id="by-its-index"
+        ),
+        pytest.param(
+            ANNOTATED % "i-{{ elementIndex }}",
+            {"order": "Descending"},
+            {"i-0": "x/y:1", "i-1": "y:1"},
+            id="from-last-to-first",
+        ),
+        pytest.param(
+            ANNOTATED % "{{element.image | split(@, '/')[0]}}",
+            {},
+            {"x": "x/y:1", "y:1": "y:1"},
+            id="by-an-expression-with-a-slash",
+        ),
+        pytest.param(
+            BOTH,
+            {},
+            {"first-0": "a", "first-1": "b", "a": "x/y:1", "b": "y:1"},
+            id="two-operations",
+        ),
+        pytest.param(
+            ANNOTATED % "{{element.name}}",
+            {"preconditions": {"all": [{**CHOSEN["all"][0], "value": ["b"]}]}},
+            {"b": "y:1"},
+            id="of-one-element",
+        ),
+        pytest.param(
+            ANNOTATED % "i-{{elementIndex}}",
+            {"preconditions": {"all": [{**CHOSEN["all"][0], "value": ["b"]}]}},
+            {"i-1": "y:1"},
+            id="of-one-element-by-its-index",
+        ),
+    ],
+)
+@pytest.mark.parametrize("annotations", [None, {"kept": "yes"}], ids=["absent", "there"])
+@pytest.mark.parametrize("kyverno", [False, True], ids=["map", "mpol"])
+def test_elements_add_to_one_object_that_is_missing(patch, entry, expected, annotations, kyverno):
+    each = {"list": "request.object.spec.containers", "patchesJson6902": patch, **entry}
+    of = pod(*TWO)
+    if annotations:
+        of["metadata"]["annotations"] = annotations
+
+    _, found = decide(legacy(rule(mutate={"foreach": [each]})), of, kyverno=kyverno)
+
+    assert found["metadata"]["annotations"] == {**(annotations or {}), **expected}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param({"list": "request.object.spec.initContainers || `[]`"}, id="no-elements"),
+        pytest.param(
+            {
+                "list": "request.object.spec.containers",
+                "preconditions": {"all": [{**CHOSEN["all"][0], "value": ["z"]}]},
+            },
+            id="no-chosen-element",
+        ),
+    ],
+)
+def test_nothing_is_added_for_no_element(entry):
+    each = {**entry, "patchesJson6902": ANNOTATED % "{{element.name}}"}
+
+    found = mutated(pod(*TWO), foreach=[each])
+
+    assert "annotations" not in found["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("patch", "expected"),
+    [
+        pytest.param(
+            """
+            - {op: add, path: /metadata/annotations/a, value: x}
+            - {op: add, path: /metadata/annotations/b, value: y}
+            """,
+            {"a": "x", "b": "y"},
+            id="two-in-one",
+        ),
+        pytest.param(
+            """
+            - {op: add, path: /metadata/annotations, value: {a: x}}
+            - {op: add, path: /metadata/annotations/b, value: y}
+            """,
+            {"a": "x", "b": "y"},
+            id="the-object-itself-first",
+        ),
+        pytest.param(
+            """
+            - {op: add, path: "/metadata/annotations/{{request.object.metadata.name}}", value: x}
+            - {op: add, path: /metadata/annotations/b, value: y}
+            """,
+            {"a": "x", "b": "y"},
+            id="one-that-is-computed",
+        ),
+    ],
+)
+def test_operations_add_to_one_object_that_is_missing(patch, expected):
+    assert mutated(pod(), patchesJson6902=patch)["metadata"]["annotations"] == expected
+
+
+def test_elements_add_to_lists_of_their_own():
+    patch = """
+    - {op: add, path: "/spec/containers/{{elementIndex}}/env/-", value: {name: A, value: x}}
+    - {op: add, path: "/spec/containers/{{elementIndex}}/env/-", value: {name: B, value: y}}
+    - {op: add, path: "/metadata/labels/of-{{element.name}}", value: z}
+    """
+    each = {"list": "request.object.spec.containers", "patchesJson6902": patch}
+
+    found = mutated(pod(*TWO), foreach=[each])
+
+    names = [[e["name"] for e in each["env"]] for each in found["spec"]["containers"]]
+    assert names == [["A", "B"], ["A", "B"]]
+    assert found["metadata"]["labels"] == {"of-a": "z", "of-b": "z"}
+
+
+DROPPED = {"capabilities": {"drop": ["ALL"]}}
+HARDENED = {"name": "b", "image": "y:1", "securityContext": DROPPED}
+OWN = {"name": "{{element.name}}", "securityContext": DROPPED}
+
+
+@pytest.mark.parametrize(
+    ("element", "of", "expected"),
+    [
+        pytest.param(
+            {"(name)": "*", "command": ["x", "{{request.operation}}"]},
+            TWO,
+            [{**each, "command": ["x", "CREATE"]} for each in TWO],
+            id="list",
+        ),
+        pytest.param(
+            {"(name)": "b", "securityContext": {"runAsNonRoot": True, **DROPPED}},
+            TWO,
+            [TWO[0], {**TWO[1], "securityContext": {"runAsNonRoot": True, **DROPPED}}],
+            id="beside-other-fields-of-a-chosen-element",
+        ),
+        pytest.param(
+            {"(image)": "y:*", "image": "z:1", "args": ["x"]},
+            TWO,
+            [TWO[0], {**TWO[1], "image": "z:1", "args": ["x"]}],
+            id="chosen-by-what-is-set",
+        ),
+        pytest.param(
+            {"(name)": "*", "+(args)": ["x"]},
+            ({**TWO[0], "args": ["own"]}, TWO[1]),
+            [{**TWO[0], "args": ["own"]}, {**TWO[1], "args": ["x"]}],
+            id="absent-only",
+        ),
+        pytest.param(
+            {"(name)": "*", "securityContext": DROPPED},
+            ({**TWO[0], "securityContext": {"capabilities": {"add": ["X"]}}},),
+            [{**TWO[0], "securityContext": {"capabilities": {"add": ["X"], "drop": ["ALL"]}}}],
+            id="in-an-object-that-is-there",
+        ),
+        pytest.param(
+            {"(name)": "*", "env": [{"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]},
+            ({**TWO[0], "env": [{"name": "E"}]},),
+            [
+                {
+                    **TWO[0],
+                    "env": [
+                        {"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "x"}}},
+                        {"name": "E"},
+                    ],
+                }
+            ],
+            id="elements-in-elements",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kyverno", [False, True], ids=["map", "mpol"])
+def test_elements_get_what_is_replaced_as_a_whole(element, of, expected, kyverno):
+    mutate = {"patchStrategicMerge": {"spec": {"containers": [element]}}}
+
+    for given in (pod(*of), in_template(pod(*of))):
+        _, found = decide(legacy(rule(mutate=mutate)), given, kyverno=kyverno)
+        spec = found["spec"].get("template", found)["spec"]
+        assert bare(spec["containers"]) == bare(expected)
+
+
+def test_elements_of_a_foreach_get_what_is_replaced_as_a_whole():
+    merge = {"spec": {"containers": [OWN]}}
+    chosen = {"all": [{**CHOSEN["all"][0], "value": ["b"]}]}
+    listed = {"list": "request.object.spec.containers", "preconditions": chosen}
+
+    found = mutated(pod(*TWO), foreach=[{**listed, "patchStrategicMerge": merge}])
+
+    assert bare(found["spec"]["containers"]) == [TWO[0], HARDENED]
+
+
+@pytest.mark.parametrize(
+    ("listed", "spec", "reason"),
+    [
+        pytest.param(
+            "request.object.spec.containers",
+            {"containers": [OWN], "tolerations": [{"key": "a"}]},
+            "replaces `spec.tolerations` for each element",
+            id="of-the-object",
+        ),
+        pytest.param(
+            "request.object.spec.initContainers",
+            {"containers": [OWN]},
+            "parts of elements of another list",
+            id="of-another-list",
+        ),
+    ],
+)
+def test_what_a_foreach_would_replace_elsewhere_is_refused(listed, spec, reason):
+    each = {"list": listed, "patchStrategicMerge": {"spec": spec}}
+
+    conversion = convert(legacy(rule(mutate={"foreach": [each]})))
+
+    assert not conversion.policies
+    assert reason in conversion.refusals[0].reason
