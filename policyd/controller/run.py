@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import structlog
 
 from policyd.api.kueue import AdmissionCheck
-from policyd.api.kueue.names import MULTI_KUEUE
 from policyd.controller.jobs.job_reconciler import job_reconcilers
 from policyd.controller.jobs.job_steps import WorkloadSteps
 from policyd.controller.jobs.parent_reconciler import parent_reconcilers
@@ -49,10 +48,11 @@ from policyd.kube.events import EventRecorder
 from policyd.kube.kueue_lease import KueueLease
 from policyd.kube.leader import LeaderElection
 from policyd.kube.pace import Pace
-from policyd.kube.resources import POLICIES, POLICY_BINDINGS
+from policyd.kube.resources import MULTIKUEUE_CLUSTERS, POLICIES, POLICY_BINDINGS
 from policyd.kube.steps import Steps
 from policyd.kube.unforeseen import log_unforeseen
 from policyd.kube.workqueue import WorkQueue
+from policyd.multikueue.checks import sends_away
 from policyd.process import loading_thread
 
 if TYPE_CHECKING:
@@ -183,12 +183,12 @@ class Controller:
 
     @cached_property
     def sends_away(self) -> asyncio.Event:
-        """Set once there is a check that sends jobs to other clusters."""
+        """Set once there is a check that sends jobs to other clusters, or such a cluster."""
         return asyncio.Event()
 
     @cached_property
     def multikueue(self) -> "MultiKueueService":
-        """What sends jobs to other clusters. It is made once a check does, with its modules."""
+        """What sends jobs to other clusters. It is made once there are any, with its modules."""
         from policyd.controller.multikueue.context import ManagerContext  # noqa: PLC0415
         from policyd.controller.multikueue.service import MultiKueueService  # noqa: PLC0415
 
@@ -345,13 +345,16 @@ class Controller:
                 self._add(key)
 
     def _check_changed(self, change: Change[AdmissionCheck]) -> None:
-        sends = change.object.spec.controller_name == MULTI_KUEUE
-        if sends and self.settings.multi_kueue.enabled:
+        if sends_away(change.object) and self.settings.multi_kueue.enabled:
             self.sends_away.set()
 
     async def _send_away(self) -> None:
-        """Send jobs to other clusters, once a check does that."""
-        await self.sends_away.wait()
+        """Send jobs to other clusters, once a check does that or there is such a cluster."""
+        if not self.settings.multi_kueue.enabled:
+            return
+        some = wait_until_some(self._client, (MULTIKUEUE_CLUSTERS,), self.pace)
+        await first_of(self.sends_away.wait(), some)
+        self.sends_away.set()
         await self.multikueue.run()
 
     async def _reconcile_away(self, key: ReconcileKey) -> float | None:

@@ -206,7 +206,7 @@ def read_profile(
         providers: Those of the Configuration.
     """
     if not providers:
-        return "no credentials provider configured"
+        return "no access provider configured"
     status = profile.get("status")
     status = status if isinstance(status, dict) else {}
     known = {

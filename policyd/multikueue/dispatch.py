@@ -40,6 +40,10 @@ FOLLOW_SECONDS: Final = 5.0
 """Until a workload is looked at again that waits for another of the same object."""
 OUT_OF_SYNC: Final = "OutOfSync"
 EVICTED_ON_MANAGER: Final = "EvictedOnManagerCluster"
+UNRECORDED: Final = (
+    "Admission check is Ready but no admitting cluster is recorded; this is unexpected, please"
+    " report it"
+)
 
 
 class Remove(NamedTuple):
@@ -91,7 +95,7 @@ class SetCheck(NamedTuple):
         event: The type of an event with the message; empty for none.
     """
 
-    state: Literal["Pending", "Ready", "Retry"]
+    state: Literal["Ready", "Retry"]
     message: str
     cluster: str = ""
     event: Literal["", "Normal", "Warning"] = ""
@@ -157,8 +161,6 @@ class Group(NamedTuple):
         copies: Its copy on each connected worker; None where there is none.
         unreachable: Workers that are not connected.
         lost_at: Since when each of those is not, in seconds since the epoch.
-        holds: Whether the gates of its pods keep the job from starting here: its check must stay
-            pending, or the pods would be ungated.
         follows: The worker that another workload of the same object runs on, empty while that is
             not known; None if this workload is sent wherever there is room.
     """
@@ -168,15 +170,12 @@ class Group(NamedTuple):
     copies: Mapping[str, Workload | None]
     unreachable: Sequence[str] = ()
     lost_at: Mapping[str, float] = {}
-    holds: bool = False
     follows: str | None = None
 
     @property
     def runs(self) -> bool:
         """Whether a worker has been chosen, and the job runs there."""
-        state = self.state.state
-        chosen = self.holds and self.local.status.cluster_name is not None
-        return state == "Ready" or (chosen and state == "Pending")
+        return self.state.state == "Ready"
 
     @property
     def state(self) -> AdmissionCheckState:
@@ -339,9 +338,8 @@ def _converged(group: Group, cluster: str, settings: MultiKueueSettings) -> Disp
         error = f'attempting to change immutable ClusterName from "{known}" to "{cluster}"'
         return DispatchPlan(actions, error=error)
     message = f'The workload was admitted on "{cluster}"'
-    state: Literal["Pending", "Ready"] = "Pending" if group.holds else "Ready"
-    if (group.state.state, known) != (state, cluster):
-        actions = (*actions, SetCheck(state, message, cluster=cluster, event="Normal"))
+    if (group.state.state, known) != ("Ready", cluster):
+        actions = (*actions, SetCheck("Ready", message, cluster=cluster, event="Normal"))
     return DispatchPlan(actions, again=settings.lost_seconds)
 
 
@@ -351,9 +349,9 @@ def _lost(group: Group, settings: MultiKueueSettings, *, now: float) -> Dispatch
     # Copies of an earlier run, on a worker that was away: the job must not run twice.
     removed = tuple(Remove(c) for c, copy in group.copies.items() if copy and c != cluster)
     previously = f'Previously: "{group.state.state}"'
-    if cluster and cluster not in group.unreachable:
-        message = f"Admitting remote no longer exists, {previously}"
-        return DispatchPlan((*removed, SetCheck("Retry", message)))
+    if cluster not in group.unreachable:
+        what = "Admitting remote no longer exists" if cluster else UNRECORDED
+        return DispatchPlan((*removed, SetCheck("Retry", f"{what}, {previously}")))
     left = _patience(group, cluster, settings, now=now)
     if left > 0:
         return DispatchPlan(removed, again=left)

@@ -29,7 +29,7 @@ from policyd.errors import PolicydError
 from policyd.jobs.base import controller_of, is_pod
 from policyd.jobs.kinds.registry import kind_of_owner, parent_of_owner
 from policyd.jobs.lifecycle import has_quota, is_finished
-from policyd.jobs.managers import JobManager
+from policyd.jobs.managers import MANAGERS, JobManager
 from policyd.jobs.parents import COMPONENT_INDEX, OWNER_KIND, OWNER_NAME, Parent, ParentKind
 from policyd.jobs.pods import QueuedPod
 from policyd.kube.changes import Change, Deleted
@@ -37,7 +37,6 @@ from policyd.kube.client import Client, DeleteOptions, PartialObject
 from policyd.kube.errors import ApiError, NotFoundError, UnreachableError
 from policyd.kube.pages import pages
 from policyd.kube.resources import PODS, WORKLOADS, Resource
-from policyd.multikueue.checks import sends_away
 from policyd.multikueue.copies import (
     NOT_OURS,
     copied_job,
@@ -134,7 +133,7 @@ class Dispatches:
     def changed(self, change: Change[Workload]) -> None:
         """Take in a change of a workload, if its check sends it away."""
         workload = change.object
-        if self.state_of(workload) is None:
+        if self._cache.check_away(workload) is None:
             return
         key = workload.metadata.key
         if isinstance(change, Deleted):
@@ -151,20 +150,12 @@ class Dispatches:
         if not isinstance(change, Deleted) and pod.metadata.deletion_timestamp is None:
             return
         for workload in self._cache.workloads_of(pod.metadata.uid):
-            if self.state_of(workload) is not None:
+            if self._cache.check_away(workload) is not None:
                 self._cache.hooks.reconcile(self.key_of(workload))
 
     def key_of(self, workload: Workload) -> ReconcileKey:
         """Return the key by which a workload is reconciled here."""
         return ReconcileKey("MultiKueue", workload.metadata.namespace, workload.metadata.name)
-
-    def state_of(self, workload: Workload) -> AdmissionCheckState | None:
-        """Return the state of the check that sends a workload away; None if none does."""
-        for state in workload.status.admission_checks:
-            check = self._cache.mirrors.checks.get(state.name)
-            if check is not None and sends_away(check):
-                return state
-        return None
 
     async def reconcile(self, key: ReconcileKey) -> float | None:
         """Take the next steps of a workload. Returns the seconds until it is looked at again.
@@ -177,7 +168,7 @@ class Dispatches:
         if workload is None:
             return None
         deleted = stored is None or workload.metadata.deletion_timestamp is not None
-        state = self.state_of(workload)
+        state = self._cache.check_away(workload)
         if state is None or state.state == "Rejected":
             self._gone.pop(key.path, None)
             return None
@@ -209,7 +200,8 @@ class Dispatches:
         if isinstance(found, Handed):
             return found
         if not deleted:
-            await self._write_state(workload, replace(state, state="Rejected", message=found))
+            message = f'{found}, Previously: "{state.state}"'
+            await self._write_state(workload, replace(state, state="Rejected", message=message))
         return None
 
     async def _find_job(self, workload: Workload) -> Handed | str:
@@ -219,6 +211,8 @@ class Dispatches:
             return "No multikueue adapter found"
         group, _, version = owner.api_version.rpartition("/")
         manager = manager_of(group, owner.kind, version, self._settings.frameworks)
+        if not is_pod(owner) and (group, owner.kind) in MANAGERS:
+            manager = manager if self._cache.integrations.has(group, owner.kind) else None
         resource = None if manager is None else await self._resource(owner)
         if manager is None or resource is None:
             about = f"{owner.api_version if group else f'/{version}'}, Kind={owner.kind}"
@@ -274,7 +268,6 @@ class Dispatches:
             copies=dict(zip(reachable, found, strict=True)),
             unreachable=unreachable,
             lost_at=self._remotes.lost_at(unreachable),
-            holds=handed.manager.holds,
             follows=self._follows(workload, handed.owner),
         )
 

@@ -90,7 +90,7 @@ class MultiKueueService:
             if sends_away(check)
         )
         for workload in self._cache.mirrors.workloads:
-            if self.dispatches.state_of(workload) is not None:
+            if self._cache.check_away(workload) is not None:
                 yield self.dispatches.key_of(workload)
         if self._settings.automates:
             queues = self._cache.mirrors.cluster_queues
