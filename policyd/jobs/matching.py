@@ -89,7 +89,7 @@ def _prebuilt(job: JobView, named: Workload | None, watched: Callable[[Workload]
 
 
 def _resized(job: JobView, slice_: Workload) -> JobView:
-    """Return an elastic job with the size of a slice: whoever made it resizes one, then the other.
+    """Return an elastic job with the size of a slice: another cluster resizes them one by one.
 
     In between, the gates of its pods keep those from running that the slice has no quota for.
     """
