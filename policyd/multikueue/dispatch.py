@@ -142,13 +142,11 @@ class DispatchPlan(NamedTuple):
     Attributes:
         actions: The steps.
         again: Seconds until the workload is to be looked at again; None for at a change only.
-        tries_all: Whether a step that fails does not keep the following ones from being tried.
         error: What is wrong all the same, so that it is tried again soon; empty if nothing.
     """
 
     actions: tuple[Action, ...] = ()
     again: float | None = None
-    tries_all: bool = False
     error: str = ""
 
 
@@ -159,7 +157,7 @@ class Group(NamedTuple):
         local: The workload.
         check: The name of the check that sends it away.
         copies: Its copy on each connected worker; None where there is none.
-        unreachable: Workers that are not connected.
+        unreachable: Workers that are not connected, or do not show their copy.
         lost_at: Since when each of those is not, in seconds since the epoch.
         follows: The worker that another workload of the same object runs on, empty while that is
             not known; None if this workload is sent wherever there is room.
@@ -215,7 +213,7 @@ def plan(group: Group, settings: MultiKueueSettings, *, now: float) -> DispatchP
         return DispatchPlan()
     if is_finished(local) or not has_quota(local):
         again = settings.lost_seconds if group.unreachable else None
-        return DispatchPlan(tuple(Remove(c) for c in group.copies), again=again, tries_all=True)
+        return DispatchPlan(tuple(Remove(c) for c in group.copies), again=again)
     done = _ended(group, elastic=elastic) or _evicted(group)
     if done is not None:
         return done
@@ -426,7 +424,8 @@ def next_gate(copies: Mapping[str, Workload | None], *, now: float) -> tuple[str
             waiting.append((since.timestamp() if since else 0.0, cluster))
     if not waiting:
         return "", None
-    left = GATE_SECONDS - (now - max(opened)) if opened else 0.0
+    past = [at for at in opened if at <= now]  # the manager wrote them: others are forged
+    left = GATE_SECONDS - (now - max(past)) if past else 0.0
     return ("", left) if left > 0 else (min(waiting)[1], GATE_SECONDS)
 
 
@@ -466,7 +465,7 @@ def nominated(group: Group, settings: MultiKueueSettings, *, elastic: bool = Fal
             actions.append(Remove(cluster))
     absent = [name for name in names if name not in group.copies]
     error = "" if not absent else f"cluster {absent[0]}: it is nominated, but not connected"
-    return DispatchPlan(tuple(actions), tries_all=True, error=error)
+    return DispatchPlan(tuple(actions), error=error)
 
 
 def waits_for_worker(group: Group) -> bool:

@@ -299,6 +299,24 @@ async def test_quota_here_follows_the_workers_where_the_config_says_so(on):
         queue = manager.get(r.CLUSTER_QUEUES, "cq")
         (resource,) = queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
         assert resource["nominalQuota"] == ("12" if on else "64")
+        if on:
+            east = manager.workers["east"]
+            east.queue(gpus=5)
+            changed = east.store.get(r.CLUSTER_QUEUES, "", "cq")
+            east.put(
+                r.CLUSTER_QUEUES,
+                {**changed, "metadata": {**changed["metadata"], "generation": 2}},
+            )
+            await manager.pass_time(3)
+            assert quota_here(manager) == "9"
+            manager.workers["west"].delete(r.LOCAL_QUEUES, "lq-cq")
+            await manager.pass_time(3)
+            assert quota_here(manager) == "5"
+
+
+def quota_here(manager):
+    queue = manager.get(r.CLUSTER_QUEUES, "cq")
+    return queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"]
 
 
 @pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
