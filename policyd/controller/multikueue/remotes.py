@@ -354,7 +354,7 @@ class Remotes:
         run(probe(client, self._pace))
 
     async def _watch_queues(self, name: str, client: Client, resource: Resource) -> None:
-        """Reported changes of what quotas are made of, as far as it may be watched."""
+        """Report changes of what quotas are made of, as far as it may be watched."""
         known: dict[str, int] = {}
 
         def report(metadata: ObjectMeta, *, gone: bool = False) -> None:
@@ -471,7 +471,7 @@ class Reported(Protocol):
 async def watch_remote(
     client: Client, resource: Resource, selector: str, pace: Pace, report: Reported
 ) -> None:
-    """Reported each change of the objects of one kind that a selector of labels selects.
+    """Report each change of the objects of one kind that a selector of labels selects.
 
     Raises:
         ApiError: If the cluster is out of reach.
