@@ -262,9 +262,12 @@ class Remotes:
         return LoadedConnection(config, repr(config).encode())
 
     async def _read_secret(self, name: str) -> bytes:
-        secret = await self._writes.client.get(
-            SECRETS, name, namespace=self.namespace, into=KubeconfigSecret
-        )
+        try:
+            secret = await self._writes.client.get(
+                SECRETS, name, namespace=self.namespace, into=KubeconfigSecret
+            )
+        except NotFoundError as error:
+            raise NotFoundError(f'{SECRETS.kind} "{name}" not found') from error
         content = secret.data.get(KUBECONFIG_KEY)
         if content is None:
             raise ConfigurationError(f'key "{KUBECONFIG_KEY}" not found in secret "{name}"')
