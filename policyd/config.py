@@ -6,7 +6,7 @@ already.
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from policyd.api.configuration import Configuration, chosen_gates, decode_configuration
-from policyd.api.configuration.tls import SYSTEM, TlsRules, tls_rules
+from policyd.api.configuration.tls import TlsRules, tls_rules
 from policyd.api.makers import Makers, makers_of
 from policyd.errors import ConfigurationError, did_you_mean, system_reason
 from policyd.jobs.frameworks import gated_frameworks, integrations_of
@@ -149,6 +149,10 @@ class Settings:
     """Path of Kueue's Configuration: which kinds of jobs queue, and where. The same that the
     controller is given. Empty: all kinds that are known, everywhere, if they name a queue."""
 
+    feature_gates: str = ""
+    """Kueue's feature gates, `A=true,B=false`, if the Configuration has none. The same that the
+    controller is given."""
+
     failure_policy: Literal["Fail", "Ignore"] = "Fail"
     """How the API server treats jobs that queue, and queues, while no replica answers: `Fail`
     denies them, `Ignore` lets jobs start at once, outside of any quota. Objects that name no queue
@@ -265,22 +269,33 @@ def load_configuration(path: str, *, gates: str = "") -> Configuration:
     return configuration
 
 
-def configured(path: str) -> tuple[Integrations, TlsRules, str]:
+def configured(path: str, *, gates: str = "") -> tuple[Integrations, TlsRules, str]:
     """Return what the webhooks take from a Kueue Configuration.
 
     That is which kinds of jobs queue, the restrictions of TLS, and the address of profiles.
 
     Args:
         path: The file; empty if there is none: all kinds queue then.
+        gates: Feature gates from the command line: `A=true,B=false`.
 
     Raises:
         ConfigurationError: As in `load_configuration`.
     """
-    if not path:
-        return EVERYTHING, SYSTEM, ""
-    configuration = load_configuration(path)
-    address = configuration.pprof_bind_address
-    return integrations_of(configuration), tls_rules(configuration), address
+    configuration = load_configuration(path, gates=gates)
+    kinds = kinds_that_queue(configuration, path, gates=gates)
+    return kinds, tls_rules(configuration), configuration.pprof_bind_address
+
+
+def kinds_that_queue(configuration: Configuration, path: str, *, gates: str) -> Integrations:
+    """Return which kinds of jobs queue: all, if no file chooses some.
+
+    Args:
+        configuration: What is in the file.
+        path: The file; empty if there is none.
+        gates: Feature gates from the command line: `A=true,B=false`.
+    """
+    found = integrations_of(configuration, gates=gates)
+    return found if path else replace(EVERYTHING, off=found.off, on=found.on)
 
 
 def parse_configuration(text: bytes) -> Configuration:

@@ -2,7 +2,9 @@
 
 import pytest
 
-from policyd.config import Settings
+from policyd.cli.configuring import configured as of_the_controller
+from policyd.config import Settings, configured
+from policyd.controller.settings import ControllerSettings
 from policyd.errors import ConfigurationError
 
 
@@ -92,3 +94,21 @@ def test_unfit_values_are_named_with_a_hint(variables, flags, message):
 
     assert str(caught.value) == message
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("frameworks", ["", "[batch/job, sparkoperator.k8s.io/sparkapplication]"])
+def test_both_processes_have_the_same_kinds_by_feature_gates(tmp_path, frameworks):
+    path = ""
+    if frameworks:
+        file = tmp_path / "configuration.yaml"
+        head = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+        file.write_text(f"{head}integrations: {{frameworks: {frameworks}}}\n")
+        path = str(file)
+
+    webhooks, _, _ = configured(path, gates="SparkApplicationIntegration=true")
+
+    controller = of_the_controller(
+        ControllerSettings(), path=path, gates="SparkApplicationIntegration=true"
+    )
+    assert webhooks == controller.integrations
+    assert "SparkApplicationIntegration" in webhooks.on

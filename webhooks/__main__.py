@@ -116,6 +116,7 @@ with uncollected():
 @click.option(
     "--config", type=STORED_FILE, metavar="FILE", help="Kueue's Configuration: which jobs queue."
 )
+@click.option("--feature-gates", metavar="A=true,B=false", help="Kueue's feature gates.")
 @click.option(
     "--failure-policy",
     type=click.Choice(["Fail", "Ignore"]),
@@ -168,7 +169,7 @@ async def _serve(
 ) -> None:
     async with AsyncExitStack() as stack:
         listener, health = (stack.enter_context(opened) for opened in sockets)
-        kinds, tls, profiling = configured(settings.config)
+        kinds, tls, profiling = configured(settings.config, gates=settings.feature_gates)
         await stack.enter_async_context(profiles(profiling))
         kinds = replace(kinds, makers=settings.trusted_makers)
         server = WebhookServer(settings=settings, integrations=kinds, variables=variables, tls=tls)

@@ -8,7 +8,7 @@ import structlog
 from policyd.api.configuration import Configuration
 from policyd.api.configuration.fixed_gates import ineffective_gates
 from policyd.api.configuration.tls import tls_rules
-from policyd.config import load_configuration
+from policyd.config import kinds_that_queue, load_configuration
 from policyd.controller.queues.queue_settings import (
     copied_keys,
     deciding_fields,
@@ -20,8 +20,7 @@ from policyd.controller.queues.queue_settings import (
     time_limits,
 )
 from policyd.controller.settings import ControllerSettings
-from policyd.jobs.frameworks import integrations_of
-from policyd.jobs.integrations import EVERYTHING, Integrations
+from policyd.jobs.integrations import Integrations
 from policyd.standard_input import STORED_FILE
 
 log = structlog.get_logger()
@@ -69,10 +68,8 @@ def configured(settings: ControllerSettings, *, path: str, gates: str = "") -> C
 
 
 def _integrations(configuration: Configuration, path: str, gates: str) -> Integrations:
-    """Return which kinds queue."""
-    found = integrations_of(configuration, gates=gates)
-    if not path:
-        return replace(EVERYTHING, off=found.off, on=found.on)
+    """Return which kinds queue, and name those that others queue."""
+    found = kinds_that_queue(configuration, path, gates=gates)
     for group, kind in sorted(found.external):
         why = "its own controller queues it and its children"
         log.info("framework_external", kind=kind, group=group, why=why)

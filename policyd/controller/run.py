@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import structlog
 
 from policyd.api.kueue import AdmissionCheck
-from policyd.api.kueue.names import MULTI_KUEUE
 from policyd.controller.jobs.job_reconciler import job_reconcilers
 from policyd.controller.jobs.job_steps import WorkloadSteps
 from policyd.controller.jobs.parent_reconciler import parent_reconcilers
@@ -43,16 +42,17 @@ from policyd.controller.watch.queue_changes import QueueChanges
 from policyd.controller.workload_reconciler import WorkloadReconciler
 from policyd.controller.writes import Handover, Writes
 from policyd.kube.changes import Change
-from policyd.kube.client import Client
+from policyd.kube.client import Client, PartialObject
 from policyd.kube.discovery import is_served, wait_until_some
 from policyd.kube.events import EventRecorder
 from policyd.kube.kueue_lease import KueueLease
 from policyd.kube.leader import LeaderElection
 from policyd.kube.pace import Pace
-from policyd.kube.resources import POLICIES, POLICY_BINDINGS
+from policyd.kube.resources import MULTIKUEUE_CLUSTERS, POLICIES, POLICY_BINDINGS
 from policyd.kube.steps import Steps
 from policyd.kube.unforeseen import log_unforeseen
 from policyd.kube.workqueue import WorkQueue
+from policyd.multikueue.checks import sends_away
 from policyd.process import loading_thread
 
 if TYPE_CHECKING:
@@ -182,13 +182,19 @@ class Controller:
         )
 
     @cached_property
+    def away(self) -> Dispatcher:
+        """What reconciles jobs of other clusters: a slow one must not hold up the work here."""
+        reconcilers = dict.fromkeys(MULTIKUEUE, self._reconcile_away)
+        return Dispatcher(WorkQueue(pace=self.pace), reconcilers, metrics=self.health.metrics)
+
+    @cached_property
     def sends_away(self) -> asyncio.Event:
-        """Set once there is a check that sends jobs to other clusters."""
+        """Set once there is a check that sends jobs to other clusters, or such a cluster."""
         return asyncio.Event()
 
     @cached_property
     def multikueue(self) -> "MultiKueueService":
-        """What sends jobs to other clusters. It is made once a check does, with its modules."""
+        """What sends jobs to other clusters. It is made once there are any, with its modules."""
         from policyd.controller.multikueue.context import ManagerContext  # noqa: PLC0415
         from policyd.controller.multikueue.service import MultiKueueService  # noqa: PLC0415
 
@@ -210,8 +216,8 @@ class Controller:
     def sweep(self) -> None:
         """Queue the keys of all objects, as after a start."""
         parts = (self.cache, self.in_use, self.topologies, self.provisioning, self.usage)
-        away = self.multikueue.all_keys() if self.sends_away.is_set() else ()
-        self.queue.sweep([*(key for part in parts for key in part.all_keys()), *away])
+        self.queue.sweep([key for part in parts for key in part.all_keys()])
+        self.away.queue.sweep(self.multikueue.all_keys() if self.sends_away.is_set() else ())
         for queue in self.mirrors.cluster_queues:
             self.statuses.note(queue.metadata.name)
         for local_queue in self.mirrors.local_queues:
@@ -295,7 +301,6 @@ class Controller:
             **self.provisioning.reconcilers(),
             **self.usage.reconcilers(),
             **Variants(self.cache, self.writes, limits=limits).reconcilers(),
-            **dict.fromkeys(MULTIKUEUE, self._reconcile_away),
             **steps.gangs.reconcilers(),
             **{kind: reconciler.reconcile for kind, reconciler in (jobs | parents).items()},
         }
@@ -306,7 +311,8 @@ class Controller:
 
     def _add(self, key: ReconcileKey, rank: float | None = None) -> None:
         if self.health.synced.is_set() and self.leading():
-            self.queue.add(key, rank=rank)
+            queue = self.away.queue if key.subject in MULTIKUEUE else self.queue
+            queue.add(key, rank=rank)
 
     async def _wait_for_resources(self) -> None:
         while True:
@@ -345,13 +351,17 @@ class Controller:
                 self._add(key)
 
     def _check_changed(self, change: Change[AdmissionCheck]) -> None:
-        sends = change.object.spec.controller_name == MULTI_KUEUE
-        if sends and self.settings.multi_kueue.enabled:
+        if sends_away(change.object) and self.settings.multi_kueue.enabled:
             self.sends_away.set()
 
     async def _send_away(self) -> None:
-        """Send jobs to other clusters, once a check does that."""
-        await self.sends_away.wait()
+        """Send jobs to other clusters, once a check does that or there is such a cluster."""
+        if not self.settings.multi_kueue.enabled:
+            return
+        clusters = Mirror(self._client, MULTIKUEUE_CLUSTERS, into=PartialObject, pace=self.pace)
+        clusters.listen(lambda _change: self.sends_away.set())
+        watch = clusters.watch_when_served(self._client, self.pace)
+        await first_of(self.sends_away.wait(), watch)
         await self.multikueue.run()
 
     async def _reconcile_away(self, key: ReconcileKey) -> float | None:
@@ -418,7 +428,9 @@ class Controller:
                 tasks.append(group.create_task(self.hours.run()))
                 tasks.append(group.create_task(self._count_stranded()))
                 tasks += [
-                    group.create_task(self.dispatcher.work()) for _ in range(self.settings.workers)
+                    group.create_task(dispatcher.work())
+                    for dispatcher in (self.dispatcher, self.away)
+                    for _ in range(self.settings.workers)
                 ]
                 await self._until_lost()
                 for task in tasks:

@@ -357,4 +357,7 @@ def _needs(offered: OfferedDevice, device: PublishedDevice) -> Iterator[tuple[_C
     for consumed in device.consumes_counters:
         for name, counter in consumed.counters.items():
             key = offered.driver, offered.pool, consumed.counter_set, name
-            yield key, parse_quantity(counter.value).value()
+            amount = parse_quantity(counter.value)
+            if amount.sign() < 0:  # it would make room for others
+                raise QuantityError(f"a device takes {counter.value} of the counter `{name}`")
+            yield key, amount.value()

@@ -7,6 +7,8 @@ have a chain of slices.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import msgspec
+
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import EVICTED, IS_GROUP_WORKLOAD
 from policyd.api.meta import condition_true
@@ -81,9 +83,22 @@ def _prebuilt(job: JobView, named: Workload | None, watched: Callable[[Workload]
         return None, without_prebuilt(job, None)
     if owner is None:
         return (None, without_prebuilt(job, None)) if is_of_group(named) else (named, Adopt(named))
-    if _fits(job, named):
+    if _fits(job, named) or (job.elastic and _fits(_resized(job, named), named)):
         return named, next_step(job, named, watched=watched(named))
     return named, without_prebuilt(job, named)
+
+
+def _resized(job: JobView, slice_: Workload) -> JobView:
+    """Return an elastic job with the size of a slice: another cluster resizes them one by one.
+
+    In between, the gates of its pods keep those from running that the slice has no quota for.
+    """
+    counts = {each.name: each.count for each in slice_.spec.pod_sets}
+    pod_sets = (
+        msgspec.structs.replace(each, count=counts.get(each.name, each.count))
+        for each in job.pod_sets
+    )
+    return replace(job, pod_sets=tuple(pod_sets))
 
 
 def is_of_group(workload: Workload) -> bool:

@@ -127,15 +127,33 @@ def undecodable(body: bytes | msgspec.Raw, problem: Problem) -> UndecodableError
     return error
 
 
-async def split_lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """Cut a stream at its newlines, wherever its chunks end; an unfinished last line is lost."""
+def too_long(what: str, most_bytes: int) -> UndecodableError:
+    """Return an error that says that something is too long to be read."""
+    return UndecodableError(f"{what} is longer than {most_bytes} bytes, and is not read")
+
+
+async def split_lines(
+    chunks: AsyncIterable[bytes], *, most_bytes: int | None = None
+) -> AsyncGenerator[bytes, None]:
+    """Cut a stream at its newlines, wherever its chunks end; an unfinished last line is lost.
+
+    Raises:
+        UndecodableError: If a line has more bytes than it may have.
+    """
     unfinished: list[bytes] = []
+    length = 0
     async for chunk in chunks:
         finished, newline, rest = chunk.rpartition(b"\n")
         if newline:
             for line in b"".join((*unfinished, finished)).split(b"\n"):
+                if most_bytes is not None and len(line) > most_bytes:
+                    raise too_long("an event of a watch", most_bytes)
                 if line:
                     yield line
             unfinished.clear()
+            length = 0
         if rest:
             unfinished.append(rest)
+            length += len(rest)
+            if most_bytes is not None and length > most_bytes:
+                raise too_long("an event of a watch", most_bytes)

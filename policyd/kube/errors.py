@@ -6,11 +6,15 @@ since one code has several reasons (409: a name that is taken, or a version that
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
-from policyd.api.meta import Wire
+from policyd.api.meta import Wire, cut
 from policyd.errors import PolicydError
+
+LONGEST_MESSAGE: Final = 16 * 1024
+"""Bytes of a server's message, which goes into logs and conditions."""
 
 
 class ApiError(PolicydError):
@@ -154,7 +158,7 @@ def error_from_answer(code: int, body: bytes, *, asked: str, retry_after: str = 
     """
     try:
         status = msgspec.json.decode(body, type=ApiStatus)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         status = ApiStatus()
     error = error_from_status(status, code=code, asked=asked)
     if retry_after.strip().isdecimal():
@@ -168,7 +172,8 @@ def error_from_status(status: ApiStatus, *, code: int = 0, asked: str) -> ApiErr
     kind = _BY_REASON.get(status.reason) or _BY_CODE.get(code)
     if kind is None:
         kind = InternalError if code >= 500 else ApiError
-    message = status.message.rstrip(". \n") or f"`{asked}` was answered with status {code}"
+    sent = cut(status.message, LONGEST_MESSAGE, end=" ...")
+    message = sent.rstrip(". \n") or f"`{asked}` was answered with status {code}"
     error = kind(message, hint=_hint(kind, message))
     error.code, error.reason = code, status.reason
     if status.details is not None:

@@ -110,7 +110,7 @@ class HttpClient:
         )
         async with (
             aclosing(self._transport.stream(call)) as chunks,
-            aclosing(split_lines(chunks)) as lines,
+            aclosing(split_lines(chunks, most_bytes=self._limits.answer_bytes)) as lines,
         ):
             async for line in lines:
                 yield decode_event(line, into)

@@ -20,6 +20,7 @@ from yarl import URL
 from policyd.http_sessions import open_session
 from policyd.kube.calls import ApiCall
 from policyd.kube.connection import ApiConnection
+from policyd.kube.decoding import too_long
 from policyd.kube.errors import (
     ApiError,
     ThrottledError,
@@ -77,6 +78,12 @@ class Limits:
     first_wait_seconds: float = 0.1
     longest_wait_seconds: float = 10.0
     """If the server asks for a longer one, the error is the caller's."""
+    answer_bytes: int | None = None
+    """Of one answer, or of one event of a watch; None for any number, from a trusted server."""
+
+
+OF_WORKERS = Limits(timeout_seconds=20.0, tries=2, answer_bytes=32 * 1024 * 1024)
+"""For servers of others: none of them may fill the memory, or hold up the work for another."""
 
 
 CountRequest = Callable[[str, str], None]
@@ -155,7 +162,7 @@ class Transport:
         try:
             async with await self._open(call, limit) as response:
                 if response.status >= 400:
-                    raise await _refusal(call, response)
+                    raise await self._refusal(call, response)
                 with suppress(aiohttp.SocketTimeoutError):
                     async for chunk in response.content.iter_any():
                         yield chunk
@@ -183,11 +190,35 @@ class Transport:
                     for each in response.headers.getall("Warning", ()):
                         call.warned(warning_text(each))
                 if response.status >= 400:
-                    raise await _refusal(call, response)
-                return await response.read()
+                    raise await self._refusal(call, response)
+                return await self._read(call, response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._count(call.method, UNREACHABLE)
             raise self._unreachable(call, error) from error
+
+    async def _read(self, call: ApiCall, response: aiohttp.ClientResponse) -> bytes:
+        """Return the body of an answer.
+
+        Raises:
+            UndecodableError: If it is too long.
+        """
+        if self._limits.answer_bytes is None:
+            return await response.read()
+        parts, left = [], self._limits.answer_bytes
+        async for part in response.content.iter_any():
+            parts.append(part)
+            left -= len(part)
+            if left < 0:
+                raise too_long(f"the answer to `{call}`", self._limits.answer_bytes)
+        return b"".join(parts)
+
+    async def _refusal(self, call: ApiCall, response: aiohttp.ClientResponse) -> ApiError:
+        return error_from_answer(
+            response.status,
+            await self._read(call, response),
+            asked=str(call),
+            retry_after=response.headers.get("Retry-After", ""),
+        )
 
     def _unreachable(self, call: ApiCall, error: Exception) -> UnreachableError:
         return unreachable(error, asked=str(call), connection=self._connection)
@@ -218,15 +249,6 @@ def warning_text(header: str) -> str:
     """Return the text of a `Warning` header, such as `299 - "a text"`."""
     quoted = _WARNING.search(header)
     return header if quoted is None else _ESCAPED.sub(r"\1", quoted[1])
-
-
-async def _refusal(call: ApiCall, response: aiohttp.ClientResponse) -> ApiError:
-    return error_from_answer(
-        response.status,
-        await response.read(),
-        asked=str(call),
-        retry_after=response.headers.get("Retry-After", ""),
-    )
 
 
 def unreachable(error: Exception, *, asked: str, connection: ApiConnection) -> UnreachableError:

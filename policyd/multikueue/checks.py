@@ -35,7 +35,7 @@ def find_config(
     if not given.name:
         return "missing name: bad parameters reference"
     found = configs.get(given.name)
-    return f'multikueueconfigs.{GROUP} "{given.name}" not found' if found is None else found
+    return f'MultiKueueConfig.{GROUP} "{given.name}" not found' if found is None else found
 
 
 def check_condition(

@@ -20,7 +20,7 @@ from policyd.alloc.value import Value
 from policyd.api.configuration.kinds import AccessProvider, ExecConfig
 from policyd.api.kueue.multikueue import MultiKueueCluster
 from policyd.api.kueue.names import ACTIVE
-from policyd.api.meta import Condition, Json, find_condition, rfc3339, timestamp
+from policyd.api.meta import Condition, Json, cut, find_condition, rfc3339, timestamp
 from policyd.api.names import SUBDOMAIN
 from policyd.multikueue.settings import KUBECONFIG_FOLDER
 
@@ -31,6 +31,8 @@ RETRY_SECONDS: Final = 5.0
 MOST_DOUBLINGS: Final = 6
 ESTABLISH_SECONDS: Final = 60.0
 LONGEST_ESTABLISH_SECONDS: Final = 600.0
+LONGEST_MESSAGE: Final = 32_768
+"""Of a condition, by the API server's rules."""
 
 BAD_KUBECONFIG: Final = "BadKubeConfig"
 INSECURE_KUBECONFIG: Final = "InsecureKubeConfig"
@@ -206,7 +208,7 @@ def read_profile(
         providers: Those of the Configuration.
     """
     if not providers:
-        return "no credentials provider configured"
+        return "no access provider configured"
     status = profile.get("status")
     status = status if isinstance(status, dict) else {}
     known = {
@@ -347,7 +349,7 @@ def connected_condition(
         type=ACTIVE,
         status="False" if problem else "True",
         reason=reason,
-        message=message,
+        message=cut(message, LONGEST_MESSAGE, end=" ..."),
         last_transition_time=timestamp(now),
         observed_generation=cluster.metadata.generation,
     )

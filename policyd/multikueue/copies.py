@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from policyd.api.kueue import Workload
 from policyd.api.kueue.names import (
+    ADMISSION_GATE,
     ELASTIC_JOB,
     JOB_UID,
     MULTI_KUEUE,
     ORIGIN_UID,
     PREBUILT_WORKLOAD,
+    QUEUE_NAME,
 )
 from policyd.api.meta import Json
 from policyd.jobs.injection import OF_JOBS
@@ -50,6 +53,30 @@ def unmanaged(manager: JobManager, job: Mapping[str, Any]) -> str:
         return ""
     path = ".".join(map(str, manager.path))
     return f'Expecting {path} to be "{MULTI_KUEUE}" not "{given}"'
+
+
+def unsendable(manager: JobManager, job: Mapping[str, Any], workload: Workload) -> str:
+    """Return why no copy of an object is made for a workload; empty if one is.
+
+    Users can write a Workload that names any of their objects. What the queue does not hold here
+    would not be held on the worker either, and run there outside of any quota.
+
+    Args:
+        manager: The field by which jobs of its kind are handed over.
+        job: The whole object.
+        workload: The workload.
+    """
+    metadata = job["metadata"]
+    owners = workload.metadata.owner_references
+    if metadata.get("uid") not in {o.uid for o in owners if o.name == metadata["name"]}:
+        return "another object of the same name is the owner of the workload"
+    named, queue = (metadata.get("labels") or {}).get(QUEUE_NAME, ""), workload.spec.queue_name
+    if named != queue:
+        return f'the owner names the queue "{named}", and its workload "{queue}"'
+    gates = (job.get("spec") or {}).get("schedulingGates") or ()
+    if job.get("kind") == "Pod" and not any(each.get("name") == ADMISSION_GATE for each in gates):
+        return f'the pod does not have the scheduling gate "{ADMISSION_GATE}"'
+    return unmanaged(manager, job)
 
 
 def is_ours(metadata: Mapping[str, Any], origin: str) -> bool:

@@ -40,6 +40,10 @@ FOLLOW_SECONDS: Final = 5.0
 """Until a workload is looked at again that waits for another of the same object."""
 OUT_OF_SYNC: Final = "OutOfSync"
 EVICTED_ON_MANAGER: Final = "EvictedOnManagerCluster"
+UNRECORDED: Final = (
+    "Admission check is Ready but no admitting cluster is recorded; this is unexpected, please"
+    " report it"
+)
 
 
 class Remove(NamedTuple):
@@ -91,7 +95,7 @@ class SetCheck(NamedTuple):
         event: The type of an event with the message; empty for none.
     """
 
-    state: Literal["Pending", "Ready", "Retry"]
+    state: Literal["Ready", "Retry"]
     message: str
     cluster: str = ""
     event: Literal["", "Normal", "Warning"] = ""
@@ -138,13 +142,11 @@ class DispatchPlan(NamedTuple):
     Attributes:
         actions: The steps.
         again: Seconds until the workload is to be looked at again; None for at a change only.
-        tries_all: Whether a step that fails does not keep the following ones from being tried.
         error: What is wrong all the same, so that it is tried again soon; empty if nothing.
     """
 
     actions: tuple[Action, ...] = ()
     again: float | None = None
-    tries_all: bool = False
     error: str = ""
 
 
@@ -155,10 +157,8 @@ class Group(NamedTuple):
         local: The workload.
         check: The name of the check that sends it away.
         copies: Its copy on each connected worker; None where there is none.
-        unreachable: Workers that are not connected.
+        unreachable: Workers that are not connected, or do not show their copy.
         lost_at: Since when each of those is not, in seconds since the epoch.
-        holds: Whether the gates of its pods keep the job from starting here: its check must stay
-            pending, or the pods would be ungated.
         follows: The worker that another workload of the same object runs on, empty while that is
             not known; None if this workload is sent wherever there is room.
     """
@@ -168,15 +168,12 @@ class Group(NamedTuple):
     copies: Mapping[str, Workload | None]
     unreachable: Sequence[str] = ()
     lost_at: Mapping[str, float] = {}
-    holds: bool = False
     follows: str | None = None
 
     @property
     def runs(self) -> bool:
         """Whether a worker has been chosen, and the job runs there."""
-        state = self.state.state
-        chosen = self.holds and self.local.status.cluster_name is not None
-        return state == "Ready" or (chosen and state == "Pending")
+        return self.state.state == "Ready"
 
     @property
     def state(self) -> AdmissionCheckState:
@@ -216,7 +213,7 @@ def plan(group: Group, settings: MultiKueueSettings, *, now: float) -> DispatchP
         return DispatchPlan()
     if is_finished(local) or not has_quota(local):
         again = settings.lost_seconds if group.unreachable else None
-        return DispatchPlan(tuple(Remove(c) for c in group.copies), again=again, tries_all=True)
+        return DispatchPlan(tuple(Remove(c) for c in group.copies), again=again)
     done = _ended(group, elastic=elastic) or _evicted(group)
     if done is not None:
         return done
@@ -339,9 +336,8 @@ def _converged(group: Group, cluster: str, settings: MultiKueueSettings) -> Disp
         error = f'attempting to change immutable ClusterName from "{known}" to "{cluster}"'
         return DispatchPlan(actions, error=error)
     message = f'The workload was admitted on "{cluster}"'
-    state: Literal["Pending", "Ready"] = "Pending" if group.holds else "Ready"
-    if (group.state.state, known) != (state, cluster):
-        actions = (*actions, SetCheck(state, message, cluster=cluster, event="Normal"))
+    if (group.state.state, known) != ("Ready", cluster):
+        actions = (*actions, SetCheck("Ready", message, cluster=cluster, event="Normal"))
     return DispatchPlan(actions, again=settings.lost_seconds)
 
 
@@ -351,9 +347,9 @@ def _lost(group: Group, settings: MultiKueueSettings, *, now: float) -> Dispatch
     # Copies of an earlier run, on a worker that was away: the job must not run twice.
     removed = tuple(Remove(c) for c, copy in group.copies.items() if copy and c != cluster)
     previously = f'Previously: "{group.state.state}"'
-    if cluster and cluster not in group.unreachable:
-        message = f"Admitting remote no longer exists, {previously}"
-        return DispatchPlan((*removed, SetCheck("Retry", message)))
+    if cluster not in group.unreachable:
+        what = "Admitting remote no longer exists" if cluster else UNRECORDED
+        return DispatchPlan((*removed, SetCheck("Retry", f"{what}, {previously}")))
     left = _patience(group, cluster, settings, now=now)
     if left > 0:
         return DispatchPlan(removed, again=left)
@@ -428,7 +424,8 @@ def next_gate(copies: Mapping[str, Workload | None], *, now: float) -> tuple[str
             waiting.append((since.timestamp() if since else 0.0, cluster))
     if not waiting:
         return "", None
-    left = GATE_SECONDS - (now - max(opened)) if opened else 0.0
+    past = [at for at in opened if at <= now]  # the manager wrote them: others are forged
+    left = GATE_SECONDS - (now - max(past)) if past else 0.0
     return ("", left) if left > 0 else (min(waiting)[1], GATE_SECONDS)
 
 
@@ -468,7 +465,7 @@ def nominated(group: Group, settings: MultiKueueSettings, *, elastic: bool = Fal
             actions.append(Remove(cluster))
     absent = [name for name in names if name not in group.copies]
     error = "" if not absent else f"cluster {absent[0]}: it is nominated, but not connected"
-    return DispatchPlan(tuple(actions), tries_all=True, error=error)
+    return DispatchPlan(tuple(actions), error=error)
 
 
 def waits_for_worker(group: Group) -> bool:

@@ -1,11 +1,12 @@
 """Quota of a manager's queue that follows the quotas on the workers."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from policyd.api.kueue import ClusterQueue, LocalQueue
 from policyd.api.kueue.multikueue import MultiKueueConfig
-from policyd.api.quantity import Quantity, parse_quantity
+from policyd.api.quantity import Quantity, QuantityError, parse_quantity
 
 QUOTA_AUTOMATION: Final = "MultiKueueManagerQuotaAutomation"
 UNSUPPORTED: Final = "UnsupportedConfiguration"
@@ -100,4 +101,7 @@ def _quotas(queue: ClusterQueue) -> Iterable[tuple[str, Quantity]]:
     for group in queue.spec.resource_groups:
         for flavor in group.flavors:
             for quota in flavor.resources:
-                yield quota.name, parse_quantity(quota.nominal_quota)
+                with suppress(QuantityError):  # a worker may say anything
+                    amount = parse_quantity(quota.nominal_quota)
+                    if amount.sign() >= 0:
+                        yield quota.name, amount

@@ -62,7 +62,7 @@ def set_condition(workload: Workload, condition: Condition, *, now: float) -> Wo
         return workload.status
     stamped = msgspec.structs.replace(
         condition,
-        message=cut(condition.message, MESSAGE_BYTES, end=" ...") or condition.reason,
+        message=cut(condition.message, MESSAGE_BYTES, end=" ..."),
         last_transition_time=timestamp(now),
         observed_generation=workload.metadata.generation,
     )

@@ -40,6 +40,7 @@ EVERYTHING = {
         "kind": "Configuration",
         "fairSharing": {"preemptionStrategies": ["LessThanInitialShare"]},
     },
+    "controller.featureGates": {"PriorityBoost": True, "MultiKueue": False},
     "controller.extraArgs": ["--no-leader-election"],
     "controller.podAnnotations": {"a": "b"},
     "controller.verbose": True,
@@ -191,6 +192,13 @@ def test_another_configuration_is_mounted_and_starts_new_pods(tmp_path):
     ] == [None, {"PriorityBoost": True}]
     pods = [each["Deployment", name]["spec"]["template"]["metadata"] for each in (before, after)]
     assert pods[0]["annotations"] != pods[1]["annotations"]
+
+
+def test_feature_gates_reach_both_processes(tmp_path):
+    objects = rendered(tmp_path, {"controller.featureGates": {"B": True, "A": False}})
+
+    for process in ("controller", "webhooks"):
+        assert "--feature-gates=A=false,B=true" in arguments(objects, process)
 
 
 def _file(folder, config_map):

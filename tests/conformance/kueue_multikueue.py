@@ -122,10 +122,18 @@ class Manager:
             resource = {"Job": JOBS}.get(body["kind"]) if mirror is None else mirror.resource
             if resource is None:
                 continue
-            stored = put(self.cluster.client, resource, body)
+            given = self._owning(body) if mirror is None else body
+            stored = put(self.cluster.client, resource, given)
             if mirror is not None:
                 version = int(stored["metadata"]["resourceVersion"])
                 mirror.wrote(decode(stored, mirror.into, version=version))
+
+    def _owning(self, job):
+        """Return a job with the UID that workloads name: those of the tables have none."""
+        metadata = job["metadata"]
+        owners = (o for w in self.cluster.mirrors.workloads for o in w.metadata.owner_references)
+        uid = next((o.uid for o in owners if o.name == metadata["name"]), None)
+        return job if uid is None else {**job, "metadata": {"uid": uid, **metadata}}
 
     def worker(self, name, *bodies, lost_at=None):
         """Add a worker with its objects."""
@@ -690,6 +698,8 @@ def states(clusters, wanted):
     for each in clusters:
         for condition in each.get("status", {}).get("conditions", ()):
             message = condition["message"] if timed else NEXT.sub("", condition["message"])
+            # The tables read from a fake, which names the resource; Kueue's cache names the kind.
+            message = message.replace("clusterprofiles.multi", "ClusterProfile.multi")
             found[each["metadata"]["name"]] = (
                 condition["status"],
                 condition["reason"],

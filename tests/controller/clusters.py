@@ -29,6 +29,8 @@ class Manager(World):
         self.multi_kueue = replace(gated(gates or {}), lost_seconds=300.0, **settings)
         self.workers = dict(zip(("east", "west"), workers, strict=False))
         self.cut = set()
+        self.lies = {}
+        """What workers answer in place of the truth, by their name and the verb."""
         self.untold = set()
         """Workers that serve no snapshots, as Kueue."""
         check = {"admissionChecks": [{"name": "away"}]}
@@ -69,23 +71,25 @@ class Cable:
 
     def __init__(self, world, name, manager):
         self._world, self._client, self._name = world, world.client, name
-        self._cut, self._untold = manager.cut, manager.untold
+        self._cut, self._untold, self._lies = manager.cut, manager.untold, manager.lies
         self._snapshots = None
 
     def __getattr__(self, verb):
-        return self._guarded(getattr(self._client, verb))
+        return self._guarded(verb)
 
-    def _guarded(self, call):
+    def _guarded(self, verb):
         async def guarded(*args, **kwargs):
             self._check()
-            return await call(*args, **kwargs)
+            lie = self._lies.get((self._name, verb))
+            found = None if lie is None else await lie(*args, **kwargs)
+            return await getattr(self._client, verb)(*args, **kwargs) if found is None else found
 
         return guarded
 
     async def get(self, resource, *args, **kwargs):
         self._check()
         if resource != SNAPSHOTS:
-            return await self._client.get(resource, *args, **kwargs)
+            return await self._guarded("get")(resource, *args, **kwargs)
         if self._name in self._untold:
             raise NotFoundError("the server could not find the requested resource")
         if self._snapshots is None:

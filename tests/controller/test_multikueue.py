@@ -1,5 +1,6 @@
 """Jobs that run on other clusters: a manager and two workers, each with a controller of its own."""
 
+import dataclasses
 import json
 
 import pytest
@@ -173,11 +174,53 @@ async def test_a_job_that_was_not_handed_over_is_rejected():
         workload = manager.workload_of("train")
         (check,) = workload["status"]["admissionChecks"]
         assert check["state"] == "Rejected"
-        assert check["message"].startswith(
-            "The owner is not managed by Kueue: Expecting spec.managed"
+        assert check["message"] == (
+            'The owner is not managed by Kueue: Expecting spec.managedBy to be "kueue.x-k8s.io/'
+            'multikueue" not "", Previously: "Pending"'
         )
         assert manager.suspended("train")
         assert manager.remote(r.JOBS)["east"] == []
+
+
+async def test_a_job_of_a_kind_that_is_off_is_rejected():
+    manager = Manager(8, 0)
+    job(manager, "train")
+    async with clusters(manager):
+        kinds = frozenset({("jobset.x-k8s.io", "JobSet")})
+        manager.controller.cache.integrations = dataclasses.replace(
+            manager.controller.cache.integrations, kinds=kinds
+        )
+        await manager.pass_time(1)
+        manager.put(r.WORKLOADS, {**manager.workload_of("train")})
+        await manager.pass_time(10)
+        (check,) = manager.workload_of("train")["status"]["admissionChecks"]
+        wanted = 'No multikueue adapter found for owner kind "batch/v1, Kind=Job", Previously: '
+        assert check["message"].startswith(wanted)
+
+
+async def test_a_cluster_has_a_status_before_there_is_a_check():
+    manager = Manager(8, 0)
+    manager.queue(gpus=64)
+    manager.delete(r.ADMISSION_CHECKS, "away")
+    manager.cut.add("west")
+    async with clusters(manager):
+        assert state(manager, "east") == ("True", "Active")
+        assert state(manager, "west") == ("False", "ClientConnectionFailed")
+
+
+async def test_a_job_that_runs_elsewhere_without_a_known_cluster_is_sent_again():
+    manager = Manager(8, 0)
+    job(manager, "train")
+    async with clusters(manager):
+        manager.cut.add("east")
+        await manager.pass_time(40)
+        workload = manager.workload_of("train")
+        status = {k: v for k, v in workload["status"].items() if k != "clusterName"}
+        manager.put(r.WORKLOADS, {**workload, "status": status})
+        await manager.pass_time(10)
+        eviction = condition(manager.workload_of("train"), "Evicted")
+        assert "no admitting cluster is recorded" in eviction["message"]
+        assert where(manager, "train") is None
 
 
 async def test_a_job_of_the_same_name_that_others_made_is_left_alone():
@@ -256,6 +299,24 @@ async def test_quota_here_follows_the_workers_where_the_config_says_so(on):
         queue = manager.get(r.CLUSTER_QUEUES, "cq")
         (resource,) = queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
         assert resource["nominalQuota"] == ("12" if on else "64")
+        if on:
+            east = manager.workers["east"]
+            east.queue(gpus=5)
+            changed = east.store.get(r.CLUSTER_QUEUES, "", "cq")
+            east.put(
+                r.CLUSTER_QUEUES,
+                {**changed, "metadata": {**changed["metadata"], "generation": 2}},
+            )
+            await manager.pass_time(3)
+            assert quota_here(manager) == "9"
+            manager.workers["west"].delete(r.LOCAL_QUEUES, "lq-cq")
+            await manager.pass_time(3)
+            assert quota_here(manager) == "5"
+
+
+def quota_here(manager):
+    queue = manager.get(r.CLUSTER_QUEUES, "cq")
+    return queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"]
 
 
 @pytest.mark.parametrize("on", [True, False], ids=["on", "off"])

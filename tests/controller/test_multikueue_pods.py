@@ -35,10 +35,30 @@ async def test_a_pod_runs_on_the_worker_that_has_room_and_its_status_comes_back(
         here = manager.get(r.PODS, "train")
         assert here["status"]["phase"] == "Running"
         assert is_held(here)
+        assert manager.is_true("train", "Admitted")
+        (check,) = manager.workload_of("train")["status"]["admissionChecks"]
+        assert (check["state"], check["message"]) == (
+            "Ready",
+            'The workload was admitted on "west"',
+        )
+        await manager.kill()
+        await manager.start()
+        await manager.pass_time(5)
+        assert is_held(manager.get(r.PODS, "train"))
         west.run_pods("Succeeded")
         await manager.pass_time(10)
         assert manager.is_true("train", "Finished")
         assert names(west, r.PODS) == names(west, r.WORKLOADS) == []
+
+
+async def test_a_pod_that_runs_elsewhere_stays_gated_if_its_queue_has_no_check_any_more():
+    manager = Manager(0, 8)
+    manager.pod("train")
+    async with clusters(manager):
+        manager.queue(gpus=64)
+        await manager.pass_time(5)
+        assert manager.workload_of("train")["status"].get("admissionChecks", []) == []
+        assert is_held(manager.get(r.PODS, "train"))
 
 
 async def test_a_pod_that_is_deleted_here_is_deleted_there():

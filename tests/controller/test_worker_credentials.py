@@ -139,7 +139,7 @@ def provider(name, command="/plugins/get"):
 @pytest.mark.parametrize(
     ("given", "providers", "words"),
     [
-        (profile("cloud"), (), "no credentials provider configured"),
+        (profile("cloud"), (), "no access provider configured"),
         (profile("other"), (provider("cloud"),), 'found for cluster profile "east"'),
         (profile("cloud"), (provider("cloud", "get"),), 'command "get" of access provider'),
         ({**profile(), "status": [7]}, (provider("cloud"),), 'found for cluster profile "east"'),

@@ -152,6 +152,18 @@ def test_partitions_of_a_gpu_are_free_as_far_as_the_rest_of_it_goes():
     assert counted(found, claim("c", "whole")) == ({CLASS: 1, mig: 0}, {CLASS: 0, mig: 0})
 
 
+def test_a_device_that_takes_less_than_nothing_of_a_counter_makes_no_room_for_others():
+    body = offer(
+        partition("odd", "-80Gi", "mig"), *(partition(f"half-{n}", "40Gi", "mig") for n in range(4))
+    )
+    raw = msgspec.to_builtins(body)
+    raw["spec"]["sharedCounters"] = [{"name": "set", "counters": {"memory": {"value": "80Gi"}}}]
+
+    found = device_offer([msgspec.convert(raw, ResourceSlice)], [device_class("gpu")])
+
+    assert counted(found).total == {CLASS: 2}
+
+
 def test_a_tainted_device_counts_only_while_it_is_in_use():
     found = device_offer(
         two(taints=[{"key": "sick", "effect": "NoSchedule"}]), [device_class("gpu")]

@@ -8,6 +8,7 @@ import pytest
 
 from policyd.kube.connection import ApiConnection
 from policyd.kube.errors import (
+    LONGEST_MESSAGE,
     AlreadyExistsError,
     ApiError,
     ConflictError,
@@ -20,6 +21,7 @@ from policyd.kube.errors import (
     ThrottledError,
     UnauthorizedError,
     UnavailableError,
+    UndecodableError,
     UnreachableError,
 )
 from policyd.kube.http_client import HttpClient
@@ -180,6 +182,40 @@ async def test_a_watch_that_does_not_begin_in_time_is_a_failure():
 
         with pytest.raises(UnreachableError, match="in time"):
             await anext(events)
+
+
+@pytest.mark.parametrize("code", [200, 403], ids=["answer", "error"])
+async def test_an_answer_of_a_worker_is_read_up_to_a_number_of_bytes(code):
+    async with talking(answer_bytes=10_000, tries=3) as (server, client, _):
+        server.faults.append(Answer(code, b'{"a": "' + b"x" * 20_000 + b'"}'))
+
+        with pytest.raises(UndecodableError, match="longer than 10000 bytes"):
+            await ask(client)
+
+        add(server.store, "a")
+        assert (await ask(client)).metadata.name == "a"
+
+
+async def test_an_event_of_a_watch_of_a_worker_is_read_up_to_a_number_of_bytes():
+    async with talking(answer_bytes=10_000) as (server, client, _):
+        version = add(server.store, "a")["metadata"]["resourceVersion"]
+        for name in ("b", "c"):
+            add(server.store, name, labels={"long": "x" * (20_000 if name == "c" else 10)})
+        watch = client.watch(PODS, into=Pod, resource_version=version)
+        async with aclosing(watch) as events:
+            assert (await anext(events)).object.metadata.name == "b"
+            with pytest.raises(UndecodableError, match="longer than 10000 bytes"):
+                await anext(events)
+
+
+async def test_the_message_of_an_error_is_cut():
+    async with talking() as (server, client, _):
+        server.faults.append(status(403, "Forbidden", "no " * 100_000))
+
+        with pytest.raises(ForbiddenError) as caught:
+            await ask(client)
+
+        assert len(str(caught.value)) <= LONGEST_MESSAGE
 
 
 async def test_requests_at_a_time_are_bounded_and_watches_not_counted():

@@ -5,8 +5,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policyd.api.kueue.multikueue import MultiKueueCluster
+from policyd.api.meta import ObjectMeta
 from policyd.multikueue.connections import (
+    LONGEST_MESSAGE,
+    NOT_CONNECTED,
     ConnectionConfig,
+    connected_condition,
     establish_seconds,
     path_problem,
     read_kubeconfig,
@@ -98,3 +103,12 @@ def test_only_files_of_one_folder_are_read(path, resolved, ok):
 def test_tries_become_rarer_up_to_a_bound():
     assert [retry_seconds(n) for n in (0, 1, 2, 3, 7, 50)] == [0, 5, 10, 20, 320, 320]
     assert [establish_seconds(n) for n in (0, 3, 4, 10_000)] == [60, 480, 600, 600]
+
+
+def test_a_long_message_of_a_worker_is_cut_to_what_a_condition_may_have():
+    cluster = MultiKueueCluster(metadata=ObjectMeta(name="east"))
+
+    condition = connected_condition(cluster, (NOT_CONNECTED, "x" * 100_000), now=0.0)
+
+    assert condition is not None
+    assert len(condition.message.encode()) == LONGEST_MESSAGE

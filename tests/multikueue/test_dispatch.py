@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policyd.api.kueue import Workload
+from policyd.api.kueue import PreemptionGateState, Workload, WorkloadStatus
+from policyd.api.meta import Condition, timestamp
 from policyd.multikueue.copies import without_report
 from policyd.multikueue.dispatch import (
     Create,
@@ -16,6 +17,7 @@ from policyd.multikueue.dispatch import (
     SetCheck,
     SyncJob,
     Withdraw,
+    next_gate,
     next_round,
     plan,
 )
@@ -147,3 +149,25 @@ def test_workers_are_nominated_in_order_some_at_a_time(on, names):
 )
 def test_no_pods_run_by_the_status_of_a_job_whose_worker_is_gone(kind, status, left):
     assert without_report({"kind": kind, "status": status}) == left
+
+
+@pytest.mark.parametrize(
+    ("opened", "expected"),
+    [
+        pytest.param(None, "west", id="none-is-open"),
+        pytest.param(100.0, "", id="another-one-has-its-time"),
+        pytest.param(-1000.0, "west", id="its-time-is-over"),
+        pytest.param(1e9, "west", id="a-time-to-come-is-forged"),
+    ],
+)
+def test_a_worker_cannot_keep_others_from_their_turn_to_preempt(opened, expected):
+    blocked = Condition("BlockedOnPreemptionGates", "True", "R", "", timestamp(NOW - 500))
+    west = Workload(status=WorkloadStatus(conditions=(blocked,)))
+    gates = ()
+    if opened is not None:
+        gates = (PreemptionGateState(MULTI_KUEUE, "Open", timestamp(NOW - 200 + opened)),)
+    east = Workload(status=WorkloadStatus(preemption_gates=gates))
+
+    name, _ = next_gate({"east": east, "west": west}, now=NOW)
+
+    assert name == expected

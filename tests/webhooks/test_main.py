@@ -277,6 +277,12 @@ CONVERTING = ["--serve-v1beta1", "--register"]
             id="nobody-answers",
         ),
         pytest.param(
+            lambda files: arguments(files, **{"feature-gates": "MultiKueu=true"}),
+            "unrecognized feature gate: MultiKueu",
+            "did you mean `MultiKueue`?",
+            id="unknown-feature-gate",
+        ),
+        pytest.param(
             lambda files: arguments(files, **{"client-names": "kube-apiserver"}),
             "without a certificate authority",
             "--client-ca",

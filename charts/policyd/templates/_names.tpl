@@ -24,6 +24,13 @@ door.policyd.io
 {{ include "policyd.fullname" . }}-controller
 {{- end }}
 
+{{/* Kueue's feature gates as the option of both processes, in the order of their names. */}}
+{{- define "policyd.featureGates" -}}
+{{- $gates := list }}
+{{- range $name, $on := .Values.controller.featureGates }}{{ $gates = append $gates (printf "%s=%t" $name $on) }}{{ end }}
+{{- join "," $gates }}
+{{- end }}
+
 {{- define "policyd.dashboard" -}}
 {{ include "policyd.fullname" . }}-dashboard
 {{- end -}}

@@ -20,7 +20,7 @@ from policyd.api.configuration.v1beta1 import upgraded
 from policyd.api.configuration.validation import pods_ready_awaited, validate_configuration
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json
-from policyd.errors import ConfigurationError
+from policyd.errors import ConfigurationError, did_you_mean
 
 __all__ = [
     "API_VERSION",
@@ -105,7 +105,11 @@ def chosen_gates(configuration: Configuration, *, gates: str = "") -> dict[str, 
     chosen, errors = check_configuration(configuration, gates=gates)
     if errors:
         listed = "; ".join(str(error) for error in errors)
-        raise ConfigurationError(f"invalid Configuration: {listed}")
+        given, _ = validate_gates(gates, configuration.feature_gates)
+        known = all_gates({})
+        unknown = next((name for name in given if name not in known), "")
+        hint = did_you_mean(unknown, known) or "docs/reference/feature-gates.md lists the gates"
+        raise ConfigurationError(f"invalid Configuration: {listed}", hint=hint if unknown else None)
     return chosen
 
 

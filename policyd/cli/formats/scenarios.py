@@ -31,6 +31,7 @@ from policyd.controller.watch.claimed_devices import (
     DeviceObjects,
     counts_devices,
     device_counter,
+    limit_placements,
 )
 from policyd.controller.watch.workload_values import WorkloadContext, workload_value
 from policyd.devices.mappings import DeviceMappings
@@ -121,8 +122,13 @@ def _read(objects: Iterable[Mapping[str, Json]], into: type[T], kind: str) -> It
                 raise ScenarioError(f"{kind} `{name}`: {error}") from error
 
 
-def scenario_state(objects: list[dict[str, Json]]) -> CoreState:
-    """Return the queues, the flavors and the nodes, without workloads."""
+def scenario_state(objects: list[dict[str, Json]], arrivals: Iterable[Arrival] = ()) -> CoreState:
+    """Return the queues, the flavors and the nodes, without workloads.
+
+    Args:
+        objects: All objects of the scenario.
+        arrivals: The workloads that come: devices of those that run already are not taken twice.
+    """
     state = CoreState(_settings(objects), Optimizer)
     topologies = {t.metadata.name: t for t in _read(objects, kueue.Topology, "Topology")}
     flavors: list[FlavorSpec] = [
@@ -152,7 +158,24 @@ def scenario_state(objects: list[dict[str, Json]]) -> CoreState:
         state.put_queue(queue)
     for each in _read(objects, kueue.LocalQueue, "LocalQueue"):
         state.local_weights[each.metadata.key] = weight_of(each.spec.fair_sharing)
+    _limit_placements(state, objects, arrivals)
     return state
+
+
+def _limit_placements(
+    state: CoreState, objects: Sequence[Mapping[str, Json]], arrivals: Iterable[Arrival]
+) -> None:
+    """Place no more pods on a node than it has devices for by their claims."""
+    nodes, gates = state.ledger.nodes, state.settings.gates
+    if not nodes.trees or not counts_devices(_resources(objects), gates):
+        return
+    pods = {
+        f"{p.metadata.namespace}/{p.metadata.name}": p for p in _read(objects, QueuedPod, "Pod")
+    }
+    admitted = ((each.workload.key, each.workload.admission) for each in arrivals)
+    held = {key: state.ledger.placements(quota) for key, quota in admitted if quota is not None}
+    claims = _read(objects, ResourceClaim, "ResourceClaim")
+    limit_placements(nodes, scenario_device_offer(objects).use(claims), pods.get, held)
 
 
 def scenario_nodes(objects: Sequence[Mapping[str, Json]]) -> Iterator[TopologyNode]:

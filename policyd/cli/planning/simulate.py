@@ -174,7 +174,7 @@ def _show(objects: list[dict[str, Json]], options: _Options) -> None:
     left_out = SkippedJobs(names)
     arrivals = list(scenario_arrivals(objects, left_out))
     optimum = Optimum(options["optimum"]) if options["optimum"] else None
-    simulation = Simulation(scenario_state(objects), arrivals)
+    simulation = Simulation(scenario_state(objects, arrivals), arrivals)
     for sentence in left_out.sentences:
         click.secho(f"warning: {sentence}", fg="yellow", err=True)
     steps = progress(simulation.steps(until=until), "simulating")

@@ -286,7 +286,7 @@ def _course(given: Objects, of: CurrentWorkloads, horizon: Horizon) -> Simulated
             return arrival
         return msgspec.structs.replace(arrival, run_seconds=horizon.assumed)
 
-    state = scenario_state(list(given))
+    state = scenario_state(list(given), of.arrivals)
     return course(state, map(assumed, of.arrivals), until=horizon.until)
 
 

@@ -325,7 +325,14 @@ class PodReconciler:
     def _copied(self, group: PodGroup) -> CopiedMetadata:
         return self._steps.copied(*(pod.metadata for pod in group.pods))
 
+    def _runs_elsewhere(self, workload: Workload) -> bool:
+        """Tell whether the pods of a workload run on another cluster, and stay gated here."""
+        chosen = workload.status.cluster_name is not None
+        return chosen or self._cache.check_away(workload) is not None
+
     async def _start(self, group: PodGroup, workload: Workload) -> float | None:
+        if self._runs_elsewhere(workload):
+            return None
         try:
             flavors = flavors_by_name(self._cache.mirrors.flavors)
             given = injections(workload, flavors, self._gates)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import structlog
@@ -21,7 +21,7 @@ from policyd.api.meta import (
 )
 from policyd.controller.multikueue.context import ManagerContext
 from policyd.controller.multikueue.forecasts import WorkerForecasts
-from policyd.controller.multikueue.remotes import Remote, Remotes
+from policyd.controller.multikueue.remotes import WORKER_PAGE, Remote, Remotes
 from policyd.controller.patches import as_json, merge_patch
 from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.mirrors import job_resource
@@ -29,23 +29,24 @@ from policyd.errors import PolicydError
 from policyd.jobs.base import controller_of, is_pod
 from policyd.jobs.kinds.registry import kind_of_owner, parent_of_owner
 from policyd.jobs.lifecycle import has_quota, is_finished
-from policyd.jobs.managers import JobManager
+from policyd.jobs.managers import MANAGERS, JobManager
 from policyd.jobs.parents import COMPONENT_INDEX, OWNER_KIND, OWNER_NAME, Parent, ParentKind
 from policyd.jobs.pods import QueuedPod
 from policyd.kube.changes import Change, Deleted
 from policyd.kube.client import Client, DeleteOptions, PartialObject
-from policyd.kube.errors import ApiError, NotFoundError, UnreachableError
+from policyd.kube.errors import ApiError, NotFoundError, UndecodableError, UnreachableError
 from policyd.kube.pages import pages
 from policyd.kube.resources import PODS, WORKLOADS, Resource
-from policyd.multikueue.checks import sends_away
 from policyd.multikueue.copies import (
     NOT_OURS,
+    StatusBack,
     copied_job,
     copied_workload,
     is_ours,
     manager_of,
     status_back,
     unmanaged,
+    unsendable,
     without_report,
 )
 from policyd.multikueue.dispatch import (
@@ -83,6 +84,8 @@ AT_ONCE = 8
 """Pods that are looked up at a time."""
 AGAIN_SECONDS = 5.0
 """Until a workload is tried again of which something is not as it should be."""
+LATEST_SECONDS = 300.0
+"""Until that at most, if it lasts."""
 
 
 class ForeignObjectError(ApiError):
@@ -129,12 +132,14 @@ class Dispatches:
         self._gone: OrderedDict[str, Workload] = OrderedDict()
         self._managed: OrderedDict[str, None] = OrderedDict()
         self._rounds: dict[str, float] = {}
+        self._failing: dict[str, Mapping[str, float]] = {}
+        """Since when clusters do not show their copy of a workload, by its key."""
         self._forecasts = WorkerForecasts(context.settings, context.writes.pace)
 
     def changed(self, change: Change[Workload]) -> None:
         """Take in a change of a workload, if its check sends it away."""
         workload = change.object
-        if self.state_of(workload) is None:
+        if self._cache.check_away(workload) is None:
             return
         key = workload.metadata.key
         if isinstance(change, Deleted):
@@ -151,20 +156,12 @@ class Dispatches:
         if not isinstance(change, Deleted) and pod.metadata.deletion_timestamp is None:
             return
         for workload in self._cache.workloads_of(pod.metadata.uid):
-            if self.state_of(workload) is not None:
+            if self._cache.check_away(workload) is not None:
                 self._cache.hooks.reconcile(self.key_of(workload))
 
     def key_of(self, workload: Workload) -> ReconcileKey:
         """Return the key by which a workload is reconciled here."""
         return ReconcileKey("MultiKueue", workload.metadata.namespace, workload.metadata.name)
-
-    def state_of(self, workload: Workload) -> AdmissionCheckState | None:
-        """Return the state of the check that sends a workload away; None if none does."""
-        for state in workload.status.admission_checks:
-            check = self._cache.mirrors.checks.get(state.name)
-            if check is not None and sends_away(check):
-                return state
-        return None
 
     async def reconcile(self, key: ReconcileKey) -> float | None:
         """Take the next steps of a workload. Returns the seconds until it is looked at again.
@@ -177,25 +174,37 @@ class Dispatches:
         if workload is None:
             return None
         deleted = stored is None or workload.metadata.deletion_timestamp is not None
-        state = self.state_of(workload)
+        state = self._cache.check_away(workload)
         if state is None or state.state == "Rejected":
-            self._gone.pop(key.path, None)
+            self._forget(key.path)
             return None
         handed = await self._handed(workload, state, deleted=deleted)
         if handed is None:
-            self._gone.pop(key.path, None)
+            self._forget(key.path)
             return None
         group = await self._group(workload, state, handed)
         if deleted or not handed.owner.uid:
-            for cluster in group.copies:
-                await self._remove(group, handed, cluster)
-            self._gone.pop(key.path, None)
+            everywhere = DispatchPlan(tuple(Remove(cluster) for cluster in group.copies))
+            await self.perform(group, handed, everywhere)
+            self._forget(key.path)
             return None
         group, left = await self._next_round(group)
         steps = plan(group, self._settings, now=self._writes.now)
         again = await self.perform(group, handed, steps)
-        waits = [each for each in (again, left) if each is not None]
+        waits = [each for each in (again, left, self._tries_again(key)) if each is not None]
         return min(waits) if waits else None
+
+    def _tries_again(self, key: ReconcileKey) -> float | None:
+        """Return in how many seconds clusters that do not show a copy are asked again, if any."""
+        since = min(self._failing.get(key.path, {}).values(), default=None)
+        if since is None:
+            return None
+        return min(max(self._writes.now - since, AGAIN_SECONDS), LATEST_SECONDS)
+
+    def _forget(self, path: str) -> None:
+        """Forget a workload of which there is nothing more to do."""
+        self._gone.pop(path, None)
+        self._failing.pop(path, None)
 
     # The job.
 
@@ -209,7 +218,8 @@ class Dispatches:
         if isinstance(found, Handed):
             return found
         if not deleted:
-            await self._write_state(workload, replace(state, state="Rejected", message=found))
+            message = f'{found}, Previously: "{state.state}"'
+            await self._write_state(workload, replace(state, state="Rejected", message=message))
         return None
 
     async def _find_job(self, workload: Workload) -> Handed | str:
@@ -219,6 +229,8 @@ class Dispatches:
             return "No multikueue adapter found"
         group, _, version = owner.api_version.rpartition("/")
         manager = manager_of(group, owner.kind, version, self._settings.frameworks)
+        if not is_pod(owner) and (group, owner.kind) in MANAGERS:
+            manager = manager if self._cache.integrations.has(group, owner.kind) else None
         resource = None if manager is None else await self._resource(owner)
         if manager is None or resource is None:
             about = f"{owner.api_version if group else f'/{version}'}, Kind={owner.kind}"
@@ -267,14 +279,16 @@ class Dispatches:
         found = await asyncio.gather(
             *(self._read_copy(workload, name, client) for name, client in reachable.items())
         )
-        unreachable = [name for name in names if name not in reachable]
+        answers = dict(zip(reachable, found, strict=True))
+        copies = {n: each for n, each in answers.items() if not isinstance(each, PolicydError)}
+        lost_at = self._remotes.lost_at(name for name in names if name not in reachable)
+        failing = self._note_failing(workload, [name for name in answers if name not in copies])
         return Group(
             local=workload,
             check=state.name,
-            copies=dict(zip(reachable, found, strict=True)),
-            unreachable=unreachable,
-            lost_at=self._remotes.lost_at(unreachable),
-            holds=handed.manager.holds,
+            copies=copies,
+            unreachable=[name for name in names if name not in copies],
+            lost_at={**lost_at, **failing},
             follows=self._follows(workload, handed.owner),
         )
 
@@ -323,7 +337,21 @@ class Dispatches:
         others = (w for w in self._siblings(local, owner) if w is not local)
         return any(has_quota(w) and w.status.cluster_name == cluster for w in others)
 
-    async def _read_copy(self, workload: Workload, cluster: str, client: Client) -> Workload | None:
+    def _note_failing(self, workload: Workload, clusters: Sequence[str]) -> Mapping[str, float]:
+        """Note which clusters do not show their copy of a workload; return since when."""
+        key = workload.metadata.key
+        before, now = self._failing.pop(key, {}), self._writes.now
+        if clusters:
+            self._failing[key] = {name: before.get(name, now) for name in clusters}
+        return self._failing.get(key, {})
+
+    async def _read_copy(
+        self, workload: Workload, cluster: str, client: Client
+    ) -> Workload | PolicydError | None:
+        """Return the copy on a cluster; an error if that cluster does not show it.
+
+        The error is returned, as the workload may run, or begin to, on another cluster.
+        """
         metadata = workload.metadata
         try:
             copy = await client.get(
@@ -331,9 +359,11 @@ class Dispatches:
             )
         except NotFoundError:
             return None
-        except UnreachableError:
-            self._remotes.lose(cluster)
-            raise
+        except PolicydError as error:
+            if isinstance(error, UnreachableError):
+                self._remotes.lose(cluster)
+            log.warning("copy_not_read", workload=metadata.key, cluster=cluster, error=str(error))
+            return error
         ours = copy.metadata.labels.get(ORIGIN) == self._settings.origin
         return copy if ours else None
 
@@ -381,6 +411,8 @@ class Dispatches:
     async def perform(self, group: Group, handed: Handed, steps: DispatchPlan) -> float | None:
         """Take steps. Returns the seconds until the workload is looked at again.
 
+        A cluster that creates or removes nothing keeps no other from its part.
+
         Raises:
             ApiError: If a cluster refused a step; of several errors, the first.
         """
@@ -390,7 +422,7 @@ class Dispatches:
             try:
                 deferred |= await self._take(group, handed, action)
             except PolicydError as error:
-                if not steps.tries_all or not isinstance(action, Create | Remove):
+                if not isinstance(action, Create | Remove):
                     raise
                 failed = failed or error
                 log.warning(
@@ -451,20 +483,19 @@ class Dispatches:
                 await self._delete_job(client, handed.resource, namespace, name)
         copy = group.copies.get(cluster)
         if copy is not None:
-            await self._delete_copy(client, copy)
+            await self._delete_copy(client, copy.metadata)
 
     async def _delete_job(
         self, client: Client, resource: Resource, namespace: str, name: str
     ) -> None:
         try:
-            job = await client.get(resource, name, namespace=namespace, into=dict[str, Any])
+            job = await client.get(resource, name, namespace=namespace, into=PartialObject)
         except NotFoundError:
             return
-        if is_ours(job["metadata"], self._settings.origin):
-            await _delete(client, resource, namespace, name, job["metadata"].get("uid", ""))
+        if is_ours({"labels": job.metadata.labels}, self._settings.origin):
+            await _delete(client, resource, namespace, name, job.metadata.uid)
 
-    async def _delete_copy(self, client: Client, copy: Workload) -> None:
-        metadata = copy.metadata
+    async def _delete_copy(self, client: Client, metadata: ObjectMeta) -> None:
         if RESOURCE_IN_USE_FINALIZER in metadata.finalizers:
             kept = [f for f in metadata.finalizers if f != RESOURCE_IN_USE_FINALIZER]
             patch = {"metadata": {"finalizers": kept}}
@@ -517,14 +548,12 @@ class Dispatches:
         try:
             copy = await client.get(resource, name, namespace=namespace, into=dict[str, Any])
         except NotFoundError:
+            copy = None
+        if copy is None:
             if not action.only_back:
-                body = copied_job(job, handed.manager, workload, self._settings)
-                await client.create(resource, body, into=PartialObject, namespace=namespace)
-                log.info("job_sent", workload=local.metadata.key, cluster=action.cluster)
+                await self._send(local, handed, job, action.cluster)
             return False
-        if not is_ours(copy["metadata"], self._settings.origin):
-            raise ForeignObjectError(NOT_OURS)
-        back = status_back(job, copy, workload, self._settings)
+        back = self._status_back(job, copy, workload, action.cluster)
         if back.deferred:
             return True
         if back.status is not None:
@@ -534,6 +563,35 @@ class Dispatches:
                 resource, name, back.forwarded, into=PartialObject, namespace=namespace
             )
         return False
+
+    def _status_back(
+        self, job: dict[str, Any], copy: dict[str, Any], workload: str, cluster: str
+    ) -> StatusBack:
+        """Return what a job gets from its copy, which may be anything.
+
+        Raises:
+            ApiError: If the copy is another's, or cannot be read.
+        """
+        try:
+            if not is_ours(copy["metadata"], self._settings.origin):
+                raise ForeignObjectError(NOT_OURS)
+            return status_back(job, copy, workload, self._settings)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            what = f"the copy of `{job['metadata']['name']}` on cluster `{cluster}`"
+            raise UndecodableError(f"{what} has values of wrong types") from error
+
+    async def _send(
+        self, local: Workload, handed: Handed, job: dict[str, Any], cluster: str
+    ) -> None:
+        """Create the copy of a job on a worker."""
+        resource, name = handed.resource, job["metadata"]["name"]
+        if reason := unsendable(handed.manager, job, local):
+            self._managed.pop(handed.owner.uid, None)
+            raise ForeignObjectError(f"no copy of {resource.kind} `{name}` is made: {reason}")
+        body = copied_job(job, handed.manager, local.metadata.name, self._settings)
+        namespace = local.metadata.namespace
+        await self._client(cluster).create(resource, body, into=PartialObject, namespace=namespace)
+        log.info("job_sent", workload=local.metadata.key, cluster=cluster)
 
     async def _withdraw(self, local: Workload, handed: Handed) -> None:
         if handed.manager.holds:
@@ -655,20 +713,24 @@ class Dispatches:
         if client is None or not remote.state.connected:
             return
         selector = f"{ORIGIN}={self._settings.origin}"
-        orphans: list[Workload] = []
-        async for page in pages(client, WORKLOADS, into=Workload, label_selector=selector):
-            orphans += [each for each in page.items if self._is_orphan(each)]
-        for orphan in orphans:
-            self._writes.must_lead()
-            owner, namespace = _job_of(orphan.metadata), orphan.metadata.namespace
-            resource = None if owner is None else await self._owner_resource(owner)
-            if owner is not None and resource is not None and not self._is_here(owner, namespace):
-                for name in _pods_of(orphan.metadata, owner) or (owner.name,):
-                    await self._delete_job(client, resource, namespace, name)
-            await self._delete_copy(client, orphan)
-            log.info("orphan_removed", workload=orphan.metadata.key, cluster=remote.name)
+        async for page in pages(
+            client, WORKLOADS, into=PartialObject, limit=WORKER_PAGE, label_selector=selector
+        ):
+            for each in page.items:
+                if self._is_orphan(each):
+                    await self._remove_orphan(remote.name, client, each.metadata)
 
-    def _is_orphan(self, copy: Workload) -> bool:
+    async def _remove_orphan(self, cluster: str, client: Client, orphan: ObjectMeta) -> None:
+        self._writes.must_lead()
+        owner, namespace = _job_of(orphan), orphan.namespace
+        resource = None if owner is None else await self._owner_resource(owner)
+        if owner is not None and resource is not None and not self._is_here(owner, namespace):
+            for name in _pods_of(orphan, owner) or (owner.name,):
+                await self._delete_job(client, resource, namespace, name)
+        await self._delete_copy(client, orphan)
+        log.info("orphan_removed", workload=orphan.key, cluster=cluster)
+
+    def _is_orphan(self, copy: PartialObject) -> bool:
         local = self._mirror.get(copy.metadata.key)
         return local is None or local.metadata.deletion_timestamp is not None
 

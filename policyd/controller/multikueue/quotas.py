@@ -12,9 +12,10 @@ from policyd.api.kueue import ClusterQueue, LocalQueue
 from policyd.api.kueue.multikueue import MultiKueueConfig
 from policyd.api.meta import Condition, find_condition, timestamp, without_condition
 from policyd.controller.multikueue.context import ManagerContext
-from policyd.controller.multikueue.remotes import Remotes, write_condition
+from policyd.controller.multikueue.remotes import MOST_QUEUES, WORKER_PAGE, Remotes, write_condition
 from policyd.controller.patches import merge_patch
 from policyd.kube.client import Client
+from policyd.kube.errors import UndecodableError
 from policyd.kube.pages import pages
 from policyd.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES
 from policyd.multikueue.checks import sends_away
@@ -110,11 +111,18 @@ class Quotas:
         await self._writes.patch(mirror, queue, patch, subresource="status")
 
 
+def _bound(found: Sequence[LocalQueue | ClusterQueue]) -> None:
+    if len(found) > MOST_QUEUES:
+        raise UndecodableError(f"the worker has more than {MOST_QUEUES} queues")
+
+
 async def _read(client: Client) -> WorkerQueues:
     queues: list[LocalQueue] = []
     shared: list[ClusterQueue] = []
-    async for page in pages(client, LOCAL_QUEUES, into=LocalQueue):
+    async for page in pages(client, LOCAL_QUEUES, into=LocalQueue, limit=WORKER_PAGE):
         queues += page.items
-    async for queue_page in pages(client, CLUSTER_QUEUES, into=ClusterQueue):
+        _bound(queues)
+    async for queue_page in pages(client, CLUSTER_QUEUES, into=ClusterQueue, limit=WORKER_PAGE):
         shared += queue_page.items
+        _bound(shared)
     return WorkerQueues(queues, shared)

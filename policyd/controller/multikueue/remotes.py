@@ -10,6 +10,7 @@ import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
@@ -29,6 +30,7 @@ from policyd.jobs.base import prebuilt_name
 from policyd.kube.client import Bookmark, Client, PartialObject
 from policyd.kube.errors import (
     ApiError,
+    ForbiddenError,
     GoneError,
     NotFoundError,
     UnauthorizedError,
@@ -37,7 +39,15 @@ from policyd.kube.errors import (
 from policyd.kube.http_client import HttpClient
 from policyd.kube.pace import Pace
 from policyd.kube.pages import pages
-from policyd.kube.resources import MULTIKUEUE_CLUSTERS, SECRETS, WORKLOADS, Resource
+from policyd.kube.resources import (
+    CLUSTER_QUEUES,
+    LOCAL_QUEUES,
+    MULTIKUEUE_CLUSTERS,
+    SECRETS,
+    WORKLOADS,
+    Resource,
+)
+from policyd.kube.transport import OF_WORKERS
 from policyd.multikueue.connections import (
     BAD_KUBECONFIG,
     BAD_PROFILE,
@@ -64,6 +74,12 @@ from policyd.multikueue.settings import KUBECONFIG_FOLDER, ORIGIN
 
 log = structlog.get_logger()
 
+STEADY_SECONDS = 60.0
+"""How long a connection has to last: one that is lost sooner is an attempt that failed."""
+MOST_QUEUES = 20_000
+"""Queues of a worker; no more are added up."""
+WORKER_PAGE = 100
+"""Objects that a worker is asked for at a time: so many are not too long an answer."""
 LONGEST_KUBECONFIG = 1_048_576
 """Bytes; a Secret has no room for more."""
 INSECURE_SECONDS = 60.0
@@ -110,6 +126,8 @@ class Remote:
         client: Its API server, while it is.
         failures: Attempts in a row that failed.
         next_at: When the next attempt is, on the monotonic clock.
+        before: The same before it was connected.
+        connected_at: When that was, on the monotonic clock.
         stop: Ends its connection and its watches.
     """
 
@@ -119,6 +137,8 @@ class Remote:
     client: Client | None = None
     failures: int = 0
     next_at: float = 0.0
+    before: int = 0
+    connected_at: float = 0.0
     stop: Callable[[], Awaitable[None]] | None = None
     watched: set[Resource] = field(default_factory=set)
     watch: Callable[[Resource], None] = lambda _resource: None
@@ -139,6 +159,7 @@ class Remotes:
         context: ManagerContext,
         *,
         changed: Callable[[str, str], None] = lambda _namespace, _name: None,
+        requoted: Callable[[str], None] = lambda _name: None,
         lost: Callable[[str], None] = lambda _name: None,
     ) -> None:
         self._clusters = clusters
@@ -147,6 +168,7 @@ class Remotes:
         self._pace = context.writes.pace
         self.namespace = context.namespace
         self._changed = changed
+        self._requoted = requoted
         self._lost = lost
         self.by_name: dict[str, Remote] = {}
         self._missed: dict[str, float] = {}
@@ -230,8 +252,9 @@ class Remotes:
             config = self.from_profile(profile)
             if isinstance(config, str):
                 return ConnectionProblem(BAD_PROFILE, config)
-        except NotFoundError as error:
-            return ConnectionProblem(BAD_PROFILE, str(error), absent=True)
+        except NotFoundError:
+            message = f'{PROFILES.kind}.{PROFILES.group} "{name}" not found'
+            return ConnectionProblem(BAD_PROFILE, message, absent=True)
         except PolicydError as error:
             return ConnectionProblem(BAD_PROFILE, str(error))
         if problem := validate_connection(config, may_run=True):
@@ -239,9 +262,12 @@ class Remotes:
         return LoadedConnection(config, repr(config).encode())
 
     async def _read_secret(self, name: str) -> bytes:
-        secret = await self._writes.client.get(
-            SECRETS, name, namespace=self.namespace, into=KubeconfigSecret
-        )
+        try:
+            secret = await self._writes.client.get(
+                SECRETS, name, namespace=self.namespace, into=KubeconfigSecret
+            )
+        except NotFoundError as error:
+            raise NotFoundError(f'{SECRETS.kind} "{name}" not found') from error
         content = secret.data.get(KUBECONFIG_KEY)
         if content is None:
             raise ConfigurationError(f'key "{KUBECONFIG_KEY}" not found in secret "{name}"')
@@ -290,7 +316,8 @@ class Remotes:
             return await self._failed(cluster, remote, "watch establishment timed out")
         except PolicydError as error:
             return await self._failed(cluster, remote, str(error))
-        remote.failures = 0
+        remote.before, remote.failures = remote.failures, 0
+        remote.connected_at = clock.monotonic()
         remote.state = ConnectionState()
         self._missed.pop(name, None)
         log.info("cluster_connected", cluster=name)
@@ -308,8 +335,11 @@ class Remotes:
             else:
                 tasks.append(self.tasks.create_task(self._until_lost(remote, client, work)))
 
+        origin = f"{ORIGIN}={self._settings.origin}"
+
         def watch(resource: Resource) -> None:
-            run(watch_remote(client, resource, self._settings.origin, self._pace, self._changed))
+            report = partial(_report, resource, self._changed)
+            run(watch_remote(client, resource, origin, self._pace, report))
 
         async def stop() -> None:
             for task in tasks:
@@ -319,10 +349,29 @@ class Remotes:
             await context.__aexit__(None, None, None)
 
         remote.client, remote.stop, remote.watch, remote.watched = client, stop, watch, set()
-        selector = f"{ORIGIN}={self._settings.origin}"
-        await client.page(WORKLOADS, into=PartialObject, limit=1, label_selector=selector)
+        await client.page(WORKLOADS, into=PartialObject, limit=1, label_selector=origin)
         remote.follow(WORKLOADS)
+        if self._settings.automates:
+            run(self._watch_queues(remote.name, client, LOCAL_QUEUES))
+            run(self._watch_queues(remote.name, client, CLUSTER_QUEUES))
         run(probe(client, self._pace))
+
+    async def _watch_queues(self, name: str, client: Client, resource: Resource) -> None:
+        """Report changes of what quotas are made of, as far as it may be watched."""
+        known: dict[str, int] = {}
+
+        def report(metadata: ObjectMeta, *, gone: bool = False) -> None:
+            generation = metadata.generation or 0
+            if gone or known.get(metadata.key) != generation:
+                self._requoted(name)
+            if gone or len(known) > MOST_QUEUES:
+                known.clear()
+            known[metadata.key] = generation
+
+        try:
+            await watch_remote(client, resource, "", self._pace, report)
+        except ForbiddenError as error:
+            log.warning("queues_not_watched", cluster=name, error=str(error))
 
     async def _until_lost(self, remote: Remote, client: Client, watching: Awaitable[None]) -> None:
         """Watch until the cluster is out of reach, and have it connected again."""
@@ -337,6 +386,10 @@ class Remotes:
         remote = self.by_name.get(name)
         if remote is not None and remote.state.connected:
             remote.state = remote.state.lost(self._pace.clock.now())
+            now = self._pace.clock.monotonic()
+            if now - remote.connected_at < STEADY_SECONDS:
+                remote.failures = remote.before + 1
+                remote.next_at = now + retry_seconds(remote.failures)
             log.warning("cluster_lost", cluster=name, error=error)
             self._lost(name)
 
@@ -375,7 +428,7 @@ class Remotes:
     @asynccontextmanager
     async def _connect(self, loaded: LoadedConnection) -> AsyncIterator[Client]:
         connection = connection_to(loaded.config, self._pace.clock)
-        async with HttpClient(connection, pace=self._pace) as client:
+        async with HttpClient(connection, limits=OF_WORKERS, pace=self._pace) as client:
             yield client
 
 
@@ -410,31 +463,40 @@ Notify = Callable[[str, str], None]
 """Called with the namespace and the name of a workload."""
 
 
+class Reported(Protocol):
+    """Takes in an object of a worker that is there, was changed, or is gone."""
+
+    def __call__(self, metadata: ObjectMeta, /, *, gone: bool = False) -> None:
+        """Take it in."""
+        ...
+
+
 async def watch_remote(
-    client: Client, resource: Resource, origin: str, pace: Pace, notify: Notify
+    client: Client, resource: Resource, selector: str, pace: Pace, report: Reported
 ) -> None:
-    """Tell of each change of the objects of one kind that this manager made.
+    """Report each change of the objects of one kind that a selector of labels selects.
 
     Raises:
         ApiError: If the cluster is out of reach.
     """
-    selector = f"{ORIGIN}={origin}"
     while True:
         version = ""
-        async for page in pages(client, resource, into=PartialObject, label_selector=selector):
+        async for page in pages(
+            client, resource, into=PartialObject, limit=WORKER_PAGE, label_selector=selector
+        ):
             version = page.resource_version or version
             for obj in page.items:
-                _report(resource, obj.metadata, notify)
+                report(obj.metadata)
         try:
             while True:
-                version = await _watch(client, resource, version, selector, notify)
+                version = await _watch(client, resource, version, selector, report)
                 await pace.sleep(0)
         except GoneError:
             continue
 
 
 async def _watch(
-    client: Client, resource: Resource, version: str, selector: str, notify: Notify
+    client: Client, resource: Resource, version: str, selector: str, report: Reported
 ) -> str:
     """Watch until the server ends the watch; return the last version that was seen."""
     stream = client.watch(
@@ -447,11 +509,14 @@ async def _watch(
                 continue
             metadata = event.object.metadata
             version = metadata.resource_version or version
-            _report(resource, metadata, notify)
+            report(metadata, gone=event.type == "DELETED")
     return version
 
 
-def _report(resource: Resource, metadata: ObjectMeta, notify: Notify) -> None:
+def _report(
+    resource: Resource, notify: Notify, metadata: ObjectMeta, *, gone: bool = False
+) -> None:
+    del gone  # what is gone is a change like any other
     name = metadata.name if resource == WORKLOADS else prebuilt_name(metadata)
     if name:
         notify(metadata.namespace, name)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import structlog
@@ -23,9 +24,9 @@ from policyd.controller.reconcile import Reconcile
 from policyd.controller.watch.keys import ReconcileKey, Subject
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.writes import NotLeadingError
+from policyd.errors import PolicydError
 from policyd.kube.changes import Change, Deleted, Modified
 from policyd.kube.client import PartialObject
-from policyd.kube.errors import ApiError
 from policyd.kube.resources import MULTIKUEUE_CLUSTERS, MULTIKUEUE_CONFIGS, SECRETS
 from policyd.multikueue.checks import (
     check_condition,
@@ -38,8 +39,12 @@ from policyd.multikueue.checks import (
 
 log = structlog.get_logger()
 
-FILE_SECONDS = 30.0
+FILE_SECONDS = 5.0
 """Between looks at the files of kubeconfigs."""
+BATCH_SECONDS = 1.0
+"""Between looks at what workers report, as in Kueue."""
+COLLECT_SECONDS = 60.0
+"""How long orphans are collected on one worker, until it is another one's turn."""
 
 
 class MultiKueueService:
@@ -58,9 +63,17 @@ class MultiKueueService:
         self.profiles = Mirror(
             client, PROFILES, into=PartialObject, pace=pace, namespace=context.namespace
         )
-        self.remotes = Remotes(self.clusters, context, changed=self._changed_there, lost=self._lost)
+        self.remotes = Remotes(
+            self.clusters,
+            context,
+            changed=self._changed_there,
+            requoted=self._requoted,
+            lost=self._lost,
+        )
         self.dispatches = Dispatches(context, self.remotes, self._clusters_of)
         self.quotas = Quotas(context, self.remotes, self._config_of)
+        self._reported: set[ReconcileKey] = set()
+        self._wake = asyncio.Event()
         self.clusters.listen(self.cluster_changed)
         self.configs.listen(self.config_changed)
         self.secrets.listen(self.secret_changed)
@@ -90,7 +103,7 @@ class MultiKueueService:
             if sends_away(check)
         )
         for workload in self._cache.mirrors.workloads:
-            if self.dispatches.state_of(workload) is not None:
+            if self._cache.check_away(workload) is not None:
                 yield self.dispatches.key_of(workload)
         if self._settings.automates:
             queues = self._cache.mirrors.cluster_queues
@@ -114,29 +127,35 @@ class MultiKueueService:
                 for key in self.all_keys():
                     self._queue(key)
                 group.create_task(self._read_files())
+                group.create_task(self._follow_workers())
                 if self._settings.collect_seconds > 0:
                     group.create_task(self._collect())
         finally:
             await self.remotes.close()
 
     async def _read_files(self) -> NoReturn:
-        """Read kubeconfigs of files again now and then: a file changes without an event."""
+        """Read kubeconfigs of files again that changed, which nothing reports."""
+        known: dict[str, tuple[int, ...]] = {}
         while True:
             await self._pace.sleep(FILE_SECONDS)
+            before, known = known, {}
             for cluster in self.clusters:
                 reference = cluster.spec.cluster_source.kube_config
                 if reference is not None and reference.location_type == "Path":
-                    self._queue(_key("MultiKueueCluster", cluster.metadata.name))
+                    name = cluster.metadata.name
+                    known[name] = _stamp(reference.location)
+                    if before.get(name) != known[name]:
+                        self._queue(_key("MultiKueueCluster", name))
 
     async def _collect(self) -> NoReturn:
         while True:
             await self._pace.sleep(self._settings.collect_seconds)
             for remote in tuple(self.remotes.by_name.values()):
                 try:
-                    await self.dispatches.collect(remote)
+                    await self._pace.within(COLLECT_SECONDS, self.dispatches.collect(remote))
                 except NotLeadingError:
                     break
-                except ApiError as error:
+                except (PolicydError, TimeoutError) as error:
                     log.warning("orphans_not_read", cluster=remote.name, error=str(error))
 
     # Reconcilers.
@@ -184,7 +203,32 @@ class MultiKueueService:
         return None if config is None else config.spec.clusters
 
     def _changed_there(self, namespace: str, name: str) -> None:
-        self._queue(ReconcileKey("MultiKueue", namespace, name))
+        """Note a change that a worker reports; workloads that are not here are nothing of ours."""
+        key = ReconcileKey("MultiKueue", namespace, name)
+        if self._cache.mirrors.workloads.get(key.path) is not None:
+            self._reported.add(key)
+            self._wake.set()
+
+    def _requoted(self, name: str) -> None:
+        """Note that a worker may have another quota."""
+        checks = (
+            each for c in self.configs_with(name) for each in self.checks_with(c.metadata.name)
+        )
+        for queue in (
+            queue for check in checks for queue in self._queues_with(check.metadata.name)
+        ):
+            self._reported.add(_key("MultiKueueQuota", queue.metadata.name))
+            self._wake.set()
+
+    async def _follow_workers(self) -> NoReturn:
+        """Look at workloads that workers report, each once in a while: workers may report much."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            reported, self._reported = self._reported, set()
+            for key in sorted(reported):
+                self._queue(key)
+            await self._pace.sleep(BATCH_SECONDS)
 
     def _lost(self, name: str) -> None:
         self._queue(_key("MultiKueueCluster", name))
@@ -298,12 +342,14 @@ class MultiKueueService:
             self._queue(self.dispatches.key_of(workload))
 
     def _queue_quotas(self, check: str) -> None:
-        if not self._settings.automates:
-            return
+        for queue in self._queues_with(check) if self._settings.automates else ():
+            self._queue(_key("MultiKueueQuota", queue.metadata.name))
+
+    def _queues_with(self, check: str) -> Iterator[ClusterQueue]:
         for queue in self._cache.mirrors.cluster_queues:
             strategy = queue.spec.admission_checks_strategy
             if strategy and any(rule.name == check for rule in strategy.admission_checks):
-                self._queue(_key("MultiKueueQuota", queue.metadata.name))
+                yield queue
 
     @property
     def synced(self) -> bool:
@@ -314,6 +360,15 @@ class MultiKueueService:
     def _queue(self, key: ReconcileKey) -> None:
         if self.synced:
             self._cache.hooks.reconcile(key)
+
+
+def _stamp(path: str) -> tuple[int, ...]:
+    """Return what changes when a file does; empty if there is none."""
+    try:
+        found = Path(path).stat()
+    except (OSError, ValueError):
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _key(subject: Subject, name: str) -> ReconcileKey:

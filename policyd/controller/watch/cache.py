@@ -17,7 +17,13 @@ from policyd.alloc.state import CoreState
 from policyd.alloc.workload import Objection
 from policyd.alloc.workload import QueuedWorkload as Value
 from policyd.api.configuration.kinds import ResourcesConfiguration
-from policyd.api.kueue import ClusterQueue, LocalQueue, Workload, WorkloadStatus
+from policyd.api.kueue import (
+    AdmissionCheckState,
+    ClusterQueue,
+    LocalQueue,
+    Workload,
+    WorkloadStatus,
+)
 from policyd.api.kueue.names import (
     ADMISSION_GATED_BY,
     ADMITTED,
@@ -57,6 +63,7 @@ from policyd.jobs.requests import RequestRules, as_counted, requests_of
 from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.client import PartialObject
 from policyd.kube.pace import Pace
+from policyd.multikueue.checks import sends_away
 from policyd.optimize.opt_ins import NO_OPT_INS, OptIns, wants
 from policyd.optimize.optimizer import Optimizer
 from policyd.snapshot.new_workloads import NewWorkloadStarts
@@ -141,6 +148,14 @@ class Cache:
         """Return the workloads that an object owns, by name."""
         found = (self.mirrors.workloads.get(key) for key in self.index.owned(uid))
         return [workload for workload in found if workload is not None]
+
+    def check_away(self, workload: Workload) -> AdmissionCheckState | None:
+        """Return the state of the check that sends a workload to other clusters, if one does."""
+        for state in workload.status.admission_checks:
+            check = self.mirrors.checks.get(state.name)
+            if check is not None and sends_away(check):
+                return state
+        return None
 
     def controls_some(self, job: ReconcileKey) -> bool:
         """Tell whether a job of this name controls a workload that has not ended."""

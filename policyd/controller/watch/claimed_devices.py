@@ -5,15 +5,15 @@ quota are looked at again once something changes that may decide about them.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
 from policyd.alloc.settings import Gates
-from policyd.alloc.topology.nodes import ClaimedOfNode
-from policyd.alloc.topology.values import CLAIMED
+from policyd.alloc.topology.nodes import ClaimedOfNode, Nodes
+from policyd.alloc.topology.values import CLAIMED, Placement
 from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.kueue import Workload
 from policyd.api.meta import ObjectMeta
@@ -28,6 +28,7 @@ from policyd.devices.objects import (
 )
 from policyd.jobs.base import controller_of
 from policyd.jobs.lifecycle import has_quota
+from policyd.jobs.pods import QueuedPod
 from policyd.kube.changes import Change
 from policyd.kube.client import Reader
 from policyd.kube.pace import Pace
@@ -197,26 +198,11 @@ class ClaimedDevices:
         self._wake.set()
 
     async def limit_places(self, cache: "Cache") -> bool:
-        """Limit placements to the devices of nodes; tell whether some may be less limited now.
-
-        What placed workloads are charged is theirs before they have claims. All else that claims
-        have is taken: by pods that no topology placed, and beyond what their workload is charged.
-        """
-        nodes, pods = cache.state.ledger.nodes, cache.mirrors.placed
+        """Limit placements to the devices of nodes; tell whether some may be less limited now."""
+        nodes = cache.state.ledger.nodes
         use = await self.on_nodes()
         await asyncio.to_thread(lambda: (use.totals, use.by_pods))  # as there are many
-
-        def charged(key: str, resource: str) -> int:
-            pod = pods.get(key)
-            workloads = () if pod is None else workload_keys(pod)
-            held = (each for name in workloads for each in nodes.held.get(name, ()))
-            return max((each.requests.get(CLAIMED + resource, 0) for each in held), default=0)
-
-        devices = {
-            node: ClaimedOfNode(_claimed(found.total), _claimed(found.free))
-            for node, found in use.rooms(charged).items()
-        }
-        return nodes.put_claimed(devices, {CLAIMED + name for name in use.bounded})
+        return limit_placements(nodes, use, cache.mirrors.placed.get, nodes.held)
 
     async def on_nodes(self) -> "ClaimedUse":
         """Return the devices of nodes, and which claims have them, as of a moment ago."""
@@ -287,6 +273,37 @@ class ClaimedDevices:
                 claims = _claims_of(workload)
                 if everything or (any_claim and claims) or names & claims:
                     cache.look_again(workload)
+
+
+def limit_placements(
+    nodes: Nodes,
+    use: "ClaimedUse",
+    find_pod: Callable[[str], QueuedPod | None],
+    held: Mapping[str, Sequence[Placement]],
+) -> bool:
+    """Limit placements to the devices of nodes; tell whether some may be less limited now.
+
+    What placed workloads are charged is theirs before they have claims. All else that claims have
+    is taken: by pods that no topology placed, and beyond what their workload is charged.
+
+    Args:
+        nodes: The nodes.
+        use: Their devices, and which claims have them.
+        find_pod: Returns a pod by `namespace/name`; None if it is not known.
+        held: Where the pods of each workload with quota are sent, by its key.
+    """
+
+    def charged(key: str, resource: str) -> int:
+        pod = find_pod(key)
+        workloads = () if pod is None else workload_keys(pod)
+        places = (each for name in workloads for each in held.get(name, ()))
+        return max((each.requests.get(CLAIMED + resource, 0) for each in places), default=0)
+
+    devices = {
+        node: ClaimedOfNode(_claimed(found.total), _claimed(found.free))
+        for node, found in use.rooms(charged).items()
+    }
+    return nodes.put_claimed(devices, {CLAIMED + name for name in use.bounded})
 
 
 def _claimed(devices: Mapping[str, int]) -> dict[str, int]:
