@@ -244,8 +244,8 @@ def claimed_of_node(spec: PodSpec, rules: RequestRules) -> tuple[Mapping[str, in
 def shared_devices(workload: Workload, rules: RequestRules) -> dict[str, dict[str, int]]:
     """Return the devices of claims that pods share, by pod set, as requests of one pod.
 
-    A claim that several pod sets name counts once, for the first of them. Usage must be a multiple
-    of the number of pods, so that each has its share, rounded up.
+    A claim that several pod sets name counts once, for the first of them that has pods. Usage must
+    be a multiple of the number of pods, so that each has its share, rounded up.
 
     Raises:
         UncountedDevicesError: If devices of claims cannot be counted.
@@ -258,6 +258,8 @@ def shared_devices(workload: Workload, rules: RequestRules) -> dict[str, dict[st
     seen: set[str] = set()
     for index, pod_set in enumerate(workload.spec.pod_sets):
         spec = pod_set.template.spec
+        if not pod_set.count:
+            continue
         new = tuple(each for each in spec.resource_claims if each.resource_claim_name not in seen)
         named = {each.resource_claim_name: each for each in new if each.resource_claim_name}
         seen |= named.keys()

@@ -7,7 +7,7 @@ from policyd.alloc.settings import Gates, QueueingSettings
 from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.kueue.names import POD_SET
 from policyd.kube import resources as r
-from tests.controller.world import GPU, QUEUE, World, gates, running
+from tests.controller.world import GPU, QUEUE, World, condition, gates, running
 from tests.questions.test_unqueued_jobs import owned
 
 pytestmark = pytest.mark.anyio
@@ -96,6 +96,45 @@ async def test_a_claim_that_pods_share_counts_once_as_a_multiple_of_the_pods(cou
         await world.pass_time(3)
 
         assert usage(world, "share") == {GPU: used}
+
+
+async def test_a_shared_claim_keeps_its_quota_until_the_last_pod_has_ended():
+    world = furnished(gpus=8)
+    for name in ("c", "d"):
+        world.put(r.RESOURCE_CLAIMS, {"metadata": {"name": name, "namespace": "ns"}, **of(4)})
+    async with running(world):
+        world.put(r.JOBS, claiming("first", shared="c", pods=4))
+        world.put(r.JOBS, claiming("plain", template="two", pods=2))
+        world.put(r.JOBS, claiming("second", shared="d", pods=1))
+        await world.pass_time(3)
+        world.set_status(r.JOBS, "first", active=1, succeeded=3)
+        await world.pass_time(3)
+        assert world.suspended("second") is True
+
+        world.set_status(r.JOBS, "plain", active=1, succeeded=1)
+        world.end_job("first")
+        await world.pass_time(3)
+        assert world.suspended("second") is False
+
+
+def of(count):
+    return {"spec": claim(count)}
+
+
+async def test_a_pod_set_without_pods_does_not_stand_for_the_claim_of_others():
+    world = furnished(gpus=8)
+    world.put(r.RESOURCE_CLAIMS, {"metadata": {"name": "c", "namespace": "ns"}, **of(64)})
+    template = claiming("x", shared="c")["spec"]["template"]
+    sizes = {"none": 0, "all": 1}
+    pod_sets = [{"name": name, "count": n, "template": template} for name, n in sizes.items()]
+    body = {"metadata": {"name": "w"}, "spec": {"queueName": "lq-cq", "podSets": pod_sets}}
+    async with running(world):
+        world.create(r.WORKLOADS, body)
+        await world.pass_time(3)
+
+        assert (
+            "nvidia.com/gpu" in condition(world.get(r.WORKLOADS, "w"), "QuotaReserved")["message"]
+        )
 
 
 async def test_pods_of_a_group_count_their_claims():
