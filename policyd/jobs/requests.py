@@ -33,8 +33,11 @@ from policyd.api.schema import QuantityText
 
 if TYPE_CHECKING:
     from policyd.devices.counting import DeviceCounter
+    from policyd.devices.objects import ResourceClaim
 
 LARGEST = 2**63 - 1
+UNCOUNTED = "uncounted resourceclaims"
+"""Stands for claims of a pod that no quota could count, so that nothing was admitted with them."""
 
 _NANO = 10**9
 _MILLI = 1_000
@@ -239,6 +242,22 @@ def claimed_of_node(spec: PodSpec, rules: RequestRules) -> tuple[Mapping[str, in
         return rules.devices.of_node(spec, rules.namespace), replaced
     except DeviceCountError:  # the requests say so
         return {}, replaced
+
+
+def devices_of_claim(claim: "ResourceClaim", rules: RequestRules) -> Mapping[str, int]:
+    """Return the devices of a claim that a pod has, by the resource with the quota.
+
+    Devices that no quota counts are `UNCOUNTED`. Those that drivers do not offer any more are none.
+    """
+    if rules.devices is None:
+        return {}
+    from policyd.devices.amounts import DeviceCountError  # noqa: PLC0415 - few count devices
+
+    try:
+        return rules.devices.of_claim(claim)
+    except DeviceCountError as error:
+        gone = all(each.problem == "Internal" for each in error.errors)
+        return {} if gone else {UNCOUNTED: 1}
 
 
 def shared_devices(workload: Workload, rules: RequestRules) -> dict[str, dict[str, int]]:
