@@ -2,17 +2,29 @@
 
 A job is admitted with few devices. Then its claim, or the template of its claims, is deleted and
 made anew with more, at each moment at which a user could do it. Or a claim that pods share is
-spread over pods and pod sets that end, or that there are none of.
+spread over pods and pod sets that end, or that there are none of. Or its selectors take long.
 """
 
 import asyncio
+import time
 from collections.abc import Coroutine
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
+import msgspec
+
+from policyd.api.configuration.kinds import DeviceClassMapping
+from policyd.devices.amounts import DeviceCountError
+from policyd.devices.claims import ChargeRules, ClaimCount
+from policyd.devices.inventory import Inventory
+from policyd.devices.mappings import DeviceMappings
+from policyd.devices.objects import ClaimSpec, DeviceClass, ResourceSlice
 from policyd.kube import resources as r
 from tests.attacks.figures import Figures
 from tests.controller.test_claimed_devices import (
+    CLASS,
+    DRIVER,
     claiming,
     claiming_pod,
     furnished,
@@ -20,7 +32,7 @@ from tests.controller.test_claimed_devices import (
     put_claim,
     reported,
 )
-from tests.controller.world import World, condition, running
+from tests.controller.world import GPU, World, condition, running
 from tests.questions.test_unqueued_jobs import owned
 
 GPUS, MORE = 8, 64
@@ -124,4 +136,75 @@ async def _tried(attempts: list[Coroutine[Any, Any, str]]) -> Figures:
     return Figures(tried=len(attempts), bypasses=len(passed), faults=tuple(passed))
 
 
-ATTACKS = {"claims that become others": swapped, "claims that pods share": shared}
+def long_selectors() -> Figures:
+    """Count claims whose selectors take long to compile, or look at each device often."""
+    classes = {CLASS: msgspec.convert({"metadata": {"name": CLASS}}, DeviceClass)}
+    mapping = {"name": GPU, "deviceClassNames": [CLASS]}
+    rules = ChargeRules(DeviceMappings.of([msgspec.convert(mapping, DeviceClassMapping)]))
+    tried, worst, faults = 0, 0.0, []
+    for name, write in SELECTORS.items():
+        for requests, each in ((1, 1), (1, 32), (32, 1), (32, 4)):
+            texts = iter(write(number) for number in range(requests * each))
+            asked = [
+                {"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": 1}
+                | {"selectors": [{"cel": {"expression": next(texts)}} for _ in range(each)]}
+                for _ in range(requests)
+            ]
+            spec = {"devices": {"requests": [{"name": "r", "exactly": one} for one in asked]}}
+            counting = ClaimCount(rules, classes.get, Inventory(_slices()))
+            tried += 1
+            began = time.process_time()
+            with suppress(DeviceCountError):
+                counting.total(msgspec.convert(spec, ClaimSpec))
+            took = time.process_time() - began
+            worst = max(worst, took)
+            if took > MOST_SECONDS:
+                faults.append(f"{requests} requests of {each} selectors, {name}: {took:.1f} s")
+    return Figures(tried=tried, worst_seconds=worst, faults=tuple(faults))
+
+
+MOST_SECONDS = 1.0
+"""CPU that one claim may take of the controller."""
+DEVICES_PUBLISHED, ON_A_NODE = 5_000, 50
+SELECTORS = {
+    "that say no": lambda number: f"false && {number} > 0",
+    "that look at each attribute": lambda number: (
+        f"device.attributes['{DRIVER}'].exists(name, name == 'x{number}')"
+    ),
+    "that compare quantities": lambda number: (
+        f"device.capacity['{DRIVER}'].memory.isGreaterThan(quantity('{1000 + number}Gi'))"
+    ),
+    "that match patterns": lambda number: (
+        f"device.attributes['{DRIVER}'].a0.matches('(x+x+)+{number}')"
+    ),
+    "that are long": lambda number: " && ".join(f"{number} == {each}" for each in range(900)),
+    "that compile patterns": lambda number: " && ".join(
+        f"'x'.matches('(a{{1,900}}){{1,9}}{number}{each}')" for each in range(100)
+    ),
+}
+
+
+def _slices() -> list[ResourceSlice]:
+    attributes = {f"a{number}": {"string": "x" * 60} for number in range(20)}
+    about = {"attributes": attributes, "capacity": {"memory": {"value": "40Gi"}}}
+    devices = [{"name": f"d{number}", **about} for number in range(ON_A_NODE)]
+    bodies = (
+        {
+            "metadata": {"name": node},
+            "spec": {
+                "driver": DRIVER,
+                "nodeName": node,
+                "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+                "devices": devices,
+            },
+        }
+        for node in (f"n{number}" for number in range(DEVICES_PUBLISHED // ON_A_NODE))
+    )
+    return [msgspec.convert(each, ResourceSlice) for each in bodies]
+
+
+ATTACKS = {
+    "claims that become others": swapped,
+    "claims that pods share": shared,
+    "selectors of claims": long_selectors,
+}
