@@ -9,8 +9,8 @@ together take no more than it was admitted with. The owner reference of a pod is
 counts only as far as that.
 """
 
-from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -20,6 +20,7 @@ import structlog
 from policyd.alloc.ledger import Holding
 from policyd.api.kueue import ClusterQueue, ResourceFlavor, Workload
 from policyd.api.makers import group_kind_of
+from policyd.api.meta import ObjectMeta
 from policyd.api.names import SYSTEM_NAMESPACES
 from policyd.api.pods import PodResourceClaim, PodTemplate
 from policyd.controller.jobs.owners import SeenOwners
@@ -27,14 +28,16 @@ from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.reconcile import Reconcile
 from policyd.controller.settings import ControllerSettings
 from policyd.controller.watch.cache import Cache
-from policyd.controller.watch.index import chain_key
+from policyd.controller.watch.index import chain_key, discard
 from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.running_pods import CLAIMS, RunningPod, is_device, open_running_pods
 from policyd.controller.watch.workload_values import refuses_uncounted
 from policyd.controller.writes import Writes
+from policyd.devices.objects import ResourceClaim
 from policyd.jobs.ancestors import LONGEST_CHAIN
 from policyd.jobs.base import controller_of
 from policyd.jobs.lifecycle import has_quota
+from policyd.jobs.requests import UNCOUNTED, devices_of_claim
 from policyd.kube.changes import Change, Modified
 from policyd.kube.resources import PODS
 from policyd.workload.usage_book import (
@@ -87,6 +90,8 @@ class Usage:
         self._since: dict[str, float] = {}
         self._reported: dict[str, str] = {}
         self._owners = SeenOwners(cache.mirrors, writes)
+        self._claims_of: dict[str, frozenset[str]] = {}
+        self._claimers: defaultdict[str, set[str]] = defaultdict(set)
         self._allowed: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._covered: frozenset[str] = frozenset()
         self.pods = open_running_pods(
@@ -100,6 +105,8 @@ class Usage:
         cache.mirrors.workloads.listen(self._workload_changed)
         cache.mirrors.cluster_queues.listen(self._queue_changed)
         cache.mirrors.flavors.listen(self._flavor_changed)
+        if cache.devices is not None:
+            cache.mirrors.devices.claims.listen(self._claim_changed)
 
     def reconcilers(self) -> dict[str, Reconcile]:
         """Return the reconcilers of pods that may run outside of quota."""
@@ -144,7 +151,10 @@ class Usage:
             if pod.amounts is None:
                 self._cache.hooks.reconcile(_key(pod))
 
-    def _look_at(self, paths: tuple[str, ...]) -> None:
+    def _claim_changed(self, change: Change[ResourceClaim]) -> None:
+        self._look_at(tuple(self._claimers.get(change.object.metadata.key, ())))
+
+    def _look_at(self, paths: Iterable[str]) -> None:
         for path in paths:
             namespace, _, name = path.partition("/")
             self._cache.hooks.reconcile(ReconcileKey("Usage", namespace, name))
@@ -158,39 +168,70 @@ class Usage:
             ApiError: If its owners could not be looked up, or it could not be deleted.
         """
         pod = self.pods.get(key.path)
-        amounts = {} if pod is None else self._taken(pod)
-        if pod is None or not amounts:
+        self._follow_claims(key.path, pod)
+        taken = None if pod is None else self._taken(pod)
+        if pod is None or taken is None:
             self._leave(key.path)
             return None
         group = await self._group_of(pod)
         if group is None:
             self._leave(key.path)
             return None
-        created = pod.metadata.creation_timestamp
-        taker = PodUsage(since=created.timestamp() if created else 0.0, amounts=amounts)
-        self._book.put(key.path, taker, group)
+        self._book.put(key.path, taken, group)
         reason = self._reason(key.path, group)
         if not reason:
             self._settle(key.path)
             return None
-        return await self._note(pod, amounts, reason)
+        return await self._note(pod, taken.total(), reason)
 
-    def _taken(self, pod: RunningPod) -> dict[str, int]:
+    def _follow_claims(self, path: str, pod: RunningPod | None) -> None:
+        """Note whose claims are to be followed: another one of the name may come."""
+        namespace = path.partition("/")[0]
+        claims = set() if pod is None else {f"{namespace}/{each}" for each in pod.claims.values()}
+        before = self._claims_of.pop(path, frozenset())
+        for each in before - claims:
+            discard(self._claimers, each, path)
+        for each in claims - before:
+            self._claimers[each].add(path)
+        if claims:
+            self._claims_of[path] = frozenset(claims)
+
+    def _taken(self, pod: RunningPod) -> PodUsage | None:
         """Return the usage of a pod of resources that some queue gives, if queues concern it."""
         metadata, integrations = pod.metadata, self._cache.integrations
         namespace = self._cache.mirrors.namespaces.get(metadata.namespace)
         labels = {} if namespace is None else namespace.metadata.labels
         if not pod.counts(self._writes.now) or not integrations.covers(labels):
-            return {}
+            return None
         everything = pod.queues and metadata.namespace not in SYSTEM_NAMESPACES
         gates = self._cache.state.settings.gates
-        claims = {CLAIMS} if refuses_uncounted(gates) else set[str]()
+        counted = self._covered | ({CLAIMS, UNCOUNTED} if refuses_uncounted(gates) else set())
         rules = self._cache.request_rules(metadata.namespace)
-        return {
-            name: amount
-            for name, amount in pod.amounts_by(rules).items()
-            if name in self._covered | claims and (everything or is_device(name))
-        }
+
+        def concerned(amounts: Mapping[str, int]) -> dict[str, int]:
+            return {
+                name: amount
+                for name, amount in amounts.items()
+                if name in counted and (everything or is_device(name))
+            }
+
+        there = self._named(set(pod.claims.values()), metadata.namespace)
+        claims = {each.metadata.name: devices_of_claim(each, rules) for each in there}
+        created = metadata.creation_timestamp
+        taken = PodUsage(
+            since=created.timestamp() if created else 0.0,
+            amounts=concerned(pod.amounts_by(rules, claims.keys())),
+            claims={name: own for name, each in claims.items() if (own := concerned(each))},
+        )
+        return taken if taken.amounts or taken.claims else None
+
+    def _named(self, names: Iterable[str], namespace: str) -> list[ResourceClaim]:
+        """Return the claims of a namespace that are there, where devices are counted."""
+        if self._cache.devices is None:
+            return []
+        mirror = self._cache.mirrors.devices.claims
+        found = (mirror.get(f"{namespace}/{name}") for name in sorted(names) if name)
+        return [each for each in found if each is not None]
 
     def _leave(self, path: str) -> None:
         """Remove a pod; others that were outside because of it may be inside now."""
@@ -270,6 +311,10 @@ class Usage:
             amounts, _ = usage_of(PodTemplate(template.metadata, spec), rules)
             for name, amount in amounts.items():
                 total[name] += amount * each.count
+        shared = {each for t in templates.values() for each in t.spec.resource_claims}
+        for claim in self._named({each.resource_claim_name for each in shared}, namespace):
+            if _was_there(claim.metadata, since):
+                total.update(devices_of_claim(claim, rules))
         return total
 
     def _is_older(self, claim: PodResourceClaim, namespace: str, since: float) -> bool:
@@ -278,8 +323,7 @@ class Usage:
             return False
         key = f"{namespace}/{claim.resource_claim_template_name}"
         found = self._cache.mirrors.devices.templates.get(key)
-        created = None if found is None else found.metadata.creation_timestamp
-        return created is not None and created.timestamp() < since
+        return found is not None and _was_there(found.metadata, since)
 
     # The owner of a pod.
 
@@ -342,6 +386,11 @@ class Usage:
 
 def _key(pod: RunningPod) -> ReconcileKey:
     return ReconcileKey("Usage", pod.metadata.namespace, pod.metadata.name)
+
+
+def _was_there(metadata: ObjectMeta, since: float) -> bool:
+    created = metadata.creation_timestamp
+    return created is not None and created.timestamp() < since
 
 
 def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

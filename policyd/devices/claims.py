@@ -22,6 +22,7 @@ from policyd.devices.inventory import Inventory, OfferedDevice
 from policyd.devices.mappings import ChargedSource, DeviceMappings
 from policyd.devices.matching import (
     COST_LIMIT,
+    MOST_CHARACTERS,
     DeviceCondition,
     DeviceSelectorError,
     compiled,
@@ -89,6 +90,7 @@ class ClaimCount:
         requests = [
             (f"devices.requests[{index}]", each) for index, each in enumerate(spec.devices.requests)
         ]
+        self._check_length(spec)
         for path, request in requests:
             self._check_form(path, request)
         self._check_devices(requests)
@@ -121,6 +123,18 @@ class ClaimCount:
             return {}
         count = self._most.get(path, 1) if asked.allocation_mode == "All" else asked.count
         return {resource_of(found, self._rules.mappings): saturated(count)}
+
+    def _check_length(self, spec: ClaimSpec) -> None:
+        asked = [
+            each
+            for request in spec.devices.requests
+            for each in (request.exactly, *(request.first_available or ()))
+            if each is not None
+        ]
+        found = sum(len(text) for each in asked for _, text in expressions(each.selectors))
+        if found > MOST_CHARACTERS:
+            message = f"all selectors together have at most {MOST_CHARACTERS:,} characters"
+            raise DeviceCountError([FieldError("devices.requests", found, message)])
 
     def _check_form(self, path: str, request: DeviceRequest) -> None:
         """Check that a request is of a form that can be counted."""
@@ -345,7 +359,7 @@ class ClaimCount:
             failed: What an error of a selector begins with, if it is the request's fault.
         """
         try:
-            yield from matching(offered, conditions, self._budget)
+            yield from matching(offered, conditions, self._budget, self._inventory.seen)
         except DeviceSelectorError as error:
             if failed:
                 where = f"{path}.exactly.selectors"

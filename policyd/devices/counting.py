@@ -104,6 +104,17 @@ class DeviceCounter:
         """
         return self._of_claims(spec, namespace, path, pod_set, shared=True).amounts
 
+    def of_claim(self, claim: ResourceClaim) -> Amounts:
+        """Return the charge of a claim that exists.
+
+        Raises:
+            DeviceCountError: If devices cannot be counted.
+        """
+        metadata = claim.metadata
+        known_by = metadata.uid or metadata.key, metadata.resource_version
+        named = PodResourceClaim(resource_claim_name=metadata.name)
+        return self._remembered((known_by, claim.spec), named, "", "").amounts
+
     def of_extended_resources(self, spec: PodSpec, path: str) -> ExtendedCharge:
         """Return the charge of one pod for extended resources that device classes back.
 

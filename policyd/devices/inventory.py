@@ -51,9 +51,14 @@ def pools_of(slices: Iterable[ResourceSlice], driver: str) -> dict[str, PoolSlic
 
 
 class Inventory:
-    """All devices, by driver."""
+    """All devices, by driver.
+
+    Attributes:
+        seen: What selectors see of devices, by the id of the device, once one was evaluated.
+    """
 
     def __init__(self, slices: Iterable[ResourceSlice] = ()) -> None:
+        self.seen: dict[int, dict[str, object]] = {}
         self._slices: Mapping[str, list[ResourceSlice]] = defaultdict(list)
         for each in slices:
             self._slices[each.spec.driver].append(each)

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from policyd.api.meta import Json
 from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.cel import Budget, CelCompileError, CelError, Program, compile_expression
+from policyd.cel.cost import exceed
 from policyd.cel.environment import Environment
 from policyd.cel.environments import base_environment
 from policyd.cel.lib.quantity import QUANTITY, CelQuantity
@@ -17,6 +18,14 @@ from policyd.devices.objects import ClaimSelector
 
 COST_LIMIT: Final = 2_000_000
 """Cost that all selectors of one claim may have together, over all devices: 0.2 seconds."""
+MOST_CHARACTERS: Final = 16_384
+"""Of all selectors of one claim together: compiling that many takes 0.2 seconds."""
+MOST_SEEN: Final = 10_000
+"""Devices of which it is remembered what selectors see of them: some kilobytes each."""
+_LOOK_COST: Final = 15
+"""Cost of a look at a device by a selector of a user, beside that of the selector."""
+_FIRST_LOOK_COST: Final = 20
+"""The same of making what the selector sees."""
 
 _DEVICE: Final = Type("kubernetes.DRADevice")
 _FIELDS: Final = {
@@ -69,31 +78,68 @@ def _environment() -> Environment:
     return base_environment().extend(variables={"device": _DEVICE}, structs={_DEVICE.name: _FIELDS})
 
 
+Seen = dict[int, dict[str, object]]
+"""What selectors see of devices, by the id of the device."""
+
+
 def matching(
-    offered: Iterable[OfferedDevice], conditions: Sequence[DeviceCondition], budget: Budget
+    offered: Iterable[OfferedDevice],
+    conditions: Sequence[DeviceCondition],
+    budget: Budget,
+    seen: Seen | None = None,
 ) -> Iterator[OfferedDevice]:
     """Yield the devices that meet all conditions.
+
+    Args:
+        offered: The devices.
+        conditions: Selectors.
+        budget: Of the selectors.
+        seen: What was made of these devices for other selectors; more is added. Each look at a
+            device is charged then. None for selectors of administrators alone.
 
     Raises:
         DeviceSelectorError: If a selector fails, or all together cost too much.
     """
     needed = [each for each in conditions if each.programs]
     for each in offered:
-        if _meets(each, needed, budget):
+        if _meets(each, needed, budget, seen):
             yield each
 
 
-def _meets(offered: OfferedDevice, conditions: Sequence[DeviceCondition], budget: Budget) -> bool:
+def _meets(
+    offered: OfferedDevice, conditions: Sequence[DeviceCondition], budget: Budget, seen: Seen | None
+) -> bool:
     values: dict[str, object] = {}
     for origin, programs in conditions:
         try:
-            values = values or {"device": _value(offered)}
+            values = values or _looked_at(offered, budget, seen)
             for program in programs:
+                _charge(_LOOK_COST, budget, seen)
                 if program.evaluate(values, budget) is not True:
                     return False
         except CelError as error:
             raise DeviceSelectorError(origin, offered.device.name, error.message) from error
     return True
+
+
+def _looked_at(offered: OfferedDevice, budget: Budget, seen: Seen | None) -> dict[str, object]:
+    """Return the variables of selectors for a device."""
+    known = None if seen is None else seen.get(id(offered.device))
+    if known is not None:
+        return known
+    _charge(_FIRST_LOOK_COST, budget, seen)
+    made: dict[str, object] = {"device": _value(offered)}
+    if seen is not None and len(seen) < MOST_SEEN:
+        seen[id(offered.device)] = made
+    return made
+
+
+def _charge(cost: int, budget: Budget, seen: Seen | None) -> None:
+    """Charge a look at a device, where users could have it done without end."""
+    if seen is not None:
+        budget.spent += cost
+        if budget.remaining < 0:
+            exceed()
 
 
 class _Domains(dict[str, dict[str, Json]]):

@@ -33,8 +33,11 @@ from policyd.api.schema import QuantityText
 
 if TYPE_CHECKING:
     from policyd.devices.counting import DeviceCounter
+    from policyd.devices.objects import ResourceClaim
 
 LARGEST = 2**63 - 1
+UNCOUNTED = "uncounted resourceclaims"
+"""Stands for claims of a pod that no quota could count, so that nothing was admitted with them."""
 
 _NANO = 10**9
 _MILLI = 1_000
@@ -241,11 +244,27 @@ def claimed_of_node(spec: PodSpec, rules: RequestRules) -> tuple[Mapping[str, in
         return {}, replaced
 
 
+def devices_of_claim(claim: "ResourceClaim", rules: RequestRules) -> Mapping[str, int]:
+    """Return the devices of a claim that a pod has, by the resource with the quota.
+
+    Devices that no quota counts are `UNCOUNTED`. Those that drivers do not offer any more are none.
+    """
+    if rules.devices is None:
+        return {}
+    from policyd.devices.amounts import DeviceCountError  # noqa: PLC0415 - few count devices
+
+    try:
+        return rules.devices.of_claim(claim)
+    except DeviceCountError as error:
+        gone = all(each.problem == "Internal" for each in error.errors)
+        return {} if gone else {UNCOUNTED: 1}
+
+
 def shared_devices(workload: Workload, rules: RequestRules) -> dict[str, dict[str, int]]:
     """Return the devices of claims that pods share, by pod set, as requests of one pod.
 
-    A claim that several pod sets name counts once, for the first of them. Usage must be a multiple
-    of the number of pods, so that each has its share, rounded up.
+    A claim that several pod sets name counts once, for the first of them that has pods. Usage must
+    be a multiple of the number of pods, so that each has its share, rounded up.
 
     Raises:
         UncountedDevicesError: If devices of claims cannot be counted.
@@ -258,6 +277,8 @@ def shared_devices(workload: Workload, rules: RequestRules) -> dict[str, dict[st
     seen: set[str] = set()
     for index, pod_set in enumerate(workload.spec.pod_sets):
         spec = pod_set.template.spec
+        if not pod_set.count:
+            continue
         new = tuple(each for each in spec.resource_claims if each.resource_claim_name not in seen)
         named = {each.resource_claim_name: each for each in new if each.resource_claim_name}
         seen |= named.keys()

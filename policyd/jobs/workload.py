@@ -24,7 +24,7 @@ from policyd.api.kueue.names import (
     SLICE_NAME,
 )
 from policyd.api.meta import Json, ObjectMeta, OwnerReference, Wire, condition_true
-from policyd.api.pods import PodTemplate
+from policyd.api.pods import PodSpec, PodTemplate
 from policyd.jobs.base import queue_name
 from policyd.jobs.copied import NOTHING_COPIED, CopiedMetadata
 
@@ -218,3 +218,22 @@ def within_sizes(
         ReclaimablePod(name=each.name, count=min(each.count, sizes.get(each.name, each.count)))
         for each in reclaimable
     )
+
+
+def pods_given_back(workload: Workload) -> dict[str, int]:
+    """Return how many pods of each pod set no longer need their quota.
+
+    A claim that pods share has its devices until the last of them ends, so that pod sets that name
+    one keep all of their quota.
+    """
+    sharing = {each.name for each in workload.spec.pod_sets if shares_claims(each.template.spec)}
+    return {
+        each.name: each.count
+        for each in workload.status.reclaimable_pods
+        if each.name not in sharing
+    }
+
+
+def shares_claims(spec: PodSpec) -> bool:
+    """Tell whether pods of `spec` name a claim, which they share."""
+    return any(each.resource_claim_name for each in spec.resource_claims)

@@ -13,6 +13,7 @@ from policyd.alloc.topology.counts import NodeNeeds
 from policyd.alloc.topology.nodes import Nodes
 from policyd.alloc.topology.values import HOSTNAME, TopologyNode
 from policyd.alloc.workload import QueuedPodSet, QueuedWorkload
+from policyd.api.integers import whole_number
 from policyd.node_rules import LabelRequirement
 from policyd.optimize.devices import GPU, SLICES, gpus_asked
 from policyd.optimize.mig import MIG, Profile, profile_of
@@ -75,15 +76,16 @@ def _asked(pod_set: QueuedPodSet) -> Mapping[str, int]:
 def _memory_needed(pod_set: QueuedPodSet) -> int:
     """Return the mebibytes of a GPU's memory that must be exceeded; 0 if that is not known."""
     bounds = [
-        max((int(value) for need in term for value in _bounds(need)), default=0)
+        max((bound for need in term for bound in _bounds(need)), default=0)
         for term in pod_set.affinity
     ]
     return min(bounds, default=0)
 
 
-def _bounds(need: LabelRequirement) -> tuple[str, ...]:
+def _bounds(need: LabelRequirement) -> list[int]:
     bound = (need.key, need.operator) == (_MEMORY, "Gt")
-    return tuple(filter(str.isdecimal, need.values)) if bound else ()
+    found = map(whole_number, need.values if bound else ())
+    return [each for each in found if each is not None]
 
 
 def _nodes_by_profile(

@@ -11,6 +11,7 @@ from policyd.api.meta import find_condition
 from policyd.api.pod_requests import amounts, pod_requests
 from policyd.api.quantity import QuantityError
 from policyd.jobs.lifecycle import has_quota, is_finished
+from policyd.jobs.workload import pods_given_back
 from policyd.optimize.devices import counts_as_gpus, gpus_asked
 from policyd.usage.record import PARTS, HeldQuota
 from policyd.workload.records import owner_of
@@ -41,7 +42,7 @@ def held_quota(workload: Workload) -> HeldQuota | None:
     admission = workload.status.admission
     if admission is None or not has_quota(workload):
         return None
-    freed = {each.name: each.count for each in workload.status.reclaimable_pods}
+    freed = pods_given_back(workload)
     found: dict[str, int] = {}
     for each in admission.pod_set_assignments:
         for flavor, parts in _parts(each, freed.get(each.name, 0)).items():

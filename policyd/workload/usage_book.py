@@ -1,6 +1,6 @@
 """Usage of running pods, against the quota that their workloads were admitted with."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -77,10 +77,16 @@ class PodUsage:
     Attributes:
         since: When it was created, in seconds since the epoch.
         amounts: Its usage of resources that queues give, in canonical units.
+        claims: The same of each claim that it has, by name. Pods may share it: it counts once.
     """
 
     since: float
     amounts: Amounts
+    claims: Mapping[str, Amounts] = field(default_factory=dict)
+
+    def total(self) -> dict[str, int]:
+        """Return its usage with all of its claims."""
+        return dict(sum(map(Counter, self.claims.values()), Counter(self.amounts)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +114,31 @@ class _Group:
 
     members: dict[str, PodUsage] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    claims: dict[str, tuple[Amounts, set[str]]] = field(default_factory=dict)
+    """By name: what each is charged, and the pods that have it. It is in the totals."""
     beyond: tuple[AdmittedUsage, tuple[str, ...]] | None = None
     """Pods beyond a share, as last worked out; None since a pod came or went."""
+
+    def add(self, amounts: Amounts, sign: int = 1) -> None:
+        """Add amounts to the totals, or take them off."""
+        for name, amount in amounts.items():
+            self.totals[name] += sign * amount
+
+    def put_claim(self, name: str, amounts: Amounts, pod: str) -> None:
+        """Take in that a pod has a claim; another of its name may be there by now."""
+        before, pods = self.claims.get(name, ({}, set[str]()))
+        self.add(before, -1)
+        self.add(amounts)
+        pods.add(pod)
+        self.claims[name] = amounts, pods
+
+    def forget_claim(self, name: str, pod: str) -> None:
+        """Leave out that a pod has a claim."""
+        amounts, pods = self.claims[name]
+        pods.discard(pod)
+        if not pods:
+            self.add(amounts, -1)
+            del self.claims[name]
 
 
 class UsageBook:
@@ -131,8 +160,9 @@ class UsageBook:
         group.beyond = None
         self._group_of[pod] = workload
         group.members[pod] = taker
-        for name, amount in taker.amounts.items():
-            group.totals[name] += amount
+        group.add(taker.amounts)
+        for name, amounts in taker.claims.items():
+            group.put_claim(name, amounts, pod)
 
     def forget(self, pod: str) -> str:
         """Leave a pod out; return of which workload it was, empty if of none."""
@@ -140,8 +170,9 @@ class UsageBook:
         if workload:
             group = self._groups[workload]
             taker, group.beyond = group.members.pop(pod), None
-            for name, amount in taker.amounts.items():
-                group.totals[name] -= amount
+            group.add(taker.amounts, -1)
+            for name in taker.claims:
+                group.forget_claim(name, pod)
             if not group.members:
                 del self._groups[workload]
         return workload
@@ -204,10 +235,14 @@ class OutsideUsage:
 
 def _beyond(group: _Group, share: AdmittedUsage) -> tuple[str, ...]:
     found, totals, count = [], dict[str, int](), 0
+    claims = set[str]()
     for pod, taker in sorted(group.members.items(), key=lambda each: (each[1].since, each[0])):
-        sums = {n: totals.get(n, 0) + amount for n, amount in taker.amounts.items()}
+        own = Counter(taker.amounts)
+        for name in taker.claims.keys() - claims:
+            own.update(taker.claims[name])
+        sums = {n: totals.get(n, 0) + amount for n, amount in own.items()}
         if share.holds(count + 1, sums):
-            totals, count = totals | sums, count + 1
+            totals, count, claims = totals | sums, count + 1, claims | taker.claims.keys()
         else:
             found.append(pod)
     return tuple(found)

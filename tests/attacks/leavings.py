@@ -147,6 +147,17 @@ def _of_jobs() -> Iterator[Attempt]:
         yield Attempt(f"{kind.kind}: neither queue nor suspend", *named, old, both)
         yield from _of_all(named, old, only_required=True)
         yield from _unreadable(kind)
+    yield from _of_others_clusters()
+
+
+def _of_others_clusters() -> Iterator[Attempt]:
+    """Yield the change of a job that needs no quota, as it has no pods, into one that does."""
+    bare = _job("ray.io", "v1", "RayJob")
+    runs = {**bare, "spec": {"clusterSelector": {"a": "b"}}}
+    held = {**bare, "spec": {"clusterSelector": {"a": "b"}, "suspend": True}}
+    named = "ray.io", "RayJob", "rayjobs"
+    for what, old in (("runs", runs), ("is suspended", held)):
+        yield Attempt(f"RayJob that {what}: a cluster of its own", *named, old, bare)
 
 
 def _unreadable(kind: Any) -> Iterator[Attempt]:

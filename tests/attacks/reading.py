@@ -11,13 +11,21 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from policyd.api.admission import UserInfo
+from policyd.api.admission import AdmissionRequest, UserInfo
 from policyd.cel.lib.authorizer import Authorization as PermissionDecision
 from policyd.cel.lib.authorizer import AuthorizedAction
 from policyd.dialects.kyverno.declared import declared_values
 from policyd.dialects.registry import EVERY_FORMAT
+from policyd.engine.background.evaluation import Acted, decide_deletion, generate
+from policyd.engine.background.existing import TriggerSought, find_trigger
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
+from policyd.engine.model.background import (
+    BackgroundPolicy,
+    Deletion,
+    ExistingMutation,
+    Generation,
+)
 from policyd.engine.model.params import StoredParams
 from policyd.engine.model.surroundings import PolicyContext
 from policyd.engine.offline.requests import RequestCircumstances, namespace_lookup, request_for
@@ -317,4 +325,80 @@ def tried_reads() -> Figures:
     return Figures(tried=tried, reads=reads, faults=tuple(faults))
 
 
-ATTACKS: Attacks = {"policies of a namespace": tried_reads}
+def _acting(expression: str) -> Iterator[Json]:
+    """Yield policies that generate, delete or mutate what exists by what they read."""
+    match = {"matchConstraints": {"resourceRules": [RULE]}}
+    text = f"string({expression})"
+    made = (
+        "{'apiVersion': dyn('v1'), 'kind': dyn('ConfigMap'),"
+        f" 'metadata': dyn({{'name': {text}, 'namespace': '{OWN}'}})}}"
+    )
+    says = {"name": "c", "expression": f"{text}.startsWith('{BEGINNING}')"}
+    kind = "policies.kyverno.io/v1"
+    for spec in (
+        {"generate": [{"expression": f"generator.Apply([{made}])"}]},
+        {
+            "variables": [{"name": "said", "expression": text}],
+            "generate": [{"expression": f"generator.Apply(variables.said, [{made}])"}],
+        },
+    ):
+        yield _named(kind, "NamespacedGeneratingPolicy", {**match, **spec})
+    deletes = {**match, "conditions": [says], "schedule": "* * * * *"}
+    yield _named(kind, "NamespacedDeletingPolicy", deletes)
+    mutation = {
+        "patchType": "ApplyConfiguration",
+        "applyConfiguration": {
+            "expression": "Object{metadata: Object.metadata{labels: {'a': 'b'}}}"
+        },
+    }
+    targets: tuple[dict[str, Json], ...] = (
+        {"targetMatchConstraints": {"resourceRules": [RULE], "expression": made}},
+        {
+            "targetMatchConstraints": {"resourceRules": [RULE], "expression": "object"},
+            "matchConditions": [says],
+        },
+    )
+    for given in targets:
+        spec = {**match, **given, "mutations": [mutation]}
+        spec["evaluation"] = {"mutateExisting": {"enabled": True}}
+        yield _named(kind, "NamespacedMutatingPolicy", spec)
+
+
+def tried_actions() -> Figures:
+    """Ask each thing in each kind that acts by itself: what it does must not depend on it."""
+    tried = reads = loaded = 0
+    faults: list[str] = []
+    surroundings = _surroundings()
+    request = request_for(POD, RequestCircumstances())
+    for expression in expressions():
+        for document in _acting(expression):
+            tried += 1
+            found = load_policies(json.dumps(document), "p.yaml", EVERY_FORMAT)
+            for policy in found.background:
+                loaded += 1
+                come_to = _come_to(policy, request, surroundings)
+                asks = "conditions" in document["spec"] or "matchConditions" in document["spec"]
+                if WORD in repr(come_to) or (asks and come_to.outcome == "matched"):
+                    reads += 1
+                    faults.append(f"{document['kind']}: {expression}")
+    if loaded < tried // 50:
+        faults.append(f"{loaded} of {tried} were loaded at all: nothing is tried")
+    return Figures(tried=tried, reads=reads, faults=tuple(faults))
+
+
+def _come_to(
+    policy: BackgroundPolicy, request: AdmissionRequest, surroundings: PolicyContext
+) -> Acted | TriggerSought:
+    match policy.action:
+        case Generation():
+            return generate(policy, request, surroundings, lambda _version, _kind: True)
+        case Deletion():
+            return decide_deletion(policy, request, surroundings)
+        case ExistingMutation():
+            return find_trigger(policy, [request], surroundings)
+
+
+ATTACKS: Attacks = {
+    "policies of a namespace": tried_reads,
+    "policies of a namespace that act": tried_actions,
+}

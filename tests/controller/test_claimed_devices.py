@@ -7,7 +7,7 @@ from policyd.alloc.settings import Gates, QueueingSettings
 from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.kueue.names import POD_SET
 from policyd.kube import resources as r
-from tests.controller.world import GPU, QUEUE, World, gates, running
+from tests.controller.world import GPU, QUEUE, World, condition, gates, running
 from tests.questions.test_unqueued_jobs import owned
 
 pytestmark = pytest.mark.anyio
@@ -96,6 +96,41 @@ async def test_a_claim_that_pods_share_counts_once_as_a_multiple_of_the_pods(cou
         await world.pass_time(3)
 
         assert usage(world, "share") == {GPU: used}
+
+
+async def test_a_shared_claim_keeps_its_quota_until_the_last_pod_has_ended():
+    world = furnished(gpus=8)
+    for name in ("c", "d"):
+        put_claim(world, name, 4)
+    async with running(world):
+        world.put(r.JOBS, claiming("first", shared="c", pods=4))
+        world.put(r.JOBS, claiming("plain", template="two", pods=2))
+        world.put(r.JOBS, claiming("second", shared="d", pods=1))
+        await world.pass_time(3)
+        world.set_status(r.JOBS, "first", active=1, succeeded=3)
+        await world.pass_time(3)
+        assert world.suspended("second") is True
+
+        world.set_status(r.JOBS, "plain", active=1, succeeded=1)
+        world.end_job("first")
+        await world.pass_time(3)
+        assert world.suspended("second") is False
+
+
+async def test_a_pod_set_without_pods_does_not_stand_for_the_claim_of_others():
+    world = furnished(gpus=8)
+    put_claim(world, "c", 64)
+    template = claiming("x", shared="c")["spec"]["template"]
+    sizes = {"none": 0, "all": 1}
+    pod_sets = [{"name": name, "count": n, "template": template} for name, n in sizes.items()]
+    body = {"metadata": {"name": "w"}, "spec": {"queueName": "lq-cq", "podSets": pod_sets}}
+    async with running(world):
+        world.create(r.WORKLOADS, body)
+        await world.pass_time(3)
+
+        assert (
+            "nvidia.com/gpu" in condition(world.get(r.WORKLOADS, "w"), "QuotaReserved")["message"]
+        )
 
 
 async def test_pods_of_a_group_count_their_claims():
@@ -290,6 +325,69 @@ async def test_pods_within_their_claims_are_within_quota_and_others_are_reported
         await world.pass_time(30)
 
         assert reported(world) == {"beyond"}
+
+
+@pytest.mark.parametrize(
+    "count", [4, "All"], ids=["more-devices", "devices-that-cannot-be-counted"]
+)
+@pytest.mark.parametrize("owned_by", ["", "Pod"], ids=["", "as-if-made-for-a-pod"])
+async def test_a_claim_that_is_another_one_since_the_admission_is_reported(count, owned_by):
+    world = furnished()
+    put_claim(world, "c", 2)
+    async with running(world):
+        world.put(r.JOBS, claiming("train", shared="c", pods=2))
+        await world.pass_time(3)
+        for name in ("a", "b"):
+            claiming_pod(world, name, shared="c")
+        await world.pass_time(30)
+        assert reported(world) == set()
+
+        world.delete(r.RESOURCE_CLAIMS, "c")
+        put_claim(world, "c", count, owners=owned(owned_by, "p", api="v1") if owned_by else ())
+        await world.pass_time(10)
+        assert reported(world) == {"a", "b"}
+
+
+@pytest.mark.parametrize("after", ["restored", "deleted"])
+async def test_devices_of_a_template_that_was_another_one_for_a_moment_are_reported(after):
+    world = furnished()
+    async with running(world):
+        world.put(r.JOBS, claiming("train", template="two", pods=2))
+        await world.pass_time(3)
+        world.delete(r.RESOURCE_CLAIM_TEMPLATES, "two")
+        if after == "restored":
+            offer_template(world, "two", 2)
+        for name, count in (("within", 2), ("beyond", 8)):
+            pod = claiming_pod(world, name, template="two")
+            put_claim(world, f"{name}-gpus-x", count, owners=owned("Pod", name, api="v1"))
+            made = [{"name": "gpus", "resourceClaimName": f"{name}-gpus-x"}]
+            world.put(r.PODS, pod | {"status": {"resourceClaimStatuses": made}})
+        await world.pass_time(10)
+
+        assert reported(world) == {"beyond"}
+
+
+async def test_a_pod_in_no_queue_takes_the_devices_of_the_claim_that_it_names():
+    world = furnished()
+    put_claim(world, "c", 4)
+    async with running(world):
+        pod = {
+            "metadata": {"name": "p"},
+            "spec": claiming("p", shared="c")["spec"]["template"]["spec"],
+        }
+        world.create(r.PODS, pod)
+        await world.pass_time(10)
+
+        assert f"takes {GPU}: 4" in world.events("OutsideQuota")[0]["message"]
+
+
+def put_claim(world, name, count, owners=()):
+    """Create a claim of a number of devices, or of all that there are."""
+    metadata = {"name": name, "namespace": "ns", "ownerReferences": list(owners)}
+    every = {"deviceClassName": CLASS, "allocationMode": "All"}
+    spec = {"devices": {"requests": [{"name": "gpus", "exactly": every}]}}
+    spec = spec if count == "All" else claim(count)
+    world.put(r.RESOURCE_CLAIMS, {"metadata": metadata, "spec": spec})
 
 
 def claiming_pod(world, name, job="train", *, limits=None, **asked):

@@ -228,6 +228,23 @@ def test_refusals(request_, wanted):
     assert wanted in refusal(counter(request_, slices=slices))
 
 
+def test_looks_at_many_devices_cost_even_if_the_selectors_do_not():
+    slices = [offer(*(gpu(f"g{number}") for number in range(500)))]
+    requests = [exactly(selector=f"false && {number} > 0") for number in range(32)]
+
+    assert "500 requested" not in refusal(counter(*requests, slices=slices))
+    many = [offer(*(gpu(f"g{number}") for number in range(20_000)))]
+    assert "actual cost limit" in refusal(counter(*requests, slices=many))
+
+
+def test_the_selectors_of_a_claim_have_a_length_together():
+    long = f"device.driver != '{'x' * 9_000}'"
+
+    assert charge(counter(exactly(selector=long), slices=[offer(gpu("a"))])) == {"gpus": 1}
+    found = refusal(counter(exactly(selector=long), exactly(selector=long)))
+    assert "all selectors together have at most 16,384 characters" in found
+
+
 def test_a_template_that_is_not_there_may_come():
     with pytest.raises(DeviceCountError) as error:
         charge(counter(exactly()), pod(resourceClaims=[claimed("absent")]))

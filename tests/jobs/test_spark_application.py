@@ -76,6 +76,14 @@ def test_sidecars_and_templates_count_too():
         pytest.param({"instances": 0}, {}, 0, id="none"),
         pytest.param({}, {}, 2, id="as-many-as-spark-makes"),
         pytest.param({}, {"sparkConf": {"spark.executor.instances": "5"}}, 5, id="conf"),
+        pytest.param({}, {"sparkConf": {"spark.executor.instances": "+64"}}, 64, id="conf-sign"),
+        pytest.param({}, {"sparkConf": {"spark.executor.instances": " 64\t"}}, 64, id="conf-space"),
+        pytest.param(
+            {}, {"sparkConf": {"spark.executor.instances": "0" * 20 + "64"}}, 64, id="conf-zeros"
+        ),
+        pytest.param(
+            {}, {"sparkConf": {"spark.executor.instances": "٦٤"}}, 2**31 - 1, id="conf-unknown"
+        ),
         pytest.param(
             {"instances": 1},
             {"dynamicAllocation": {"enabled": True, "maxExecutors": 7}},
@@ -154,6 +162,16 @@ ON = {"enabled": True}
             application(sparkConf={"spark.executor.resource.gpu.amount": "8"}),
             "spec.sparkConf[spark.executor.resource.gpu.amount]",
             id="devices-by-conf",
+        ),
+        pytest.param(
+            application({}, sparkConf={"spark.executor.instances": "many"}),
+            "spec.sparkConf[spark.executor.instances]",
+            id="no-number",
+        ),
+        pytest.param(
+            application(sparkConf={"spark.streaming.dynamicAllocation.enabled": "true"}),
+            "spec.sparkConf[spark.streaming.dynamicAllocation.enabled]",
+            id="streaming",
         ),
         pytest.param(
             application(sparkConf={"spark.dynamicAllocation.enabled": "true"}),

@@ -20,7 +20,6 @@ from policyd.api.meta import ObjectMeta
 from policyd.controller.watch.mirror import Mirror
 from policyd.controller.watch.pod_places import workload_keys
 from policyd.devices.objects import (
-    ClaimSpec,
     DeviceClass,
     ResourceClaim,
     ResourceClaimTemplate,
@@ -76,7 +75,7 @@ def open_device_mirrors(reader: Reader, pace: Pace) -> DeviceMirrors:
 
 
 def _named(claim: ResourceClaim) -> ResourceClaim:
-    """Return the part to keep of a claim: without its specification, if it was made for a pod."""
+    """Return the part to keep of a claim: less metadata, if it was made for a pod."""
     if controller_of(claim.metadata) is None:
         return claim
     metadata = claim.metadata
@@ -87,7 +86,7 @@ def _named(claim: ResourceClaim) -> ResourceClaim:
         resource_version=metadata.resource_version,
         owner_references=metadata.owner_references,
     )
-    return msgspec.structs.replace(claim, metadata=kept, spec=ClaimSpec())
+    return msgspec.structs.replace(claim, metadata=kept)
 
 
 def counts_devices(resources: ResourcesConfiguration | None, gates: Gates) -> bool:

@@ -1,6 +1,6 @@
 """Pods that may use resources of queues, trimmed to that: there are many, and most use none."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from sys import intern
 
@@ -13,7 +13,7 @@ from policyd.api.meta import ObjectMeta, OwnerReference, Wire
 from policyd.api.pods import PodSpec, PodTemplate
 from policyd.controller.watch.mirror import Mirror
 from policyd.jobs.base import controller_of
-from policyd.jobs.pods import NOT_ENDED, QueuedPodStatus
+from policyd.jobs.pods import NOT_ENDED
 from policyd.jobs.requests import RequestRules
 from policyd.kube.client import Reader
 from policyd.kube.pace import Pace
@@ -28,12 +28,26 @@ CLAIMS = "resourceclaims"
 with others, and all where device classes are not mapped to resources."""
 
 
+class PodClaimStatus(Wire, frozen=True):
+    """The claim that was made from a template for one of a pod's `resourceClaims`."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+
+
+class RunningPodStatus(Wire, frozen=True):
+    """How far a pod has come, and its claims."""
+
+    phase: str = "Pending"
+    resource_claim_statuses: tuple[PodClaimStatus, ...] = ()
+
+
 class RunningPod(Wire, frozen=True):
     """A pod, with its requests that count against quota."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
-    status: QueuedPodStatus = QueuedPodStatus()
+    status: RunningPodStatus = RunningPodStatus()
     amounts: dict[str, int] | None = {}
     """Computed here; not sent by the API server. None if other objects decide about it: the pod
     then keeps what it requests."""
@@ -51,17 +65,33 @@ class RunningPod(Wire, frozen=True):
         goes = deleted is not None and deleted.timestamp() < now + LONGEST_GRACE_SECONDS
         return self.takes and not (self.spec.scheduling_gates or goes)
 
-    def amounts_by(self, rules: RequestRules) -> dict[str, int]:
+    @property
+    def claims(self) -> dict[str, str]:
+        """The names of its claims, by those that it gives them. Only Kubernetes writes a status."""
+        made = {each.name: each.resource_claim_name for each in self.status.resource_claim_statuses}
+        named = {
+            each.name: each.resource_claim_name or made.get(each.name, "")
+            for each in self.spec.resource_claims
+        }
+        return {name: claim for name, claim in named.items() if claim}
+
+    def amounts_by(self, rules: RequestRules, counted: Set[str] = frozenset()) -> dict[str, int]:
         """Return the requests that count against quota, in the units of admission.
 
         Args:
             rules: Those of the pod's namespace, which decide if the amounts were not computed.
+            counted: The names of claims that are counted for themselves.
         """
         if self.amounts is not None:
             return self.amounts
         # The API server has set its overhead and the defaults of its namespace.
         rules = replace(rules, limits={}, overheads={})
-        return _amounts(PodTemplate(self.metadata, self.spec), rules, queues=self.queues)
+        own = self.claims
+        claims = tuple(
+            each for each in self.spec.resource_claims if own.get(each.name) not in counted
+        )
+        spec = msgspec.structs.replace(self.spec, resource_claims=claims)
+        return _amounts(PodTemplate(self.metadata, spec), rules, queues=self.queues)
 
 
 def is_device(resource: str) -> bool:
@@ -146,7 +176,10 @@ def _trimmed(pod: RunningPod, amounts: dict[str, int] | None, *, queues: bool) -
         pod,
         metadata=kept,
         spec=spec if takes else _NOTHING,
-        status=QueuedPodStatus(intern(pod.status.phase)),
+        status=RunningPodStatus(
+            intern(pod.status.phase),
+            pod.status.resource_claim_statuses if spec.resource_claims else (),
+        ),
         amounts=amounts,
         queues=queues,
     )

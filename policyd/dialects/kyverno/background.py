@@ -161,6 +161,9 @@ def _existing(
         named = compiler.program(given.expression, path)
         if named is None:
             return refused(compiler.findings)
+        withheld = elsewhere(compiler.uses, document) if triggers.namespace else []
+        if withheld:
+            return withheld
     action = ExistingMutation(
         targets=targets,
         triggered=True,

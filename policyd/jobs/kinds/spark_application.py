@@ -5,13 +5,21 @@ from typing import Any, Final
 
 import msgspec
 
+from policyd.api.integers import whole_number
 from policyd.api.kueue import PodSet
 from policyd.api.kueue.names import ELASTIC_JOB
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json, Wire
 from policyd.api.pods import PodTemplate
 from policyd.jobs.base import JobKind, JobObject, JobOutcome
-from policyd.jobs.kinds.spark_pods import SparkRole, conf_mistakes, role_mistakes, template_of
+from policyd.jobs.kinds.spark_pods import (
+    INSTANCES,
+    SparkRole,
+    conf_mistakes,
+    instances_mistakes,
+    role_mistakes,
+    template_of,
+)
 from policyd.jobs.topology import topology_request
 from policyd.patch.draft import Draft
 
@@ -20,6 +28,7 @@ ELASTIC_EXECUTORS: Final = "policyd.io/elastic-executors"
 _ROLES: Final = ("driver", "executor")
 _OF_SPARK: Final = 2
 """The executors that Spark makes where nothing says how many."""
+_LARGEST: Final = 2**31 - 1
 _WITH_PODS: Final = frozenset(
     {"SUBMITTED", "RUNNING", "SUCCEEDING", "FAILING", "INVALIDATING", "SUSPENDING"}
 )
@@ -81,9 +90,10 @@ def _executors(job: SparkApplication) -> int:
     """Return the number of executors that quota is requested for: the most, if it changes."""
     if _bounds(job).enabled:
         return max(_bounds(job).max_executors or 0, job.spec.executor.instances or 0)
-    given, conf = job.spec.executor.instances, job.spec.spark_conf.get("spark.executor.instances")
-    if given is None and conf is not None and conf.isdecimal():
-        return min(int(conf[:10]), 2**31 - 1)
+    given, conf = job.spec.executor.instances, job.spec.spark_conf.get(INSTANCES)
+    if given is None and conf is not None:
+        number = whole_number(conf.strip(), bits=32)
+        given = _LARGEST if number is None else number  # what cannot be counted never fits
     return _OF_SPARK if given is None else max(given, 0)
 
 
@@ -164,6 +174,8 @@ def _mistakes(job: SparkApplication, _old: SparkApplication | None) -> Iterator[
         yield FieldError("spec.dynamicAllocation.enabled", bounds.enabled, detail)
     for name in _ROLES:
         yield from role_mistakes(getattr(spec, name), name, spec.spark_conf)
+    if spec.executor.instances is None:
+        yield from instances_mistakes(spec.spark_conf)
     yield from conf_mistakes(spec.spark_conf)
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from policyd.api.integers import whole_number
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json, Wire
 from policyd.api.pods import Toleration
@@ -17,8 +18,10 @@ _MEMORY: Final = re.compile(r"([0-9]{1,18})(?:([kmgtp])b?|(b))?", re.ASCII | re.
 """An amount as Java writes it: a plain number means MiB."""
 _LOCAL_DIRS: Final = "spark-local-dir-"
 """How the names of volumes begin that Spark mounts itself."""
+INSTANCES: Final = "spark.executor.instances"
+"""The setting that says how many executors there are, if the application does not."""
 _UNCOUNTED: Final = re.compile(
-    r"spark\.(?:dynamicAllocation\.enabled"
+    r"spark\.(?:(?:streaming\.)?dynamicAllocation\.enabled"
     r"|(?:driver|executor)\.resource\..*"
     r"|kubernetes\.(?:driver|executor)\.podTemplateFile)",
     re.DOTALL,
@@ -175,6 +178,14 @@ def role_mistakes(role: SparkRole, name: str, conf: Mapping[str, str]) -> Iterat
             parse_quantity(text)
         except QuantityError as error:
             yield FieldError(f"spec.{name}.{field}", text, str(error))
+
+
+def instances_mistakes(conf: Mapping[str, str]) -> Iterator[FieldError]:
+    """Yield that a number of executors is none: Spark could read it otherwise than the queue."""
+    text = conf.get(INSTANCES)
+    if text is not None and whole_number(text.strip(), bits=32) is None:
+        detail = "must be a whole number, such as `2`, or be left to `executor.instances`"
+        yield FieldError(f"spec.sparkConf[{INSTANCES}]", text, detail)
 
 
 def conf_mistakes(conf: Mapping[str, str]) -> Iterator[FieldError]:

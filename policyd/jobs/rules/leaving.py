@@ -63,6 +63,7 @@ _STAYS: Final = (
 _OTHERS: Final = "`--starters` of the webhooks names other permitted users"
 _HELD: Final = f"only the queue's controller removes it, once the pod is admitted; {_OTHERS}"
 _STARTS: Final = f"only the queue's controller starts it, once it is admitted; {_OTHERS}"
+_BEGINS: Final = "the job gets pods of its own, and so queues: set this to true in the same change"
 _OWNED: Final = "the owner determines the queue, and must be set at creation"
 _CONTROLLER: Final = "metadata.ownerReferences"
 
@@ -180,5 +181,9 @@ def _vouches(surroundings: JobContext, owners: Iterable[Identity]) -> bool:
 
 def _of_suspension(kind: JobKind[Any], new: Json, old: Json) -> Iterator[FieldError]:
     was, now = (Draft(each).get(kind.suspend_path) is True for each in (old, new))
-    if was and not now and not is_ignored(kind, old):
-        yield FieldError(".".join(map(str, kind.suspend_path)), None, _STARTS, "Forbidden")
+    path = ".".join(map(str, kind.suspend_path))
+    if is_ignored(kind, old):
+        if not (now or is_ignored(kind, new)):
+            yield FieldError(path, None, _BEGINS, "Forbidden")
+    elif was and not now:
+        yield FieldError(path, None, _STARTS, "Forbidden")

@@ -202,6 +202,18 @@ def test_reads_beyond_the_namespace_are_refused_at_load(kind, form):
     assert loaded.findings[0].hint == "use a cluster-wide policy"
 
 
+@pytest.mark.parametrize("form", WITHHELD)
+def test_the_targets_of_a_mutation_are_not_named_by_what_is_elsewhere(form):
+    policy = mutating("'x'")
+    policy["spec"]["evaluation"] = {"mutateExisting": {"enabled": True}}
+    targets = {"resourceRules": [PODS], "expression": WITHHELD[form]}
+    policy["spec"]["targetMatchConstraints"] = targets
+    loaded = load(policy)
+
+    assert loaded.background == ()
+    assert "is not allowed in namespaced policies: " in loaded.findings[0].message
+
+
 @pytest.mark.parametrize(
     "place",
     [
