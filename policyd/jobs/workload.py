@@ -226,6 +226,8 @@ def pods_given_back(workload: Workload) -> dict[str, int]:
     A claim that pods share has its devices until the last of them ends, so that pod sets that name
     one keep all of their quota.
     """
+    if not workload.status.reclaimable_pods:
+        return {}
     sharing = {each.name for each in workload.spec.pod_sets if shares_claims(each.template.spec)}
     return {
         each.name: each.count

@@ -327,9 +327,9 @@ def _left(
     """Return how many pods of a pod set still need their quota."""
     if pod_set is None:
         return 0
-    count = pod_set.count
-    if shares_claims(pod_set.template.spec):  # which do not shrink with an elastic job
-        count = max(count, assignment.count or 0)
+    count, assigned = pod_set.count, assignment.count or 0
+    if count < assigned and shares_claims(pod_set.template.spec):
+        count = assigned  # claims do not shrink with an elastic job
     return max(0, count - given_back.get(assignment.name, 0))
 
 
