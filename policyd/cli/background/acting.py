@@ -194,17 +194,17 @@ class BackgroundPass:
         policies: Iterable[ReadPolicy],
         gone: Iterable[NoticedDeletion],
     ) -> PolicyContext:
+        existing = await listed(self.client, NAMESPACES)
         last = [each.object for each in gone if each.resource == NAMESPACES]
-        namespaces = [*last, *await listed(self.client, NAMESPACES)]
-        known = {name_of(each).name for each in namespaces}
+        found = {name_of(each).name: each for each in (*last, *existing)}
         self._terminating = frozenset(
-            name_of(each).name
-            for each in namespaces
+            name
+            for name, each in found.items()
             if value_at(each, ("metadata", "deletionTimestamp")) is not None
         )
-        find = namespace_lookup(namespaces, {})
+        find = namespace_lookup(found.values(), {})
         return PolicyContext(
-            namespaces=lambda name: find(name) if name in known else None,
+            namespaces=lambda name: find(name) if name in found else None,
             now=lambda: self.now,
             extra=kyverno_values(
                 resources=reads, global_context=await self._entries(reads, policies)

@@ -80,7 +80,8 @@ class NoticedDeletions:
         self._number += 1
         self._bytes += size
         while self._number > MOST_DELETIONS or self._bytes > MOST_BYTES:
-            fullest = max(self._kept, key=lambda name: len(self._kept[name]))
+            by = self._bytes_of if self._bytes > MOST_BYTES else self._number_of
+            fullest = max(self._kept, key=by)
             self._drop(fullest, next(iter(self._kept[fullest])))
             self.lost += 1
 
@@ -97,6 +98,12 @@ class NoticedDeletions:
         for each in gone:
             if each.uid not in late or each.at < self.now() - KEPT_SECONDS:
                 self._drop(name_of(each.object).namespace, each.uid)
+
+    def _number_of(self, namespace: str) -> int:
+        return len(self._kept[namespace])
+
+    def _bytes_of(self, namespace: str) -> int:
+        return sum(each.size for each in self._kept[namespace].values())
 
     def _drop(self, namespace: str, uid: str) -> None:
         kept = self._kept.get(namespace, {})

@@ -277,14 +277,27 @@ def test_where_there_are_too_many_the_fullest_namespace_loses_its_oldest(monkeyp
     assert noticed.lost == 4
 
 
-def test_deletions_are_bounded_by_their_bytes_too(monkeypatch):
-    monkeypatch.setattr("policyd.cli.background.deletions.MOST_BYTES", 1000)
+def test_a_namespace_with_large_objects_takes_no_room_from_others(monkeypatch):
+    monkeypatch.setattr("policyd.cli.background.deletions.MOST_BYTES", 1500)
     noticed = NoticedDeletions(lambda: NOW)
-    for name in "abc":
-        metadata = {"name": name, "namespace": "team", "uid": name}
-        noticed.note(CONFIG_MAPS, {"metadata": metadata, "data": {"x": "y" * 500}})
+    sizes = [("small", f"s{number}", 1) for number in range(3)]
+    for namespace, name, size in (*sizes, ("big", "b0", 800), ("big", "b1", 800)):
+        metadata = {"name": name, "namespace": namespace, "uid": name}
+        noticed.note(CONFIG_MAPS, {"metadata": metadata, "data": {"x": "y" * size}})
 
-    assert [each.uid for each in noticed.pending()] == ["c"]
+    assert [each.uid for each in noticed.pending()] == ["s0", "s1", "s2", "b1"]
+
+
+async def test_a_namespace_that_was_made_anew_is_generated_in(cluster):
+    cluster.policy(**generating())
+    gone = {**cluster.client.store.get(NAMESPACES, "", "team")}
+    gone["metadata"] = {**gone["metadata"], "deletionTimestamp": "2026-06-10T12:00:00Z"}
+    cluster.deletions.note(NAMESPACES, gone)
+    cluster.trigger("a")
+
+    await cluster.run()
+
+    assert cluster.names(QUOTAS) == ["q-a"]
 
 
 async def test_a_watch_notices_a_deletion_with_the_last_state(cluster):
