@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from policyd.kube import resources as r
-from policyd.kube.errors import ForbiddenError, UndecodableError, UnreachableError
+from policyd.kube.errors import ForbiddenError, NotFoundError, UndecodableError, UnreachableError
 from policyd.multikueue.settings import ORIGIN
 from tests.controller.clusters import MANAGER, Manager, clusters, job, where
 from tests.controller.world import QUEUE, names, pod_spec
@@ -149,7 +149,37 @@ async def test_a_worker_that_is_lost_at_once_each_time_is_connected_to_more_and_
         assert 3 <= connected <= 10
 
 
+async def test_a_worker_that_ends_each_watch_at_once_is_asked_once_a_second():
+    async def lie(resource, **_options):
+        watches.append(resource)
+        return ""
+
+    manager, watches = Manager(8, 8), []
+    manager.lies["east", "watch"] = lie
+    async with clusters(manager):
+        watches.clear()
+        await manager.pass_time(10)
+        assert 5 <= watches.count(r.WORKLOADS) <= 11
+
+
 # What users of the manager can try.
+
+
+async def test_a_kind_that_a_worker_does_not_serve_costs_no_other_job_its_connection():
+    manager = Manager(8, 0)
+    manager.lies["east", "page"] = refusing(r.JOBS, error=NotFoundError)
+    manager.pod("other")
+    job(manager, "train")
+    async with clusters(manager):
+        await manager.pass_time(20)
+        remote = manager.controller.multikueue.remotes.by_name["east"]
+        assert remote.state.connected
+        assert remote.before == remote.failures == 0
+        manager.lies.clear()
+        await manager.pass_time(400)
+        manager.workers["east"].run_pods("Succeeded")
+        await manager.pass_time(10)
+        assert manager.is_true("other", "Finished")
 
 
 def prebuilt(manager, kind, name, **spec):

@@ -2,7 +2,7 @@
 
 import base64
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
@@ -341,6 +341,8 @@ ANSWERS = {
     "failing": (500, b'{"kind": "Status", "message": "etcd is gone"}', "application/json"),
     "older": (404, b"404 page not found", "text/plain"),
     "forbidden": (403, b"<html>no</html>", "text/html"),
+    "moved": (302, b"", "text/plain"),
+    "long": (200, b" " * 40_000_000 + b'{"items": []}', "application/json"),
 }
 
 
@@ -353,9 +355,11 @@ def answering():
             code, body, kind = ANSWERS[self.path.split("/")[1]]
             self.send_response(code)
             self.send_header("Content-Type", kind)
+            self.send_header("Location", "/garbage")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            with suppress(ConnectionError):  # who does not read it all hangs up
+                self.wfile.write(body)
 
         def log_message(self, *_args):
             pass

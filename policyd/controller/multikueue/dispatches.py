@@ -172,6 +172,7 @@ class Dispatches:
         stored = self._mirror.get(key.path)
         workload = stored or self._gone.get(key.path)
         if workload is None:
+            self._forget(key.path)
             return None
         deleted = stored is None or workload.metadata.deletion_timestamp is not None
         state = self._cache.check_away(workload)

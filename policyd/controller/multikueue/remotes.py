@@ -115,6 +115,14 @@ class Connect(Protocol):
         ...
 
 
+class Reported(Protocol):
+    """Takes in an object of a worker that is there, was changed, or is gone."""
+
+    def __call__(self, metadata: ObjectMeta, /, *, gone: bool = False) -> None:
+        """Take it in."""
+        ...
+
+
 @dataclass
 class Remote:
     """One cluster.
@@ -339,7 +347,7 @@ class Remotes:
 
         def watch(resource: Resource) -> None:
             report = partial(_report, resource, self._changed)
-            run(watch_remote(client, resource, origin, self._pace, report))
+            run(self._where_served(remote, client, resource, origin, report))
 
         async def stop() -> None:
             for task in tasks:
@@ -350,14 +358,29 @@ class Remotes:
 
         remote.client, remote.stop, remote.watch, remote.watched = client, stop, watch, set()
         await client.page(WORKLOADS, into=PartialObject, limit=1, label_selector=origin)
-        remote.follow(WORKLOADS)
-        if self._settings.automates:
-            run(self._watch_queues(remote.name, client, LOCAL_QUEUES))
-            run(self._watch_queues(remote.name, client, CLUSTER_QUEUES))
+        report = partial(_report, WORKLOADS, self._changed)
+        run(watch_remote(client, WORKLOADS, origin, self._pace, report))
+        for each in (LOCAL_QUEUES, CLUSTER_QUEUES) if self._settings.automates else ():
+            run(self._where_served(remote, client, each, "", self._quota_report(remote.name)))
         run(probe(client, self._pace))
 
-    async def _watch_queues(self, name: str, client: Client, resource: Resource) -> None:
-        """Report changes of what quotas are made of, as far as it may be watched."""
+    async def _where_served(
+        self, remote: Remote, client: Client, resource: Resource, selector: str, report: Reported
+    ) -> None:
+        """Watch a kind. One that the worker does not serve or show is no lost connection.
+
+        Users of the manager decide which kinds are sent.
+        """
+        try:
+            await watch_remote(client, resource, selector, self._pace, report)
+        except (ForbiddenError, NotFoundError) as error:
+            what = resource.plural
+            log.warning("kind_not_watched", cluster=remote.name, resource=what, error=str(error))
+            await self._pace.sleep(KIND_SECONDS)
+            remote.watched.discard(resource)
+
+    def _quota_report(self, name: str) -> Reported:
+        """Return what takes in changes of the queues that the quotas of a worker are made of."""
         known: dict[str, int] = {}
 
         def report(metadata: ObjectMeta, *, gone: bool = False) -> None:
@@ -368,10 +391,7 @@ class Remotes:
                 known.clear()
             known[metadata.key] = generation
 
-        try:
-            await watch_remote(client, resource, "", self._pace, report)
-        except ForbiddenError as error:
-            log.warning("queues_not_watched", cluster=name, error=str(error))
+        return report
 
     async def _until_lost(self, remote: Remote, client: Client, watching: Awaitable[None]) -> None:
         """Watch until the cluster is out of reach, and have it connected again."""
@@ -454,6 +474,10 @@ async def write_condition(mirror: Mirror[C], obj: C, condition: Condition, write
         await writes.patch(mirror, obj, patch, subresource="status")
 
 
+WATCH_SECONDS = 1.0
+"""Between two watches, or two lists, of one kind: a worker may end them at once."""
+KIND_SECONDS = 60.0
+"""Until a kind is watched again that a worker does not serve or show."""
 PROBE_SECONDS = 10.0
 """Between looks whether a cluster still answers: a watch does not notice a cable that is cut."""
 PROBE_TIMEOUT_SECONDS = 20.0
@@ -461,14 +485,6 @@ PROBE_TIMEOUT_SECONDS = 20.0
 
 Notify = Callable[[str, str], None]
 """Called with the namespace and the name of a workload."""
-
-
-class Reported(Protocol):
-    """Takes in an object of a worker that is there, was changed, or is gone."""
-
-    def __call__(self, metadata: ObjectMeta, /, *, gone: bool = False) -> None:
-        """Take it in."""
-        ...
 
 
 async def watch_remote(
@@ -489,10 +505,11 @@ async def watch_remote(
                 report(obj.metadata)
         try:
             while True:
+                began = pace.clock.monotonic()
                 version = await _watch(client, resource, version, selector, report)
-                await pace.sleep(0)
+                await pace.sleep(max(0.0, began + WATCH_SECONDS - pace.clock.monotonic()))
         except GoneError:
-            continue
+            await pace.sleep(WATCH_SECONDS)
 
 
 async def _watch(
