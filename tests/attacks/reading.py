@@ -333,7 +333,7 @@ def _acting(expression: str) -> Iterator[Json]:
         "{'apiVersion': dyn('v1'), 'kind': dyn('ConfigMap'),"
         f" 'metadata': dyn({{'name': {text}, 'namespace': '{OWN}'}})}}"
     )
-    says = {"name": "c", "expression": f"{text}.startsWith('{BEGINNING}')"}
+    condition = {"name": "c", "expression": f"{text}.startsWith('{BEGINNING}')"}
     kind = "policies.kyverno.io/v1"
     for spec in (
         {"generate": [{"expression": f"generator.Apply([{made}])"}]},
@@ -343,7 +343,7 @@ def _acting(expression: str) -> Iterator[Json]:
         },
     ):
         yield _named(kind, "NamespacedGeneratingPolicy", {**match, **spec})
-    deletes = {**match, "conditions": [says], "schedule": "* * * * *"}
+    deletes = {**match, "conditions": [condition], "schedule": "* * * * *"}
     yield _named(kind, "NamespacedDeletingPolicy", deletes)
     mutation = {
         "patchType": "ApplyConfiguration",
@@ -355,7 +355,7 @@ def _acting(expression: str) -> Iterator[Json]:
         {"targetMatchConstraints": {"resourceRules": [RULE], "expression": made}},
         {
             "targetMatchConstraints": {"resourceRules": [RULE], "expression": "object"},
-            "matchConditions": [says],
+            "matchConditions": [condition],
         },
     )
     for given in targets:
