@@ -186,7 +186,8 @@ def _resumed(status: JobStatus, now: float) -> JobStatus:
 
 def _missing(job: Job, alive: list[LocalPod], pods: list[LocalPod]) -> tuple[int | None, ...]:
     succeeded = [pod for pod in pods if pod.status.phase == "Succeeded"]
-    left = _completions(job) - len(succeeded) - len(alive)
+    # One that succeeded and was deleted counts: it was counted when it ended.
+    left = _completions(job) - max(len(succeeded), job.status.succeeded) - len(alive)
     room = max(0, min(left, job.spec.parallelism - len(alive)))
     if job.spec.completion_mode != "Indexed":
         return (None,) * room

@@ -60,6 +60,12 @@ def pods(*phases, index=False):
             (2,),
             id="the-missing-index",
         ),
+        pytest.param(
+            job(parallelism=2, completions=3, status={"succeeded": 2}),
+            pods("Running"),
+            (),
+            id="none-for-one-that-succeeded-and-is-gone",
+        ),
         pytest.param(job(suspend=True), [], (), id="none-while-suspended"),
     ],
 )
