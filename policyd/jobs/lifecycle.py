@@ -36,7 +36,7 @@ from policyd.jobs.steps import (
     Stop,
     UpdateWorkload,
 )
-from policyd.jobs.workload import Priority, maximum_execution_time
+from policyd.jobs.workload import Priority, maximum_execution_time, within_sizes
 
 ON_HOLD = "OnHold"
 """Reason of a workload that waits for its job rather than for quota."""
@@ -175,7 +175,9 @@ def _may_report(job: JobView, workload: Workload) -> bool:
     Quota that was given back stays so; but of a pod set that an elastic job has made smaller, the
     pods that had ended may be those that are no longer requested.
     """
-    counts = {each.name: each.count for each in job.reclaimable}
+    # More than there are is never written: tried again for ever, it would keep a job from its stop.
+    given_back = within_sizes(job.reclaimable, workload.spec.pod_sets)
+    counts = {each.name: each.count for each in given_back}
     before = {each.name: each.count for each in workload.status.reclaimable_pods}
     return counts != before and all(
         counts.get(name, 0) >= count or (job.elastic and has_shrunk(workload, name))

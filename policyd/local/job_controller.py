@@ -55,8 +55,9 @@ def reconcile(job: Job, pods: Iterable[LocalPod], now: float) -> Work:
     alive = [p for p in mine if not p.over and p.metadata.deletion_timestamp is None]
     if over(job.status):
         return Work(remove=tuple(alive), status=_counted(job, alive, mine))
-    status = _counted(job, alive, mine)
-    ending = _ending(job, status, now)
+    status = _begun(job, _counted(job, alive, mine), now)
+    # The API server refuses the end of a Job that has not begun: it ends when it is resumed.
+    ending = None if status.start_time is None else _ending(job, status, now)
     if ending is not None:
         return Work(remove=tuple(alive), status=ending, event=_event_of(ending))
     if job.spec.suspend:
@@ -122,6 +123,12 @@ def _counted(job: Job, alive: list[LocalPod], pods: list[LocalPod]) -> JobStatus
     )
 
 
+def _begun(job: Job, status: JobStatus, now: float) -> JobStatus:
+    if job.spec.suspend or status.start_time is not None:
+        return status
+    return msgspec.structs.replace(status, start_time=timestamp(now))
+
+
 def _ending(job: Job, status: JobStatus, now: float) -> JobStatus | None:
     if status.succeeded >= _completions(job):
         ended = _conditions(
@@ -173,13 +180,14 @@ def _resumed(status: JobStatus, now: float) -> JobStatus:
     if condition_true(conditions, "Suspended"):
         resumed = _true("Suspended", "JobResumed", "Job resumed", now)
         conditions = with_condition(conditions, msgspec.structs.replace(resumed, status="False"))
-    started = status.start_time or timestamp(now)
-    return msgspec.structs.replace(status, conditions=conditions, start_time=started)
+        status = msgspec.structs.replace(status, start_time=timestamp(now))
+    return msgspec.structs.replace(status, conditions=conditions)
 
 
 def _missing(job: Job, alive: list[LocalPod], pods: list[LocalPod]) -> tuple[int | None, ...]:
     succeeded = [pod for pod in pods if pod.status.phase == "Succeeded"]
-    left = _completions(job) - len(succeeded) - len(alive)
+    # One that succeeded and was deleted counts: it was counted when it ended.
+    left = _completions(job) - max(len(succeeded), job.status.succeeded) - len(alive)
     room = max(0, min(left, job.spec.parallelism - len(alive)))
     if job.spec.completion_mode != "Indexed":
         return (None,) * room

@@ -55,6 +55,9 @@ def test_the_pod_set_says_which_label_orders_its_pods():
             {"parallelism": 3, "completions": 5}, {"succeeded": 2}, 0, id="three-are-left"
         ),
         pytest.param({"parallelism": 3}, {"succeeded": 1}, 1, id="without-completions"),
+        pytest.param(
+            {"parallelism": 8, "completions": 4}, {"succeeded": 1}, 1, id="three-of-four-run"
+        ),
         pytest.param({"parallelism": 1}, {"succeeded": 1}, 0, id="a-single-pod"),
         pytest.param(
             {"parallelism": 4, "completions": 4, "completionMode": "Indexed"},

@@ -26,7 +26,7 @@ def running(**changes):
     return view(held=False, running=True, active=True, **changes)
 
 
-def workload(*true, deleting=False, finalizer=True, queue="lq", reclaimable=0, active=True):
+def workload(*true, deleting=False, finalizer=True, queue="lq", reclaimable=0, active=True, pods=9):
     conditions = [{"type": kind, "status": "True", "reason": "R", "message": "m"} for kind in true]
     metadata = {"name": "w", "namespace": "ns"}
     if finalizer:
@@ -36,7 +36,8 @@ def workload(*true, deleting=False, finalizer=True, queue="lq", reclaimable=0, a
     status = {"conditions": conditions}
     if reclaimable:
         status["reclaimablePods"] = [{"name": "main", "count": reclaimable}]
-    spec = {"queueName": queue, "active": active, "priority": 0}
+    pod_sets = [{"name": "main", "count": pods, "template": {}}]
+    spec = {"queueName": queue, "active": active, "priority": 0, "podSets": pod_sets}
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, Workload)
 
 
@@ -96,6 +97,12 @@ EVICTED = (*ADMITTED, "Evicted")
             workload(*ADMITTED, reclaimable=2),
             None,
             id="less-to-reclaim-is-not-told",
+        ),
+        pytest.param(
+            running(reclaimable=(ReclaimablePod("main", 3),)),
+            workload(*EVICTED, reclaimable=2, pods=2),
+            step.Stop,
+            id="more-to-reclaim-than-there-are",
         ),
         pytest.param(
             view(priority=Priority(value=5)), workload(), step.ChangePriority, id="other-priority"

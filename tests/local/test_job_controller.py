@@ -60,6 +60,12 @@ def pods(*phases, index=False):
             (2,),
             id="the-missing-index",
         ),
+        pytest.param(
+            job(parallelism=2, completions=3, status={"succeeded": 2}),
+            pods("Running"),
+            (),
+            id="none-for-one-that-succeeded-and-is-gone",
+        ),
         pytest.param(job(suspend=True), [], (), id="none-while-suspended"),
     ],
 )
@@ -153,3 +159,15 @@ async def test_a_pod_that_is_deleted_before_it_shows_is_made_again():
     assert await step(NOW) == 1  # and it is gone before its informer has it
     assert await step(NOW + 1) == 1
     assert await step(NOW + UNSEEN_SECONDS) == 2
+
+
+def test_a_job_whose_pod_ended_while_it_was_suspended_ends_when_it_is_resumed():
+    suspended = reconcile(job(suspend=True), pods("Succeeded"), NOW)
+    assert not condition_true(suspended.status.conditions, "Complete"), "denied: it has not begun"
+
+    status = msgspec.to_builtins(suspended.status)
+    resumed = reconcile(job(status=status), pods("Succeeded"), NOW + 9)
+
+    assert condition_true(resumed.status.conditions, "Complete")
+    assert resumed.status.start_time.timestamp() == NOW + 9
+    assert not resumed.create
