@@ -1,5 +1,6 @@
 """Bugs that a tired engineer might write, by folder: each is a patch of the product."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from unittest import mock
 
@@ -12,6 +13,7 @@ from policyd.alloc.preemption import search
 from policyd.alloc.preemption.search import Search
 from policyd.alloc.quota import Hierarchy, QuotaTree
 from policyd.alloc.state import CoreState
+from policyd.api.kueue import ReclaimablePod
 from policyd.api.kueue.names import ADMITTED
 from policyd.api.meta import find_condition
 from policyd.controller.cycle_loop import CycleLoop
@@ -90,12 +92,12 @@ def _quota_returned_twice():
 
 
 def _a_gate_never_removed():
-    """Of several pods that may start, the last keeps its gate."""
+    """Of several pods of a group, the one that came last keeps its gate."""
     admit = Membership.admit_members
 
     def most(self, pods, workload):
-        found = admit(self, pods, workload)
-        return found[:-1] if len(found) > 1 else found
+        found, owners = admit(self, pods, workload), workload.metadata.owner_references
+        return [p for p in found if len(owners) < 2 or p.metadata.uid != owners[-1].uid]
 
     return mock.patch.object(Membership, "admit_members", most)
 
@@ -359,6 +361,21 @@ def _jobs_begin_at_once():
     return mock.patch.object(admission_of_jobs, "default_on_create", some)
 
 
+def _quota_of_pods_that_never_were():
+    """A Job gives back the quota of its places, also of those that never have pods."""
+    view = JobReconciler._view
+
+    def seen(self, job):
+        found = view(self, job)
+        if found is None or self._kind.kind != "Job" or not job.status.succeeded:
+            return found
+        count = max(0, job.spec.parallelism - job.spec.completions + job.status.succeeded)
+        given = (ReclaimablePod(name="main", count=count),) if count else ()
+        return replace(found, reclaimable=given)
+
+    return mock.patch.object(JobReconciler, "_view", seen)
+
+
 def _any_change_of_a_running_job():
     """The webhook lets a running job go to another queue."""
     return mock.patch.object(validation, "_changes", return_value=())
@@ -378,6 +395,6 @@ PLANTED = {
         _answers_outlive_an_eviction, _as_many_pods_as_requested, _templates_are_not_put_back,
         _priority_of_an_older_job, _a_retry_lost, _a_finalizer_left_on_one_path,
         _a_status_of_other_figures, _a_change_taken_in_late, _jobs_begin_at_once,
-        _any_change_of_a_running_job,
+        _any_change_of_a_running_job, _quota_of_pods_that_never_were,
     )
 }  # fmt: skip

@@ -17,7 +17,7 @@ from policyd.api.kueue.topology_assignment import decode_topology
 from policyd.api.kueue.workload import TopologyAssignment
 from tests.histories.objects import GPU
 from tests.histories.plan import GPUS
-from tests.histories.record import WORKLOADS, is_true
+from tests.histories.record import WORKLOADS, has_ended, is_true
 
 GATE = "kueue.x-k8s.io/admission"
 PART_SECONDS = 400.0
@@ -64,7 +64,7 @@ class Gang:
             self._pods.pop(v.key, None)
             annotations = v.last["metadata"].get("annotations", {})
             self._total = int(annotations.get(POD_GROUP_TOTAL_COUNT, 1))
-            if v.new is not None and not _over(v.new):
+            if v.new is not None and not has_ended(v.new):
                 gates = v.new["spec"].get("schedulingGates") or ()
                 self._pods[v.key] = any(gate["name"] == GATE for gate in gates)
             elif v.last.get("status", {}).get("phase") == "Succeeded":
@@ -111,11 +111,6 @@ def _runs(workload):
 def _group(pod):
     name = pod["metadata"].get("labels", {}).get(POD_GROUP_NAME)
     return f"{pod['metadata']['namespace']}/{name}" if name else ""
-
-
-def _over(pod):
-    ended = pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
-    return ended or bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def places_are_free(world, log):

@@ -20,7 +20,12 @@ from tests.histories.gangs import gangs_are_whole, places_are_free
 from tests.histories.lifecycle import life_is_as_documented
 from tests.histories.order import own_quota_comes_back, priority_is_heeded, shares_are_fair
 from tests.histories.preemptions import preemptions_are_just
-from tests.histories.quota import GRACE_SECONDS, no_quota_is_idle, quota_is_kept
+from tests.histories.quota import (
+    GRACE_SECONDS,
+    no_quota_is_idle,
+    quota_is_kept,
+    what_runs_has_quota,
+)
 from tests.histories.reasons import all_have_reasons, reasons_are_true, reasons_stay_true
 from tests.histories.record import (
     WORKLOADS,
@@ -192,6 +197,7 @@ def writes_are_bounded(world, log):
 
 JUDGES = {
     "quota": quota_is_kept,
+    "in use": what_runs_has_quota,
     "unadmitted": nothing_starts_unadmitted,
     "idle": no_quota_is_idle,
     "doubled": nothing_is_doubled,

@@ -100,12 +100,17 @@ def job(name, *, runs=False, pods=2, nodes=False, least=False, queue="a", priori
     }  # fmt: skip
 
 
-def pod(name, *, gated):
+def pod(name, *, gated=False, of="", gpus=0):
+    """Return a pod of the group `g`, or of the job of a workload."""
     gates = [{"name": "kueue.x-k8s.io/admission"}] if gated else []
     labels = {"kueue.x-k8s.io/pod-group-name": "g"}
     return {
-        "metadata": {"name": name, "namespace": "team", "uid": name, "labels": labels},
-        "spec": {"schedulingGates": gates, "containers": []},
+        "metadata": {"name": name, "namespace": "team", "uid": name, "labels": labels}
+        | ({"ownerReferences": [{"uid": f"job {of}", "controller": True}]} if of else {}),
+        "spec": {
+            "schedulingGates": gates,
+            "containers": [{"resources": {"limits": {GPU: str(gpus)}}}],
+        },
     }
 
 

@@ -131,10 +131,10 @@ def job_objects(about):
         metadata["annotations"] = {MIN_PARALLELISM: str(about["least"])}
     template = _template(about)
     if kind == "Job":
-        return [(r.JOBS, {"metadata": metadata, "spec": _job(template, about["pods"])})]
+        return [(r.JOBS, {"metadata": metadata, "spec": _job(template, **_counts(about))})]
     if kind == "JobSet":
         jobs = [{"name": "main", "replicas": about["pods"],
-                 "template": {"spec": _job(template, 1)}}]  # fmt: skip
+                 "template": {"spec": _job(template, 1, 1)}}]  # fmt: skip
         return [(JOB_SETS, {"metadata": metadata, "spec": {"replicatedJobs": jobs}})]
     return [(r.PODS, each) for each in pods(about, metadata, template)]
 
@@ -180,5 +180,19 @@ def _lighter(part, about):
     return found | ({RUN_FOR: f"{about['seconds']}s"} if RUN_FOR in found else {})
 
 
-def _job(template, count):
-    return {"parallelism": count, "completions": count, "backoffLimit": 0, "template": template}
+def _counts(about):
+    """Return how many pods of a Job run at a time at most, and how many are to succeed.
+
+    Some have more places than pods are to succeed, and others pods that follow the first.
+    """
+    pods, more = about["pods"], about.get("more", 0)
+    return {"parallelism": 2 * pods if more < 0 else pods, "completions": pods + max(0, more)}
+
+
+def _job(template, parallelism, completions):
+    return {
+        "parallelism": parallelism,
+        "completions": completions,
+        "backoffLimit": 0,
+        "template": template,
+    }

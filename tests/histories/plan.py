@@ -87,6 +87,7 @@ def plan_of(seed, size=None):
     events = [*_jobs(random, setting, hours, size), *_changes(random, setting, hours)]
     events += _faults(random, setting, hours)
     events += _rarities(Random(f"{seed}/rarities"), setting, hours, events)
+    events += list(_more_places(Random(f"{seed}/places"), events))
     return Plan(seed, hours * HOUR, setting, tuple(sorted(events, key=lambda e: e.at)))
 
 
@@ -177,6 +178,21 @@ def _jobs(random, setting, hours, size) -> Iterator[Event]:
                 later = random.choice((0.01, 1.0, 30.0, 600.0)) * random.random()
                 how = {"name": about["name"], "how": random.random()}
                 yield Event(at + later, act, how)
+
+
+def _more_places(random, events) -> Iterator[Event]:
+    """Let some Jobs have more places than pods are to succeed, or more pods to succeed.
+
+    Yield that pods of these are killed, so that others end before the pods that replace them.
+    """
+    for each in events:
+        about = each.about
+        if each.act != "submit" or about["kind"] != "Job" or about["pods"] < 2 or about["least"]:
+            continue
+        about["more"] = random.choice((0, 0, 1, -1))
+        for _ in range(2 if about["more"] else 0):
+            at = each.at + 3 * about["seconds"] * random.random()
+            yield Event(at, "kill pod", {"name": about["name"], "how": random.random()})
 
 
 HOPELESS = 999

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 
 from policyd.api.kueue.names import GROUP
 from tests.histories.order import Own
-from tests.histories.record import WORKLOADS, held_gpus
+from tests.histories.record import WORKLOADS, gpus_of, has_ended, held_gpus, owner_of
 
 GRACE_SECONDS = 70.0
 """So long may a write be on its way that was decided before a quota was cut, or before another user
@@ -69,6 +69,24 @@ def no_quota_is_idle(world, log):
                 since = v.at
             if fits:
                 idle[name] = (key, since if before == key else v.at)
+
+
+def what_runs_has_quota(world, log):
+    """The pods of a job request no more, but for a while, than its workload holds."""
+    pods, held, since = defaultdict(dict), {}, {}
+    for v in world.record.versions:
+        uid = owner_of(v.last)
+        if v.resource == WORKLOADS:
+            held[uid] = held_gpus(v.new).total()
+        elif v.resource == "pods":
+            pods[uid][v.key] = 0 if v.new is None or has_ended(v.new) else gpus_of(v.new["spec"])
+        if v.resource not in {WORKLOADS, "pods"} or uid not in held:
+            continue
+        began, used = since.pop(uid, v.at), sum(pods[uid].values())
+        if v.at - began > GRACE_SECONDS and world.record.was_calm(v.at, v.at - began):
+            yield f"{v.at:.1f} s: {v.key}, more than its quota was in use since {began:.1f} s"
+        elif used > held[uid]:
+            since[uid] = began
 
 
 def has_other_quota(v):

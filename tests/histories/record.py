@@ -172,6 +172,12 @@ def gpus_of(pod_spec):
     return sum(int({**r.get("limits", {}), **r.get("requests", {})}.get(GPU, 0)) for r in found)
 
 
+def has_ended(pod):
+    """Tell whether a pod has ended, or is about to."""
+    ended = pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
+    return ended or bool(pod["metadata"].get("deletionTimestamp"))
+
+
 def condition(obj, kind):
     """Return a condition; an empty one if there is none."""
     found = (obj or {}).get("status", {}).get("conditions") or ()

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.histories.lived import HELD, TEXT, cluster_queue, cohort, job, judged, workload
+from tests.histories.lived import HELD, TEXT, cluster_queue, cohort, job, judged, pod, workload
 from tests.histories.objects import GPU
 from tests.histories.preemptions import preemptions_are_just
-from tests.histories.quota import no_quota_is_idle, quota_is_kept
+from tests.histories.quota import no_quota_is_idle, quota_is_kept, what_runs_has_quota
 from tests.histories.reasons import reasons_stay_true
 from tests.histories.starts import starts_are_as_admitted, workloads_are_as_their_jobs
 from tests.histories.statuses import statuses_are_true, times_are_now
@@ -61,6 +61,25 @@ class TestQuota:
         )
 
         assert len(judged(no_quota_is_idle, *writes)) == wrong
+
+    @pytest.mark.parametrize(
+        ("back", "until", "wrong"),
+        [
+            pytest.param(0, 300, 0, id="all-have-quota"),
+            pytest.param(1, 40, 0, id="for-a-moment"),
+            pytest.param(1, 300, 1, id="given-back-while-they-run"),
+        ],
+    )
+    def test_what_runs_keeps_its_quota(self, back, until, wrong):
+        writes = (
+            (0, workload("w", *HELD, pods=2)),
+            (1, pod("one", of="w", gpus=4)),
+            (2, pod("two", of="w", gpus=4)),
+            (9, workload("w", *HELD, pods=2, back=back)),
+            (until, pod("two", of="w", gpus=4)),
+        )
+
+        assert len(judged(what_runs_has_quota, *writes)) == wrong
 
 
 class TestPreemptions:
