@@ -273,7 +273,8 @@ class JobReconciler:
         An annotation says that the job is between them, as it then looks like one that its user
         has changed.
         """
-        if not self._kind.suspended(job):
+        suspended = self._kind.suspended(job)
+        if not suspended:
             draft = draft_of(job)
             self._kind.suspend(draft)
             if not self._kind.fixed_while_active:
@@ -284,13 +285,15 @@ class JobReconciler:
             job = await self._writes.patch(self._mirror, job, patch, kind="json")
             log.info("job_stopped", job=job.metadata.key, reason=step.reason)
             self._writes.record(self._resource, job.metadata, "Stopped", step.message)
-        # The last pod may end the job, and the API server denies the end of one that never started.
-        if self._kind.fixed_while_active and self._kind.active(job):
-            return
         reset = self._kind.reset(job)
         if reset is not None:  # of this version alone: one that has ended keeps when it started
             patch = merge_patch(job.metadata, **reset)
             job = await self._writes.patch(self._mirror, job, patch, subresource="status")
+        begun_by_others = (
+            suspended and reset is not None and STOPPING not in job.metadata.annotations
+        )
+        if self._kind.fixed_while_active and self._kind.active(job) and not begun_by_others:
+            return
         await self._put_back(job, step.workload)
         if step.workload is not None and not step.fits:
             await self._steps.delete(self._resource, job.metadata, step.workload)
