@@ -211,13 +211,11 @@ class MultiKueueService:
 
     def _requoted(self, name: str) -> None:
         """Note that a worker may have another quota."""
-        checks = (
-            each for c in self.configs_with(name) for each in self.checks_with(c.metadata.name)
-        )
-        for queue in (
-            queue for check in checks for queue in self._queues_with(check.metadata.name)
-        ):
-            self._reported.add(_key("MultiKueueQuota", queue.metadata.name))
+        for config in self.configs_with(name):
+            for check in self.checks_with(config.metadata.name):
+                for queue in self._queues_with(check.metadata.name):
+                    self._reported.add(_key("MultiKueueQuota", queue.metadata.name))
+        if self._reported:
             self._wake.set()
 
     async def _follow_workers(self) -> NoReturn:
