@@ -99,7 +99,10 @@ def anything(group: str, version: str, kind: str) -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural(kind)}.{group}"},
+        "metadata": {
+            "name": f"{plural(kind)}.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+        },
         "spec": {
             "group": group,
             "names": {"kind": kind, "plural": plural(kind), "singular": kind.lower()},
