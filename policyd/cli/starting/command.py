@@ -25,7 +25,7 @@ from policyd.errors import ConfigurationError, PolicydError, system_reason
 from policyd.policy_files import default_files
 
 _NONE = "none"
-_ENFORCEMENTS = click.Choice(["Deny", "Warn", "Audit"], case_sensitive=False)
+_ENFORCEMENTS = ("Deny", "Warn", "Audit")
 
 
 class _Given(TypedDict):
@@ -60,7 +60,7 @@ class _Given(TypedDict):
 )
 @click.option(
     "--enforcement",
-    type=_ENFORCEMENTS,
+    type=click.Choice(_ENFORCEMENTS),
     help="How strictly the policies apply in clusters.  [Warn]",
 )
 @click.option(
@@ -126,9 +126,12 @@ def _wanted(given: _Given) -> RepositoryOptions:
     assert chosen.keys() <= known.keys(), "the library has them"
     enforcement: str | None = given["enforcement"]
     if enforcement is None:
-        question = "Enforcement in clusters"
+        choices = click.Choice(_ENFORCEMENTS, case_sensitive=False)
+        question = f"Enforcement in clusters ({', '.join(_ENFORCEMENTS)})"
         enforcement = (
-            click.prompt(question, "Warn", type=_ENFORCEMENTS, err=True) if ask else "Warn"
+            click.prompt(question, "Warn", type=choices, show_choices=False, err=True)
+            if ask
+            else "Warn"
         )
     ci = _several("CI", given["ci"], ("github", "gitlab"), ask=ask)
     gitops = _several("GitOps", given["gitops"], ("argocd", "flux"), ask=ask)
