@@ -119,6 +119,13 @@ def test_an_element_that_overwrites_what_another_added_is_doubtful(expressions):
         ),
         pytest.param(
             [
+                "[JSONPatch{op: 'add', path: '/spec/tolerations/-', value: {'key': 'a'}},"
+                " JSONPatch{op: 'add', path: '/spec/tolerations/-', value: {'operator': 'b'}}]"
+            ],
+            id="items-that-are-appended",
+        ),
+        pytest.param(
+            [
                 f"[{A_MAP}, JSONPatch{{op: 'add', path: '/spec/nodeSelector',"
                 " value: object.metadata.labels}]"
             ],
@@ -128,6 +135,15 @@ def test_an_element_that_overwrites_what_another_added_is_doubtful(expressions):
 )
 def test_elements_that_leave_each_other_alone_are_fine(expressions):
     assert found(*expressions) == []
+
+
+def test_loops_in_loops_take_no_longer_for_each_level():
+    loops = "[1].map(v{}, [JSONPatch{{op: 'remove', path: '/spec/nodeSelector'}}] + {}).flatten()"
+    expression = "[]"
+    for level in range(20):
+        expression = loops.format(level, expression)
+
+    assert found(expression) == []
 
 
 def test_the_warning_says_what_to_write_instead():

@@ -7,7 +7,7 @@ elements that each add the map, with an entry of their own, leave the entry of t
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import product
+from itertools import islice, product
 from typing import Final, NamedTuple
 
 from policyd.cel import CelCompileError
@@ -58,6 +58,8 @@ class _Element:
         """Return what of this element a later one overwrites; empty if nothing, or unknown."""
         if later.entries is None or self.path[: len(later.path)] != later.path:
             return ""
+        if later.path[-1] == "-" or later.path[-1].isdecimal():  # items of a list are put between
+            return ""
         if self.mutation != later.mutation and later.guards:  # they are asked of what this one left
             return ""
         if any(one.excludes(other) for one, other in product(self.guards, later.guards)):
@@ -70,8 +72,8 @@ class _Element:
 def overwritten(policy: CompiledPolicy) -> Iterator[LintWarning]:
     """Yield the first element of a policy that overwrites what another one has added."""
     elements: list[_Element] = []
-    for later in _elements(policy):
-        for earlier in elements[:_MOST]:
+    for later in islice(_elements(policy), _MOST):
+        for earlier in elements:
             entry = earlier.overwritten(later)
             if entry:
                 yield _warning(policy.mutations[later.mutation].place, later.path, entry)
@@ -108,7 +110,7 @@ class _Scope:
         mutation: The number of the mutation.
         guards: The conditions that hold.
         items: Variables of loops.
-        turn: Which of two turns of these loops this is: in each, they are something else.
+        turn: Which of two turns of these loops this is: in each, all of them are something else.
     """
 
     mutation: int
@@ -126,8 +128,8 @@ class _Scope:
                 for part in ast.children(node):
                     yield from self.elements(part)
             case ast.Comprehension(kind="map" | "transformList"):
-                for turn in (2 * self.turn, 2 * self.turn + 1):
-                    items = self.items | {*node.variables}
+                items = self.items | {*node.variables}
+                for turn in (self.turn,) if self.items else (0, 1):
                     inner = replace(self, items=items, turn=turn)
                     scope = inner.where(node.condition, holds=True) if node.condition else inner
                     yield from scope.elements(node.result)
