@@ -63,9 +63,9 @@ from policyd.kube.errors import (
 from policyd.kube.resources import NAMESPACES, Resource
 from policyd.questions.queue_objects import listed
 
-SEEN_EVERY: Final = 60.0
+SEEN_EVERY: Final = 10.0
 """Seconds after which the record says how far deletions were seen. The API server keeps the history
-of some minutes."""
+of 75 seconds at least, of which another process needs some to become the leader."""
 
 
 class Passed(NamedTuple):
