@@ -40,7 +40,7 @@ _USEFUL: Final = {
 
 _WITHOUT_CONFIGURATION: Final = (
     "the controller's Configuration (fair sharing, order, feature gates) is not read, and its"
-    " defaults are used; --config names its file"
+    " defaults are used"
 )
 
 
@@ -67,17 +67,24 @@ async def queue_objects(
     return found
 
 
-async def configuration_of(reader: Reader, missing: Callable[[str], None]) -> list[Json]:
+CONFIG_OPTION: Final = "; --config names its file"
+"""What to do about that, where a command has the option."""
+
+
+async def configuration_of(
+    reader: Reader, missing: Callable[[str], None], hint: str = ""
+) -> list[Json]:
     """Return the Configuration by which the queues decide, as the controller tells it.
 
     Args:
         reader: The API server.
         missing: Called with a sentence if the controller does not tell.
+        hint: What to do about that.
     """
     try:
         return [await configuration(reader)]
     except (ApiError, NoSnapshotsError, SnapshotError) as error:
-        missing(f"{error}: {_WITHOUT_CONFIGURATION}")
+        missing(f"{error}: {_WITHOUT_CONFIGURATION}{hint}")
         return []
 
 

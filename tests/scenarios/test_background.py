@@ -313,18 +313,22 @@ def test_changes_are_acted_on_within_seconds(api, cluster, policies):
     assert "deleted: its trigger is gone, or generates it no more" in done
 
 
-def test_a_deletion_generates_and_what_it_generated_ends_with_the_policy(api, cluster, policies):
-    command = [
-        COMMANDS / "policyd", "background", "--kubeconfig", cluster.kubeconfig,
-        "--generates", "v1/configmaps", "--act", "--watch",
-    ]  # fmt: skip
+def of_deletions():
     made = generating()
     rule = made["spec"]["matchConstraints"]["resourceRules"][0]
     made["spec"]["matchConstraints"]["resourceRules"][0] = {**rule, "operations": ["DELETE"]}
     template = made["spec"]["generate"][0]["template"]
     template["value"] = COPY.replace("object.", "oldObject.")
+    return made
+
+
+def test_a_deletion_generates_and_what_it_generated_ends_with_the_policy(api, cluster, policies):
+    command = [
+        COMMANDS / "policyd", "background", "--kubeconfig", cluster.kubeconfig,
+        "--generates", "v1/configmaps", "--act", "--watch",
+    ]  # fmt: skip
     path = policies["GeneratingPolicy"]
-    api.call("POST", path, made)
+    api.call("POST", path, of_deletions())
     api.call("POST", MAPS, config_map("a", size="1"))
     ready = ("status", "conditionStatus", "ready")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -343,6 +347,30 @@ def test_a_deletion_generates_and_what_it_generated_ends_with_the_policy(api, cl
             process.terminate()
             text = process.communicate(timeout=20)[1]
     assert process.returncode == 0, text
+
+
+def test_deletions_while_no_process_runs_are_acted_on_by_the_next(api, cluster, policies):
+    record = f"{MAPS}/deletions-of-copies"
+    command = [
+        COMMANDS / "policyd", "background", "--kubeconfig", cluster.kubeconfig,
+        "--generates", "v1/configmaps", "--act", "--watch", "--no-leader-election",
+        "--namespace", "team-a", "--record", "deletions-of-copies", "--every", "5",
+    ]  # fmt: skip
+    api.call("POST", policies["GeneratingPolicy"], of_deletions())
+    api.call("POST", MAPS, config_map("a", size="1"))
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        until(lambda: served(api, record))
+        process.kill()
+    api.call("PATCH", f"{MAPS}/a", {"data": {"size": "2"}}, **MERGE)
+    api.call("DELETE", f"{MAPS}/a")
+
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            until(lambda: maps(api).get("copy-of-a") == {"size": "2"})
+        finally:
+            process.terminate()
+            text = process.communicate(timeout=20)[1]
+    assert "nothing is generated" not in text
 
 
 def test_objects_of_others_are_left_alone(api, policies, run):

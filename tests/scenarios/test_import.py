@@ -136,7 +136,7 @@ def test_what_runs_comes_under_queues_without_a_restart(api, legacy, imports):
     }  # fmt: skip
     assert "it needs 160 cpu, and " in planned["huge"]["reason"]
     assert planned["other"]["reason"].startswith("LocalQueue `none` doesn't exist")
-    assert {"reason": "a rule skips them", "objects": 1} in trial["skipped"]
+    assert {"reason": "skipped by a rule", "objects": 1} in trial["skipped"]
     assert done == again == 1
     assert {n for n, each in imported.items() if each["state"] == "imported"} == {
         "train", "notebook", "ring"
@@ -144,7 +144,7 @@ def test_what_runs_comes_under_queues_without_a_restart(api, legacy, imports):
     assert imported["train"]["flavors"] == ["h100"]
     assert imported["train"]["requests"]["cpu"] == "20"
     assert set(seen) == {"huge", "other"}
-    assert {"reason": "they are in a queue already", "objects": 4} in second["skipped"]
+    assert {"reason": "in a queue already", "objects": 4} in second["skipped"]
 
     eventually(lambda: used(api) == 20 + 1 + 2, what="their quota is counted")
     assert running(api) == before

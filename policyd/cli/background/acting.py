@@ -8,7 +8,7 @@ objects are created, with their names, and afterwards, with their uids.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from policyd.api.meta import Json
 from policyd.cli.background.bounds import (
@@ -63,6 +63,10 @@ from policyd.kube.errors import (
 from policyd.kube.resources import NAMESPACES, Resource
 from policyd.questions.queue_objects import listed
 
+SEEN_EVERY: Final = 10.0
+"""Seconds after which the record says how far deletions were seen. The API server keeps the history
+of 75 seconds at least, of which another process needs some to become the leader."""
+
 
 class Passed(NamedTuple):
     """What a pass leaves.
@@ -108,6 +112,7 @@ class BackgroundPass:
         policies = await self.reader.read()
         record = StoredRecord(self.client, self.options.place)
         await record.read()
+        self.deletions.resume(record.seen)
         reads = ReadsOnDemand(self.client, self.options.reads)
         gone = self._gone(policies)
         context = await self._context(reads, policies, gone)
@@ -160,11 +165,25 @@ class BackgroundPass:
                 each.policy.action, Deletion
             ):
                 await deletions.carry_out(each, each.policy, each.policy.action)
-        watched = await self._watched(usable, matched)
+        watched, noticed = await self._watched(usable, matched)
         if self.options.act:
+            await self._save_seen(record, noticed, acted=bool(gone))
             statuses = BackgroundStatuses(self.client, self.rights, matched, self.options)
             await statuses.write(policies, deletions.executed, now=self.now)
-        return Passed(*watched, len(record.entries), self._failed)
+        return Passed(watched, noticed, len(record.entries), self._failed)
+
+    async def _save_seen(
+        self, record: StoredRecord, noticed: Iterable[Resource], *, acted: bool
+    ) -> None:
+        """Store how far deletions have been acted on, if any was, or now and then."""
+        seen, before = self.deletions.acted_on(noticed), record.seen
+        newest, stored = (
+            max((at for _, at in each.values()), default=0.0) for each in (seen, before)
+        )
+        if acted or seen.keys() != before.keys() or newest > stored + SEEN_EVERY:
+            record.seen = seen
+            if self.options.leading():
+                await record.save()
 
     def _noted(self, line: PassLine) -> None:
         self._failed = self._failed or line.failed
@@ -182,10 +201,11 @@ class BackgroundPass:
         for each in () if self.deletions.watching else policies:
             if each.policy is not None and triggered_by_deletion(each.policy):
                 self._noted(PassLine("policy", each.id, "acts on deletions with --watch only"))
-        if self.deletions.lost:
-            done = f"{self.deletions.lost:,} were too many, or not seen: nothing is generated"
+        lost = [f"{self.deletions.lost:,} that were too many"] if self.deletions.lost else []
+        for which in (*lost, *self.deletions.unseen):
+            done = f"nothing is generated for {which}"
             self._noted(PassLine("deletions", "", done, failed=True))
-            self.deletions.lost = 0
+        self.deletions.lost, self.deletions.unseen = 0, []
         return self.deletions.pending()
 
     async def _context(

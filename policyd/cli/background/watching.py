@@ -17,7 +17,6 @@ from policyd.cli.background.acting import Passed
 from policyd.cli.background.deletions import DeletionReader, NoticedDeletions
 from policyd.cli.background.writes import LeadershipLostError, PassLine
 from policyd.engine.background.record import RecordDamagedError, RecordFullError
-from policyd.kube.changes import Change, Deleted
 from policyd.kube.client import Client
 from policyd.kube.errors import ApiError
 from policyd.kube.informer import Informer
@@ -168,19 +167,10 @@ class Watching:
             self._watches[each] = group.create_task(self._informer(*each).run())
 
     def _informer(self, resource: Resource, noticed: bool) -> Informer[_Seen]:  # noqa: FBT001 - a pair
-        if not noticed:
-            return Informer(
-                self.client, resource, into=_Seen, on_change=self._changed, pace=self.pace
-            )
-        reader = DeletionReader(self.client, self.deletions)
-        return Informer(reader, resource, into=_Seen, on_change=self._noticed, pace=self.pace)
+        reader = DeletionReader(self.client, self.deletions) if noticed else self.client
+        return Informer(reader, resource, into=_Seen, on_change=self._changed, pace=self.pace)
 
     def _changed(self, _change: object) -> None:
-        self._woken.set()
-
-    def _noticed(self, change: Change[_Seen]) -> None:
-        if isinstance(change, Deleted):
-            self.deletions.missed(change.object.metadata.namespace, change.object.metadata.uid)
         self._woken.set()
 
 

@@ -9,6 +9,7 @@ import msgspec
 import structlog
 
 from policyd.api.meta import Json, ObjectMeta, rfc3339
+from policyd.cli.background.deletions import SeenUpTo
 from policyd.engine.background.plan import replacement
 from policyd.engine.background.record import (
     ObjectName,
@@ -201,6 +202,7 @@ def _event(obj: Json, reason: str, message: str, now: float) -> Json:
 
 
 KEY: Final = "generated"
+DELETIONS: Final = "deletions"
 """In the ConfigMap."""
 
 
@@ -209,6 +211,7 @@ class _Stored(msgspec.Struct, frozen=True, rename="camel"):
 
     metadata: ObjectMeta = ObjectMeta()
     binary_data: dict[str, str] = {}
+    data: dict[str, str] = {}
 
 
 class StoredRecord:
@@ -228,8 +231,11 @@ class StoredRecord:
         self._namespace, _, self._name = place.partition("/")
         self._version = ""
         self._body = b""
+        self._seen: dict[str, SeenUpTo] = {}
         self.entries: dict[ObjectName, RecordedObject] = {}
         """What is recorded; to be changed, and then saved."""
+        self.seen: dict[str, SeenUpTo] = {}
+        """How far the deletions of resources have been acted on; likewise."""
 
     async def read(self) -> None:
         """Read the record; it is empty if there is none.
@@ -244,14 +250,17 @@ class StoredRecord:
             )
         except NotFoundError:
             self._version, self._body, self.entries = "", b"", {}
+            self._seen, self.seen = {}, {}
             return
         self._version = stored.metadata.resource_version
         text = stored.binary_data.get(KEY, "")
         try:
             self._body = base64.b64decode(text, validate=True)
+            seen = stored.data.get(DELETIONS, "{}")
+            self._seen = msgspec.json.decode(seen, type=dict[str, SeenUpTo])
         except ValueError as error:
-            raise RecordDamagedError(f"the record is not base64: {error}") from error
-        self.entries = unpacked(self._body) if self._body else {}
+            raise RecordDamagedError(f"the record is neither base64 nor JSON: {error}") from error
+        self.entries, self.seen = unpacked(self._body) if self._body else {}, self._seen
 
     async def save(self) -> None:
         """Store the record if it has changed.
@@ -261,9 +270,12 @@ class StoredRecord:
             RecordFullError: If it has too many objects.
         """
         body = packed(self.entries) if self.entries or self._body else b""
-        if body == self._body:
+        if body == self._body and self.seen == self._seen:
             return
-        data = {"binaryData": {KEY: base64.b64encode(body).decode()}}
+        data = {
+            "binaryData": {KEY: base64.b64encode(body).decode()},
+            "data": {DELETIONS: msgspec.json.encode(self.seen).decode()},
+        }
         place = {"namespace": self._namespace}
         if self._version:
             patch = {"metadata": {"resourceVersion": self._version}, **data}
@@ -276,3 +288,4 @@ class StoredRecord:
                 CONFIG_MAPS, made, into=_Stored, namespace=self._namespace
             )
         self._version, self._body = stored.metadata.resource_version, body
+        self._seen = self.seen

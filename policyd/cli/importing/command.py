@@ -231,6 +231,9 @@ async def _plan(
 ) -> tuple[list[PlannedImport], QueuesAsTheyAre]:
     """Read the cluster, and plan what becomes of each job."""
     labels = await _namespaces(client, answer)
+    if labels:
+        missing = (each for each in given["namespaces"] if each not in labels)
+        answer.warnings += (f"namespace `{each}` doesn't exist" for each in missing)
     search, found = ImportSearch(rules, given["namespaces"], labels), RunningJobs()
     for kind in progress((*KINDS, None), "reading", total=len(KINDS) + 1):
         if kind is None:

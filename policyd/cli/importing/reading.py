@@ -41,12 +41,12 @@ IMPORTABLE: Final = (*(kind.kind for kind in KINDS), POD)
 _LONGEST_CHAIN: Final = 8
 """Owners between a pod and its job, at most."""
 
-BY_RULE: Final = "a rule skips them"
-NO_RULE: Final = "no rule matches them"
-IN_A_QUEUE: Final = "they are in a queue already"
-NOT_RUNNING: Final = "they are suspended or gated: the label of a queue can be added to them"
-OF_OTHERS: Final = "their owner makes them, and is no job that can be imported"
-UNKNOWN_SHAPE: Final = "they cannot be read"
+BY_RULE: Final = "skipped by a rule"
+NO_RULE: Final = "matched by no rule"
+IN_A_QUEUE: Final = "in a queue already"
+NOT_RUNNING: Final = "suspended or gated: you can add the label of a queue"
+OF_OTHERS: Final = "made by an owner that is no job to import"
+UNKNOWN_SHAPE: Final = "unreadable"
 
 
 class ImportedPodPlace(NamedTuple):

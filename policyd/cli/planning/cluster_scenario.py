@@ -8,7 +8,12 @@ from policyd.api.meta import Json
 from policyd.cli.clusters import read_cluster
 from policyd.cli.options import ClusterOptions
 from policyd.kube.client import Reader
-from policyd.questions.queue_objects import configuration_of, request_objects, scenario_of
+from policyd.questions.queue_objects import (
+    CONFIG_OPTION,
+    configuration_of,
+    request_objects,
+    scenario_of,
+)
 
 
 def cluster_scenario(
@@ -27,7 +32,7 @@ def cluster_scenario(
 
     async def work(reader: Reader, _namespace: str) -> list[Json]:
         found = await scenario_of(reader, nodes=nodes)
-        known = configured or await configuration_of(reader, _warn)
+        known = configured or await configuration_of(reader, _warn, CONFIG_OPTION)
         return [*found, *known, *await request_objects(reader, known, _warn)]
 
     return read_cluster(given, work)

@@ -43,7 +43,7 @@ def list_command(output: Literal["text", "json"]) -> None:
       policyd library list -o json | jq '.[].name'
     """
     default = {file.parent for file in default_files(shipped("policies"))}
-    described = {name: (folder, _description(folder)) for name, folder in folders().items()}
+    described = {name: (folder, description_of(folder)) for name, folder in folders().items()}
     if output == "json":
         listed = [
             {
@@ -111,6 +111,13 @@ def copy_command(names: tuple[str, ...], to: Path, *, force: bool) -> None:
     for folder in folders:
         shutil.copytree(folder, to / folder.name, dirs_exist_ok=True)
     click.echo(f"{count(len(folders), 'policy')} copied to {to}", err=True)
+    kustomization = to / "kustomization.yaml"
+    if kustomization.is_file():
+        applied = kustomization.read_text(errors="replace")
+        for folder in folders:
+            if f"{folder.name}/{_POLICY}" not in applied:
+                text = f"hint: name {folder.name}/{_POLICY} in {kustomization}, which applies it"
+                click.secho(text, fg="cyan", err=True)
 
 
 def folders() -> Mapping[str, Path]:
@@ -137,7 +144,8 @@ def _begun(begun: str) -> list[str]:
     return [name for name in folders() if name.startswith(begun)]
 
 
-def _description(folder: Path) -> str:
+def description_of(folder: Path) -> str:
+    """Return what the policy in a folder is for."""
     file = folder / _POLICY
     (document,), _ = read_documents(content(file), str(file))
     return str(value_at(document.value, ("spec", "description")) or "")

@@ -35,7 +35,12 @@ from policyd.kube.errors import NotFoundError
 from policyd.kube.http_client import HttpClient
 from policyd.kube.resources import Resource
 from policyd.process import run
-from policyd.questions.queue_objects import configuration_of, queue_objects, request_objects
+from policyd.questions.queue_objects import (
+    CONFIG_OPTION,
+    configuration_of,
+    queue_objects,
+    request_objects,
+)
 from policyd.questions.unqueued_jobs import resource_of_job
 from policyd.questions.what_if_answers import (
     DifferenceAnswer,
@@ -173,7 +178,9 @@ async def _run(given: _Given, _stop: asyncio.Event) -> None:
     namespace = given["namespace"] or connection.namespace
     async with HttpClient(connection) as client:
         objects = await queue_objects(client, _warn, nodes=bool(given["lose_node"]))
-        known = with_configuration([], given["config"]) or await configuration_of(client, _warn)
+        known = with_configuration([], given["config"]) or await configuration_of(
+            client, _warn, CONFIG_OPTION
+        )
         objects += [*known, *await request_objects(client, known, _warn)]
         submitted = await submitted_objects(client, _read(given["submit"]), namespace)
     now = max(SystemClock().now(), last_known(objects))

@@ -12,7 +12,7 @@ import click
 from policyd.cli.bootstrap import shipped
 from policyd.cli.formats.report import count
 from policyd.cli.options import TEXT_OR_JSON
-from policyd.cli.policies.library import folder_of, folders
+from policyd.cli.policies.library import description_of, folder_of, folders
 from policyd.cli.starting.contents import (
     SHOWN_URL,
     Ci,
@@ -25,6 +25,7 @@ from policyd.errors import ConfigurationError, PolicydError, system_reason
 from policyd.policy_files import default_files
 
 _NONE = "none"
+_ENFORCEMENTS = ("Deny", "Warn", "Audit")
 
 
 class _Given(TypedDict):
@@ -35,8 +36,8 @@ class _Given(TypedDict):
     enforcement: Enforcement | None
     ci: tuple[str, ...]
     gitops: tuple[str, ...]
-    hook: bool
-    url: str
+    hook: bool | None
+    url: str | None
     ask: bool | None
     dry_run: bool
     force: bool
@@ -59,7 +60,7 @@ class _Given(TypedDict):
 )
 @click.option(
     "--enforcement",
-    type=click.Choice(["Deny", "Warn", "Audit"]),
+    type=click.Choice(_ENFORCEMENTS),
     help="How strictly the policies apply in clusters.  [Warn]",
 )
 @click.option(
@@ -74,12 +75,8 @@ class _Given(TypedDict):
     type=click.Choice(["argocd", "flux", _NONE]),
     help="The tool that applies them; may be repeated.  [both]",
 )
-@click.option(
-    "--hook/--no-hook", default=True, show_default=True, help="A hook of pre-commit for commits."
-)
-@click.option(
-    "--url", default=SHOWN_URL, show_default=True, help="The address of the repository, for GitOps."
-)
+@click.option("--hook/--no-hook", default=None, help="A hook of pre-commit for commits.  [hook]")
+@click.option("--url", help=f"The address of the repository, for GitOps.  [{SHOWN_URL}]")
 @click.option(
     "--ask/--no-ask",
     default=None,
@@ -129,26 +126,47 @@ def _wanted(given: _Given) -> RepositoryOptions:
     assert chosen.keys() <= known.keys(), "the library has them"
     enforcement: str | None = given["enforcement"]
     if enforcement is None:
-        choices = click.Choice(["Deny", "Warn", "Audit"])
-        question = "Enforcement in clusters"
-        enforcement = click.prompt(question, "Warn", type=choices, err=True) if ask else "Warn"
+        choices = click.Choice(_ENFORCEMENTS, case_sensitive=False)
+        question = f"Enforcement in clusters ({', '.join(_ENFORCEMENTS)})"
+        enforcement = (
+            click.prompt(question, "Warn", type=choices, show_choices=False, err=True)
+            if ask
+            else "Warn"
+        )
+    ci = _several("CI", given["ci"], ("github", "gitlab"), ask=ask)
+    gitops = _several("GitOps", given["gitops"], ("argocd", "flux"), ask=ask)
+    hook, url = given["hook"], given["url"]
+    if hook is None:
+        hook = click.confirm("A hook for commits", default=True, err=True) if ask else True
+    if url is None:
+        question = "Address of this repository"
+        url = click.prompt(question, SHOWN_URL, err=True) if ask and gitops else SHOWN_URL
     return RepositoryOptions(
         policies=chosen,
+        purposes={name: description_of(folder) for name, folder in chosen.items()},
         enforcement=cast("Enforcement", enforcement),
-        ci=cast("tuple[Ci, ...]", _several("CI", given["ci"], ("github", "gitlab"), ask=ask)),
-        gitops=cast(
-            "tuple[GitOps, ...]",
-            _several("GitOps", given["gitops"], ("argocd", "flux"), ask=ask),
-        ),
-        hook=given["hook"],
-        url=given["url"],
+        ci=cast("tuple[Ci, ...]", ci),
+        gitops=cast("tuple[GitOps, ...]", gitops),
+        hook=hook,
+        url=url,
     )
 
 
 def _asked_names(default: Sequence[str]) -> list[str]:
     question = "Policies, separated by commas (`policyd library list` describes them)"
-    text: str = click.prompt(question, ", ".join(default), err=True)
-    return [name.strip() for name in text.split(",") if name.strip()]
+    named: list[str] = click.prompt(question, ", ".join(default), err=True, value_proc=_names)
+    return named
+
+
+def _names(text: str) -> list[str]:
+    """Return the names in an answer, which is asked for again if the library lacks one."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    try:
+        for name in names:
+            folder_of(name)
+    except PolicydError as error:
+        raise click.BadParameter(f"{error}; {error.hint}") from error
+    return names
 
 
 def _several(

@@ -29,6 +29,7 @@ class RepositoryOptions:
 
     Attributes:
         policies: The folders of the policies, by name.
+        purposes: What the policies are for, by name.
         enforcement: How strictly they apply.
         ci: The systems that test them.
         gitops: The tools that bring them to clusters.
@@ -37,6 +38,7 @@ class RepositoryOptions:
     """
 
     policies: Mapping[str, Path]
+    purposes: Mapping[str, str]
     enforcement: Enforcement
     ci: tuple[Ci, ...]
     gitops: tuple[GitOps, ...]
@@ -56,13 +58,13 @@ def files_of(wanted: RepositoryOptions) -> Iterator[tuple[str, bytes]]:
             "github" in wanted.ci,
             ".github/workflows/policies.yaml",
             [_github()],
-            "Tests the policies of each pull request, and shows findings at their lines.",
+            "Tests the policies of each pull request, and shows what fails at its line.",
         ),
         (
             "gitlab" in wanted.ci,
             ".gitlab-ci.yml",
             [_gitlab()],
-            "Tests the policies of each merge request.",
+            "Tests the policies of each merge request, which shows the cases that fail.",
         ),
         (
             wanted.hook,
@@ -71,10 +73,10 @@ def files_of(wanted: RepositoryOptions) -> Iterator[tuple[str, bytes]]:
             "Tests the policies of each commit. Install it with `pre-commit install`.",
         ),
         (
-            bool(wanted.gitops),
+            "argocd" in wanted.gitops,
             "deploy/values.yaml",
             [_VALUES],
-            "Values of policyd's chart: `helm show values` lists all of them.",
+            "Values of policyd's chart for Argo CD: `helm show values` lists all of them.",
         ),
         (
             "argocd" in wanted.gitops,
@@ -86,7 +88,7 @@ def files_of(wanted: RepositoryOptions) -> Iterator[tuple[str, bytes]]:
             "flux" in wanted.gitops,
             "deploy/flux.yaml",
             _flux(wanted.url),
-            "Flux: policyd's chart, and the policies of this repository.",
+            "Flux: policyd's chart with its values, and the policies of this repository.",
         ),
     ):
         if asked:
@@ -121,6 +123,8 @@ policyd=={__version__}
 """
 
 _CHECKS: Final = ("policyd check policies/", "policyd test --together policies/")
+_REPORT: Final = "policyd test --together -o {} policies/ > {}"
+"""Tells of policies that are wrong as well as of cases that fail."""
 
 _VALUES: Final[dict[str, Any]] = {
     "image": {"repository": "registry.example/policyd"},
@@ -142,10 +146,7 @@ def _github() -> dict[str, Any]:
                     {"uses": "actions/setup-python@v5", "with": {"python-version": _PYTHON}},
                     {"run": "pip install -r requirements.txt"},
                     *({"run": each} for each in _CHECKS),
-                    {
-                        "run": "policyd check -o sarif policies/ > policyd.sarif",
-                        "if": "failure()",
-                    },
+                    {"run": _REPORT.format("sarif", "policyd.sarif"), "if": "failure()"},
                     {
                         "uses": "github/codeql-action/upload-sarif@v3",
                         "if": "failure()",
@@ -161,11 +162,13 @@ def _gitlab() -> dict[str, Any]:
     return {
         "policies": {
             "image": f"python:{_PYTHON}",
-            "script": [
-                "pip install -r requirements.txt",
-                *_CHECKS,
-                "policyd test -o junit policies/ > policyd.xml",
+            "rules": [
+                {"if": "$CI_PIPELINE_SOURCE == 'merge_request_event'"},
+                {"if": "$CI_COMMIT_BRANCH == $CI_DEFAULT_BRANCH"},
             ],
+            "script": ["pip install -r requirements.txt", *_CHECKS],
+            # What fails ends the script, and the report is for what fails.
+            "after_script": [_REPORT.format("junit", "policyd.xml")],
             "artifacts": {"when": "always", "reports": {"junit": "policyd.xml"}},
         }
     }
@@ -192,11 +195,19 @@ def _hook() -> dict[str, Any]:
     }
 
 
-_SYNC: Final = ["CreateNamespace=true", "ServerSideApply=true", "RespectIgnoreDifferences=true"]
+_SYNC: Final[dict[str, Any]] = {
+    "automated": {"prune": True, "selfHeal": True},
+    "syncOptions": [
+        "CreateNamespace=true",
+        "ServerSideApply=true",
+        "RespectIgnoreDifferences=true",
+    ],
+    # The policies have no kind until the chart is there; five attempts are the default.
+    "retry": {"limit": -1, "backoff": {"duration": "10s", "factor": 2, "maxDuration": "3m"}},
+}
 
 
 def _argo_cd(url: str) -> list[Any]:
-    automated = {"automated": {"prune": True, "selfHeal": True}, "syncOptions": _SYNC}
     server = {"server": "https://kubernetes.default.svc"}
     head: dict[str, Any] = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Application"}
     chart: dict[str, Any] = {
@@ -218,7 +229,7 @@ def _argo_cd(url: str) -> list[Any]:
                 },
                 {"repoURL": url, "targetRevision": "main", "ref": "repository"},
             ],
-            "syncPolicy": automated,
+            "syncPolicy": _SYNC,
             "ignoreDifferences": for_argo_cd(of_chart=True),
         },
     }
@@ -233,7 +244,7 @@ def _argo_cd(url: str) -> list[Any]:
             "project": "default",
             "destination": {**server, "namespace": "default"},
             "source": {"repoURL": url, "targetRevision": "main", "path": "policies"},
-            "syncPolicy": automated,
+            "syncPolicy": _SYNC,
             "ignoreDifferences": for_argo_cd(of_chart=False),
         },
     }
@@ -284,6 +295,13 @@ def _flux(url: str) -> list[Any]:
     return [chart, release, repository("policies", url, {"branch": "main"}), policies]
 
 
+_PACKAGE: Final = "- In `requirements.txt`: where CI gets policyd from."
+_VALUES_IN: Final[Mapping[GitOps, str]] = {
+    "argocd": "deploy/values.yaml",
+    "flux": "deploy/flux.yaml",
+}
+
+
 def _readme(wanted: RepositoryOptions) -> str:
     parts = [
         "# Policies\n",
@@ -292,10 +310,10 @@ def _readme(wanted: RepositoryOptions) -> str:
         "pip install -r requirements.txt",
         *_CHECKS,
         "```\n",
-        "| Folder | |",
+        "| Policy of the library | Purpose |",
         "|---|---|",
         *(
-            f"| [`{name}`](policies/{name}/README.md) | from the library of policyd |"
+            f"| [`{name}`](policies/{name}/README.md) | {wanted.purposes[name]} |"
             for name in wanted.policies
         ),
         "",
@@ -310,11 +328,16 @@ def _readme(wanted: RepositoryOptions) -> str:
         )
     if wanted.hook:
         parts.append("`pre-commit install` tests each commit.\n")
+    parts += ["## Before the first use\n", _PACKAGE]
     if wanted.gitops:
-        parts.append(
-            "`deploy/` has the manifests for GitOps. Set the addresses of the repositories and of"
-            " the image there. `requirements.txt` names where CI gets policyd from.\n"
-        )
+        parts += [
+            f"- In {' and '.join(f'`deploy/{each}.yaml`' for each in wanted.gitops)}: the addresses"
+            " of the repositories, of policyd and of these policies, and their branches.",
+            f"- In {' and '.join(f'`{_VALUES_IN[each]}`' for each in wanted.gitops)}: the image,"
+            " and other values of the chart.",
+        ]
+    places = "requirements.txt deploy" if wanted.gitops else "requirements.txt"
+    parts.append(f"\n`grep -rn example {places}` finds what is not set yet.\n")
     return "\n".join(parts)
 
 

@@ -13,7 +13,7 @@ RULES: Final[Mapping[str, str]] = {
     "policy": "an error that makes a policy unusable",
     "unreadable": "a document that is not YAML, or not a Kubernetes object",
     "namespace-labels": "a namespaceSelector for a namespace whose labels are unknown",
-    "conflict": "two policies that write the same field differently",
+    "conflict": "two policies, or two elements of a JSON patch, that write a field differently",
     "never-true": "a match that no request can meet",
     "unknown": "a resource or kind that does not exist",
     "null-unsafe": "an expression or mutation that fails where an optional field is missing",

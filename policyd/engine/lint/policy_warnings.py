@@ -30,6 +30,7 @@ from policyd.engine.evaluate.mutation import mutate
 from policyd.engine.evaluate.verdict import VerdictBuilder
 from policyd.engine.export.refused import refused, refused_annotations
 from policyd.engine.lint.never_true import never_true
+from policyd.engine.lint.overwritten import overwritten
 from policyd.engine.model.compiled import (
     MUTATING,
     NATIVE,
@@ -147,7 +148,11 @@ def lint(policy: CompiledPolicy) -> Iterator[Finding]:
     """Yield the warnings about a policy."""
     never = [*_idle(policy), *never_true(policy)]
     found = chain(
-        never, () if never else _surprises(policy), _of_no_optional(policy), _costs(policy)
+        never,
+        () if never else _surprises(policy),
+        overwritten(policy),
+        _of_no_optional(policy),
+        _costs(policy),
     )
     yield from (_warning(policy, warning) for warning in found)
     yield from refused_annotations(policy)

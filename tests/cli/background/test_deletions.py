@@ -1,6 +1,7 @@
 """Policies that generate when their trigger is deleted, and how deletions are noticed."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -8,9 +9,12 @@ from policyd.cli.background.deletions import (
     KEPT_SECONDS,
     DeletionReader,
     NoticedDeletions,
+    SeenUpTo,
 )
 from policyd.cli.background.watching import Watching
-from policyd.kube.errors import ForbiddenError, UnreachableError
+from policyd.kube.client import PartialObject
+from policyd.kube.errors import ForbiddenError, GoneError, UnreachableError
+from policyd.kube.informer import Informer
 from policyd.kube.resources import CONFIG_MAPS, NAMESPACES
 from tests.cli.background.test_passes import (
     GENERATING,
@@ -46,7 +50,7 @@ class Watched(Cluster):
     async def end(self, name, namespace="team", resource=CONFIG_MAPS):
         gone = self.client.store.get(resource, namespace, name)
         await self.client.delete(resource, name, namespace=namespace)
-        self.deletions.note(resource, gone)
+        self.deletions.note(resource, gone, at=self.now)
 
     def failures(self):
         return [line.done for line in self.lines if line.failed]
@@ -267,14 +271,10 @@ def test_where_there_are_too_many_the_fullest_namespace_loses_its_oldest(monkeyp
     names = [("small", "s")] + [("big", f"b{number}") for number in range(6)]
     for namespace, name in names:
         metadata = {"name": name, "namespace": namespace, "uid": name}
-        noticed.note(CONFIG_MAPS, {"metadata": metadata})
+        noticed.note(CONFIG_MAPS, {"metadata": metadata}, at=NOW)
 
     assert [each.uid for each in noticed.pending()] == ["s", "b3", "b4", "b5"]
     assert noticed.lost == 3
-    noticed.missed("big", "b5")
-    assert noticed.lost == 3
-    noticed.missed("big", "never-seen")
-    assert noticed.lost == 4
 
 
 def test_a_namespace_with_large_objects_takes_no_room_from_others(monkeypatch):
@@ -283,7 +283,7 @@ def test_a_namespace_with_large_objects_takes_no_room_from_others(monkeypatch):
     sizes = [("small", f"s{number}", 1) for number in range(3)]
     for namespace, name, size in (*sizes, ("big", "b0", 800), ("big", "b1", 800)):
         metadata = {"name": name, "namespace": namespace, "uid": name}
-        noticed.note(CONFIG_MAPS, {"metadata": metadata, "data": {"x": "y" * size}})
+        noticed.note(CONFIG_MAPS, {"metadata": metadata, "data": {"x": "y" * size}}, at=NOW)
 
     assert [each.uid for each in noticed.pending()] == ["s0", "s1", "s2", "b1"]
 
@@ -292,7 +292,7 @@ async def test_a_namespace_that_was_made_anew_is_generated_in(cluster):
     cluster.policy(**generating())
     gone = {**cluster.client.store.get(NAMESPACES, "", "team")}
     gone["metadata"] = {**gone["metadata"], "deletionTimestamp": "2026-06-10T12:00:00Z"}
-    cluster.deletions.note(NAMESPACES, gone)
+    cluster.deletions.note(NAMESPACES, gone, at=NOW)
     cluster.trigger("a")
 
     await cluster.run()
@@ -300,26 +300,28 @@ async def test_a_namespace_that_was_made_anew_is_generated_in(cluster):
     assert cluster.names(QUOTAS) == ["q-a"]
 
 
+async def until(holds):
+    for _ in range(200):
+        if holds():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("it takes too long")
+
+
+OF_DATA = OF_OLD.replace('"1"', '"(( oldObject.data.pods ))"')
+
+
 async def test_a_watch_notices_a_deletion_with_the_last_state(cluster):
-    cluster.policy(**generating(OF_OLD.replace('"1"', '"(( oldObject.data.pods ))"')), **deleting())
+    cluster.policy(**generating(OF_DATA), **deleting())
     cluster.trigger("a", pods="1")
     passes = []
 
-    async def carry(note):
-        passed = await cluster.run()
-        passes.append(passed)
-        return passed
+    async def carry(_note):
+        passes.append(await cluster.run())
+        return passes[-1]
 
     watching = Watching(cluster.client, carry, None, every=30.0, deletions=cluster.deletions)
     running = asyncio.create_task(watching.run())
-
-    async def until(holds):
-        for _ in range(200):
-            if holds():
-                return
-            await asyncio.sleep(0.05)
-        raise AssertionError("it takes too long")
-
     await until(lambda: passes)
     assert passes[0].noticed == {CONFIG_MAPS}
     await asyncio.sleep(0.1)
@@ -329,9 +331,135 @@ async def test_a_watch_notices_a_deletion_with_the_last_state(cluster):
     await cluster.client.delete(CONFIG_MAPS, "a", namespace="team")
     await until(lambda: cluster.names(QUOTAS))
     running.cancel()
+
     (quota,) = cluster.client.store.select(QUOTAS, {})
     assert quota["spec"] == {"hard": {"pods": "7"}}
     assert cluster.deletions.lost == 0
+
+
+@asynccontextmanager
+async def process(cluster, now=NOW):
+    """A process that notices deletions after its first pass, and ends when it is cut off."""
+    cluster.deletions = NoticedDeletions(lambda: now)
+    cluster.deletions.watching = True
+    await cluster.run()
+    reader = DeletionReader(cluster.client, cluster.deletions)
+    informer = Informer(reader, CONFIG_MAPS, into=PartialObject)
+    running = asyncio.create_task(informer.run())
+    await informer.synced.wait()
+    await asyncio.sleep(0.01)
+    yield
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "made-anew"])
+async def test_a_process_acts_on_deletions_since_the_one_before(cluster, again):
+    cluster.policy(**generating(OF_DATA), **deleting())
+    cluster.trigger("a", pods="1")
+    async with process(cluster):
+        await cluster.run()
+    await cluster.client.patch(
+        CONFIG_MAPS, "a", {"data": {"pods": "7"}}, into=dict, namespace="team"
+    )
+    await cluster.client.delete(CONFIG_MAPS, "a", namespace="team")
+    if again:
+        cluster.trigger("a", pods="9")
+
+    async with process(cluster):
+        assert not (await cluster.run()).failed
+
+    (quota,) = cluster.client.store.select(QUOTAS, {})
+    assert quota["spec"] == {"hard": {"pods": "7"}}
+
+
+async def test_a_deletion_whose_write_failed_is_left_to_the_next_process(cluster):
+    cluster.policy(**generating(OF_OLD), **deleting())
+    for name in ("a", "b"):
+        cluster.trigger(name)
+    async with process(cluster):
+        await cluster.client.delete(CONFIG_MAPS, "a", namespace="team")
+        await cluster.client.delete(CONFIG_MAPS, "b", namespace="team")
+        await asyncio.sleep(0.01)
+        cluster.client.fail(UnreachableError("no"), verb="create", plural="resourcequotas")
+        await cluster.run()
+    assert cluster.names(QUOTAS) == ["q-b"]
+
+    async with process(cluster):
+        await cluster.run()
+
+    assert sorted(cluster.names(QUOTAS)) == ["q-a", "q-b"]
+
+
+@pytest.mark.parametrize("synchronize", [True, False])
+async def test_what_was_acted_on_is_not_acted_on_by_the_next_process(cluster, synchronize):
+    cluster.policy(**generating(OF_OLD, synchronize=synchronize), **deleting())
+    cluster.trigger("a")
+    async with process(cluster):
+        await cluster.client.delete(CONFIG_MAPS, "a", namespace="team")
+        await asyncio.sleep(0.01)
+        await cluster.run()
+    assert cluster.names(QUOTAS) == ["q-a"]
+    await cluster.client.delete(QUOTAS, "q-a", namespace="team")
+
+    async with process(cluster):
+        await cluster.run()
+
+    assert cluster.names(QUOTAS) == []
+
+
+async def test_a_policy_that_is_newer_than_what_was_seen_last_does_not_act_on_it(cluster):
+    cluster.policy(**generating(OF_OLD), **deleting())
+    cluster.trigger("a")
+    async with process(cluster, now=0.0):
+        await cluster.run()
+    await cluster.client.delete(CONFIG_MAPS, "a", namespace="team")
+
+    async with process(cluster):
+        await cluster.run()
+
+    assert cluster.names(QUOTAS) == []
+
+
+async def test_deletions_whose_history_is_gone_are_reported(cluster):
+    cluster.policy(**generating(OF_OLD), **deleting())
+    for name in ("a", "b"):
+        cluster.trigger(name)
+    async with process(cluster):
+        await cluster.run()
+    await cluster.client.delete(CONFIG_MAPS, "a", namespace="team")
+    cluster.client.fail(GoneError("too old"), verb="watch", plural="configmaps")
+
+    async with process(cluster):
+        await cluster.client.delete(CONFIG_MAPS, "b", namespace="team")
+        await asyncio.sleep(0.01)
+        await cluster.run()
+
+    assert cluster.failures() == [
+        "nothing is generated for configmaps deleted after 2026-06-10T12:30:00Z: the API server"
+        " has no history of them"
+    ]
+    assert cluster.names(QUOTAS) == ["q-b"]
+
+
+async def test_quiet_passes_do_not_write_how_far_they_are(cluster):
+    cluster.policy(**generating(OF_OLD), **deleting())
+    async with process(cluster):
+        await cluster.run()
+        version = cluster.client.store.version
+        cluster.trigger("a")
+        await asyncio.sleep(0.01)
+        await cluster.run()
+
+    assert cluster.client.store.version == version + 1
+
+
+def test_a_version_that_the_api_server_has_not_reached_is_not_used():
+    noticed = NoticedDeletions(lambda: NOW)
+    noticed.resume({"v1/configmaps": SeenUpTo("200", 1.0)})
+
+    assert noticed.since(CONFIG_MAPS, "100") == SeenUpTo("100", NOW)
+    assert noticed.since(CONFIG_MAPS, "201") == SeenUpTo("200", 1.0)
 
 
 async def test_a_watch_is_otherwise_passed_on(cluster):

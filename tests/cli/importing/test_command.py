@@ -208,6 +208,18 @@ def test_jobs_that_exceed_the_quota_are_imported_only_on_request(cluster):
     assert cluster.labelled(r.JOBS) == {"less", "more"}
 
 
+def test_a_namespace_that_does_not_exist_is_mentioned(cluster):
+    words = ["import", "--queue-label", "team", "-n", "ns", "-n", "nosuch"]
+
+    result = CliRunner().invoke(main, words, catch_exceptions=False)
+
+    assert result.exit_code == 0
+    lines = result.stderr.splitlines()
+    assert "warning: namespace `nosuch` doesn't exist" in lines
+    assert lines[-1] == "0 jobs would be imported"
+    assert not any("`ns`" in line or "--config" in line for line in lines)
+
+
 def test_over_quota_a_job_still_has_the_flavor_of_its_nodes(cluster):
     cluster.job("big", cpu=20, node="slow-1")
 

@@ -352,7 +352,7 @@ async def test_a_configuration_that_is_not_read_is_a_sentence(client, body, why)
 
     assert len(missing) == 1
     assert why in missing[0]
-    assert "is not read, and its defaults are used; --config names its file" in missing[0]
+    assert "is not read, and its defaults are used" in missing[0]
 
 
 def claiming(name, **more):

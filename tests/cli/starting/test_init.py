@@ -42,7 +42,8 @@ def run_by(made):
     """What CI and the hook run, except for what installs and uploads."""
     workflow = documents(made / ".github/workflows/policies.yaml")[0]
     yield from (step["run"] for step in workflow["jobs"]["policies"]["steps"] if "run" in step)
-    yield from documents(made / ".gitlab-ci.yml")[0]["policies"]["script"]
+    job = documents(made / ".gitlab-ci.yml")[0]["policies"]
+    yield from (*job["script"], *job["after_script"])
     hooks = documents(made / ".pre-commit-config.yaml")[0]["repos"][0]["hooks"]
     yield from (hook["entry"] for hook in hooks)
 
@@ -66,11 +67,19 @@ def test_a_broken_policy_fails_in_ci(made, tmp_path):
     file = folder / "policies/cap-gpus-per-pod/policy.yaml"
     file.write_text(file.read_text().replace("<= variables.most", "< variables.most"))
 
-    def code(*words):
-        command = [COMMANDS / "policyd", *words, "policies/"]
-        return subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode
+    path = f"{COMMANDS}{os.pathsep}{os.environ['PATH']}"
 
-    assert (code("check"), code("test", "--together")) == (0, 1)
+    def code(command):
+        env = {**os.environ, "PATH": path}
+        return subprocess.run(command, shell=True, cwd=folder, env=env, check=False).returncode
+
+    job = documents(folder / ".gitlab-ci.yml")[0]["policies"]
+    steps = documents(folder / ".github/workflows/policies.yaml")[0]["jobs"]["policies"]["steps"]
+    assert [code(each) for each in job["script"][1:]] == [0, 1]
+    assert [code(each) for each in job["after_script"]] == [1]
+    assert [code(each["run"]) for each in steps if each.get("if") and "run" in each] == [1]
+    for report in ("policyd.xml", "policyd.sarif"):
+        assert "eight GPUs are a whole node: unexpected denial" in (folder / report).read_text()
 
 
 def test_each_file_is_valid(made):
@@ -129,6 +138,7 @@ def test_the_rules_name_where_each_kind_of_job_is_suspended():
         pytest.param(["--ci", "gitlab"], ".gitlab-ci.yml", ".github", id="gitlab"),
         pytest.param(["--ci", "none"], "deploy", ".github", id="no-ci"),
         pytest.param(["--gitops", "flux"], "deploy/flux.yaml", "deploy/argocd.yaml", id="flux"),
+        pytest.param(["--gitops", "flux"], "README.md", "deploy/values.yaml", id="values-of-flux"),
         pytest.param(["--gitops", "none"], ".github", "deploy", id="no-gitops"),
         pytest.param(["--no-hook"], ".github", ".pre-commit-config.yaml", id="no-hook"),
     ],
@@ -142,16 +152,45 @@ def test_options_choose_what_is_made(tmp_path, words, has, has_not):
 
 
 def test_it_asks_for_what_no_option_says(tmp_path):
-    answers = "job-ttl, gpu-sizes\nDeny\nn\ny\ny\nn\n"
+    url = "https://git.example/asked.git"
+    answers = f"job-tll\njob-ttl, gpu-sizes\ndeny\nn\ny\ny\nn\nn\n{url}\n"
 
     result = init(tmp_path, "--ask", text=answers)
 
     assert result.exit_code == 0, result.output
+    assert "did you mean `job-ttl`" in result.output
+    assert url in (tmp_path / "deploy/argocd.yaml").read_text()
     made = {str(each.relative_to(tmp_path)) for each in tmp_path.rglob("*") if each.is_file()}
     assert {"policies/job-ttl/policy.yaml", "policies/gpu-sizes/cases.yaml"} <= made
     assert {".gitlab-ci.yml", "deploy/argocd.yaml"} <= made
-    assert made.isdisjoint({".github/workflows/policies.yaml", "deploy/flux.yaml"})
+    assert made.isdisjoint(
+        {".github/workflows/policies.yaml", "deploy/flux.yaml", ".pre-commit-config.yaml"}
+    )
     assert "patches" not in documents(tmp_path / "policies/kustomization.yaml")[0]
+
+
+def test_the_readme_names_what_is_to_be_set(made, tmp_path):
+    text = (made / "README.md").read_text()
+    assert "| Purpose |" in text
+    assert "Limit the GPUs of a pod" in text
+
+    command = next(line for line in text.splitlines() if "grep -rn" in line).split("`")[1]
+    found = subprocess.run(
+        command, shell=True, cwd=made, capture_output=True, text=True, check=False
+    )
+    files = {line.partition(":")[0] for line in found.stdout.splitlines()}
+    assert files == {
+        "requirements.txt", "deploy/values.yaml", "deploy/argocd.yaml", "deploy/flux.yaml",
+    }  # fmt: skip
+
+
+def test_a_copied_policy_that_is_not_applied_is_mentioned(tmp_path, monkeypatch):
+    assert init(tmp_path, "--no-ask", "--policy", "job-ttl").exit_code == 0
+    monkeypatch.chdir(tmp_path)
+
+    result = CliRunner().invoke(main, ["library", "copy", "gpu-sizes"])
+
+    assert "hint: name gpu-sizes/policy.yaml in policies/kustomization.yaml" in result.output
 
 
 def test_nothing_is_overwritten_without_force(tmp_path):
