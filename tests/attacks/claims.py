@@ -1,8 +1,9 @@
 """Devices by claims beyond quota: claims that pods share, and claims that become other ones.
 
 A job is admitted with few devices. Then its claim, or the template of its claims, is deleted and
-made anew with more, at each moment at which a user could do it. Or a claim that pods share is
-spread over pods and pod sets that end, or that there are none of. Or its selectors take long.
+made anew with more, at each moment at which a user could do it, also while a pod is held. Or a
+claim that pods share is spread over pods and pod sets that end, or that there are none of. Or its
+selectors take long.
 """
 
 import asyncio
@@ -26,13 +27,20 @@ from tests.controller.test_claimed_devices import (
     CLASS,
     DRIVER,
     claiming,
+    claiming_members,
     claiming_pod,
+    elastic_claiming,
     furnished,
+    make_claims,
     offer_template,
     put_claim,
+    replace_member,
     reported,
 )
-from tests.controller.world import GPU, World, condition, running
+from tests.controller.test_claimed_places import start_gang, with_racks
+from tests.controller.test_elastic_jobs import make_pods
+from tests.controller.test_topologies import make_pods as make_placed
+from tests.controller.world import GPU, World, condition, gates, running
 from tests.questions.test_unqueued_jobs import owned
 
 GPUS, MORE = 8, 64
@@ -77,6 +85,62 @@ async def _swap(way: str, moment: str, after: str, devices: object) -> str:
                 _offer(world, way, 1)
         await world.pass_time(WITHIN_SECONDS)
         return "" if reported(world) else f"{way}, {moment}, {after}, {devices} devices"
+
+
+def held() -> Figures:
+    """Swap what a pod claims before its gate is removed: it stays held."""
+    return asyncio.run(_tried([_hold(*each) for each in product(GATES, HELD_BY, DEVICES)]))
+
+
+HELD_BY = ("template", "claim", "claim-made-for-it")
+
+
+def _replaced(world: World, **by: str) -> str:
+    replace_member(world, "b", "late", **by)
+    return "late"
+
+
+def _added(world: World, **_by: str) -> str:
+    make_pods(world, "late")
+    return "late"
+
+
+def _placed(world: World, **_by: str) -> str:
+    make_placed(world, "gang", indexes=[0])
+    return "gang-0"
+
+
+GATES = {
+    "group": (furnished, claiming_members, _replaced),
+    "elastic": (furnished, elastic_claiming, _added),
+    "topology": (with_racks, start_gang, _placed),
+}
+"""How each world is made, what is admitted there, and how a pod comes later, whose name it is."""
+
+
+async def _hold(gate: str, way: str, devices: object) -> str:
+    build, begin, come = GATES[gate]
+    kind, by = ("claim", {"shared": "c"}) if way == "claim" else ("template", {"template": "c"})
+    world = build()
+    _offer(world, kind, 1)
+    async with running(world):
+        begin(world, **by)
+        while not any(condition(each, "Admitted") for each in world.all(r.WORKLOADS)):
+            await world.pass_time(1)  # devices of nodes are counted in a thread
+        await world.pass_time(3)
+        if way != "claim-made-for-it":
+            _withdraw(world, kind)
+            _offer(world, kind, devices)
+        name = come(world, **by)
+        if way == "template":
+            make_claims(world, name)
+        if way == "claim-made-for-it":
+            put_claim(world, "made", devices, owners=owned("Pod", name, api="v1"))
+            made = [{"name": "gpus", "resourceClaimName": "made"}]
+            world.set_status(r.PODS, name, resourceClaimStatuses=made)
+        await world.pass_time(WITHIN_SECONDS)
+        held = gates(world.get(r.PODS, name))
+        return "" if held else f"{gate}, {way}, {devices} devices"
 
 
 def _offer(world: World, way: str, devices: object) -> None:
@@ -205,6 +269,7 @@ def _slices() -> list[ResourceSlice]:
 
 ATTACKS = {
     "claims that become others": swapped,
+    "claims of held pods that become others": held,
     "claims that pods share": shared,
     "selectors of claims": long_selectors,
 }

@@ -70,6 +70,7 @@ from policyd.snapshot.new_workloads import NewWorkloadStarts
 from policyd.snapshot.values import StartRow
 from policyd.status.naming import OtherTeams
 from policyd.usage.budgets import BudgetUse
+from policyd.workload.admitted_claims import HeldClaims, Hold
 from policyd.workload.conversion import sharing_flavors
 from policyd.workload.families import (
     NOT_A_VARIANT,
@@ -191,11 +192,31 @@ class Cache:
         """Return the rules about requests of the pods of a namespace."""
         return self._rules.of(namespace)
 
+    def hold_for_claims(self, pod: QueuedPod, pod_set: str, workload: Workload) -> Hold | None:
+        """Return why a gated pod stays held for its claims; None if it may go."""
+        if self.devices is None or not pod.spec.resource_claims:
+            return None
+        settings = self.state.settings
+        held = HeldClaims(
+            workload=workload,
+            rules=self._rules.of(pod.metadata.namespace),
+            devices=self.devices.counter,
+            free_if_undeclared=settings.ignores_undeclared and settings.gates.quota_check_strategy,
+        )
+        return held.hold(pod, pod_set, self.mirrors.devices.claims.get, now=self.now)
+
     def look_again(self, workload: Workload) -> None:
         """Compute the requests of a workload again, unless it has quota or is finished."""
         if not (has_quota(workload) or is_finished(workload)):
             self.put(workload)
             self.hooks.reconcile(workload_key(workload))
+
+    def look_at_held(self, workload: Workload) -> None:
+        """Look at the pods of a workload with quota that may be held for what they claim."""
+        metadata = workload.metadata
+        for key in owner_keys(workload):
+            self.hooks.reconcile(key)
+        self.hooks.reconcile(ReconcileKey("Places", metadata.namespace, metadata.name))
 
     def objection(self, workload: Workload) -> Objection | None:
         """Return why a workload cannot be considered; None if it can, or holds quota."""

@@ -272,6 +272,8 @@ class ClaimedDevices:
                 claims = _claims_of(workload)
                 if everything or (any_claim and claims) or names & claims:
                     cache.look_again(workload)
+                if names & claims and has_quota(workload):
+                    cache.look_at_held(workload)
 
 
 def limit_placements(
