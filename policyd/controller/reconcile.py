@@ -7,8 +7,10 @@ import msgspec
 import structlog
 
 from policyd.controller.metrics.counters import ControllerMetrics
+from policyd.controller.watch.claimed_devices import TURN_SECONDS
 from policyd.controller.watch.keys import ReconcileKey, Subject
 from policyd.controller.writes import NotLeadingError
+from policyd.devices.amounts import CountedLaterError
 from policyd.kube.errors import ApiError, ConflictError, NotFoundError
 from policyd.kube.workqueue import WorkQueue
 
@@ -44,7 +46,7 @@ class Dispatcher:
     async def reconcile(self, key: ReconcileKey) -> None:
         """Reconcile one key, and see to it that it comes again if it must."""
         try:
-            wait = await self._reconcilers[key.kind or key.subject](key)
+            wait = await self._called(key)
         except NotLeadingError:
             return
         except (ConflictError, NotFoundError) as error:
@@ -69,3 +71,10 @@ class Dispatcher:
             self.queue.forget(key)
             if wait is not None:
                 self.queue.add_after(key, wait)
+
+    async def _called(self, key: ReconcileKey) -> float | None:
+        try:
+            return await self._reconcilers[key.kind or key.subject](key)
+        except CountedLaterError as error:
+            log.debug("reconcile_later", key="/".join(key), error=str(error))
+            return TURN_SECONDS

@@ -21,6 +21,7 @@ from policyd.devices.extended import resource_of
 from policyd.devices.inventory import Inventory, OfferedDevice
 from policyd.devices.mappings import ChargedSource, DeviceMappings
 from policyd.devices.matching import (
+    CHARACTER_WORK,
     COST_LIMIT,
     MOST_CHARACTERS,
     DeviceCondition,
@@ -93,6 +94,24 @@ class ClaimCount:
         self._rules, self._classes, self._inventory = rules, classes, inventory
         self._budget = Budget(COST_LIMIT)
         self._most: dict[str, int] = {}
+        self._characters = 0
+        self._before = inventory.seen.work
+
+    @property
+    def work(self) -> int:
+        """What was done so far, in units of the cost of selectors."""
+        return self._inventory.seen.work - self._before + self._characters * CHARACTER_WORK
+
+    def is_free(self, spec: ClaimSpec) -> bool:
+        """Tell whether a claim is counted without a look at devices."""
+        return not any(
+            asked.selectors
+            or asked.allocation_mode == "All"
+            or self._rules.counters(asked.device_class_name)
+            or self._rules.capacities(asked.device_class_name)
+            for request in _requests(spec)
+            for _, asked in request.options
+        )
 
     def total(self, spec: ClaimSpec) -> Amounts:
         """Return the charge of a claim.
@@ -101,7 +120,7 @@ class ClaimCount:
             DeviceCountError: If devices cannot be counted; the fields are those of the claim.
         """
         requests = [*_requests(spec)]
-        _check_length(requests)
+        self._check_length(requests)
         for each in requests:
             self._check_form(each)
         self._check_devices(requests)
@@ -128,6 +147,14 @@ class ClaimCount:
             return {}
         count = self._most.get(path, 1) if asked.allocation_mode == "All" else asked.count
         return {resource_of(found, self._rules.mappings): saturated(count)}
+
+    def _check_length(self, requests: Iterable[_Request]) -> None:
+        asked = (asked for each in requests for _, asked in each.options)
+        found = sum(len(text) for each in asked for _, text in expressions(each.selectors))
+        if found > MOST_CHARACTERS:
+            message = f"all selectors together have at most {MOST_CHARACTERS:,} characters"
+            raise DeviceCountError([FieldError("devices.requests", found, message)])
+        self._characters = found
 
     def _check_form(self, request: _Request) -> None:
         """Check that a request is of a form that can be counted."""
@@ -366,14 +393,6 @@ def _requests(spec: ClaimSpec) -> Iterator[_Request]:
             alternatives = enumerate(each.first_available)
             options = tuple((f"{path}.firstAvailable[{n}]", asked) for n, asked in alternatives)
             yield _Request(path, exact=False, options=options)
-
-
-def _check_length(requests: Iterable[_Request]) -> None:
-    asked = (asked for each in requests for _, asked in each.options)
-    found = sum(len(text) for each in asked for _, text in expressions(each.selectors))
-    if found > MOST_CHARACTERS:
-        message = f"all selectors together have at most {MOST_CHARACTERS:,} characters"
-        raise DeviceCountError([FieldError("devices.requests", found, message)])
 
 
 def _condition(

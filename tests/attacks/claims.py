@@ -8,6 +8,7 @@ selectors take long.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Coroutine
 from contextlib import suppress
 from itertools import product
@@ -18,9 +19,11 @@ import msgspec
 from policyd.api.configuration.kinds import DeviceClassMapping
 from policyd.devices.amounts import DeviceCountError
 from policyd.devices.claims import ChargeRules, ClaimCount
+from policyd.devices.counting import DeviceCounter
 from policyd.devices.inventory import Inventory
 from policyd.devices.mappings import DeviceMappings
-from policyd.devices.objects import ClaimSpec, DeviceClass, ResourceSlice
+from policyd.devices.objects import ClaimSpec, DeviceClass, ResourceClaim, ResourceSlice
+from policyd.devices.rations import Rations
 from policyd.kube import resources as r
 from tests.attacks.figures import Figures
 from tests.controller.test_claimed_devices import (
@@ -202,9 +205,6 @@ async def _tried(attempts: list[Coroutine[Any, Any, str]]) -> Figures:
 
 def long_selectors() -> Figures:
     """Count claims whose selectors take long to compile, or look at each device often."""
-    classes = {CLASS: msgspec.convert({"metadata": {"name": CLASS}}, DeviceClass)}
-    mapping = {"name": GPU, "deviceClassNames": [CLASS]}
-    rules = ChargeRules(DeviceMappings.of([msgspec.convert(mapping, DeviceClassMapping)]))
     tried, worst, faults = 0, 0.0, []
     for name, write in SELECTORS.items():
         for requests, each in ((1, 1), (1, 32), (32, 1), (32, 4)):
@@ -215,7 +215,7 @@ def long_selectors() -> Figures:
                 for _ in range(requests)
             ]
             spec = {"devices": {"requests": [{"name": "r", "exactly": one} for one in asked]}}
-            counting = ClaimCount(rules, classes.get, Inventory(_slices()))
+            counting = ClaimCount(_rules(), _classes().get, Inventory(_slices()))
             tried += 1
             began = time.process_time()
             with suppress(DeviceCountError):
@@ -225,6 +225,50 @@ def long_selectors() -> Figures:
             if took > MOST_SECONDS:
                 faults.append(f"{requests} requests of {each} selectors, {name}: {took:.1f} s")
     return Figures(tried=tried, worst_seconds=worst, faults=tuple(faults))
+
+
+def many_selectors() -> Figures:
+    """Have many namespaces count many claims with selectors of their own: turns stay short.
+
+    In each turn, a namespace that has only one claim gets it counted.
+    """
+    rations, inventory = Rations(), Inventory(_slices())
+    worst, faults = 0.0, list[str]()
+    counted = Counter[str]()
+    for turn in range(TURNS):
+        began = time.process_time()
+        for namespace in GREEDY:
+            while rations.allows(namespace) and counted[namespace] < CLAIMS_EACH:
+                counted[namespace] += 1
+                _count_one(namespace, counted[namespace], inventory, rations)
+        took = time.process_time() - began
+        worst = max(worst, took)
+        if took > MOST_SECONDS * (len(GREEDY) if turn == 0 else 1):
+            faults.append(f"turn {turn} took {took:.1f} s")
+        if not rations.allows(f"modest-{turn}"):
+            faults.append(f"a namespace with one claim waits in turn {turn}")
+        rations.next_turn()
+    return Figures(tried=counted.total(), worst_seconds=worst, faults=tuple(faults))
+
+
+GREEDY = ("greedy", "as-greedy", "greedy-too")
+CLAIMS_EACH, TURNS = 100, 12
+
+
+def _count_one(namespace: str, number: int, inventory: Inventory, rations: Rations) -> None:
+    requests = [
+        {"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": 1}
+        | {"selectors": [{"cel": {"expression": f"false && '{namespace}' == '{number}-{each}'"}}]}
+        for each in range(32)
+    ]
+    spec = {"devices": {"requests": [{"name": "r", "exactly": one} for one in requests]}}
+    metadata = {"name": f"c-{number}", "namespace": namespace}
+    claim = msgspec.convert({"metadata": metadata, "spec": spec}, ResourceClaim)
+    counting = DeviceCounter(
+        rules=_rules(), classes=_classes().get, inventory=inventory, rations=rations
+    )
+    with suppress(DeviceCountError):
+        counting.of_claim(claim)
 
 
 MOST_SECONDS = 1.0
@@ -246,6 +290,15 @@ SELECTORS = {
         f"'x'.matches('(a{{1,900}}){{1,9}}{number}{each}')" for each in range(100)
     ),
 }
+
+
+def _classes() -> dict[str, DeviceClass]:
+    return {CLASS: msgspec.convert({"metadata": {"name": CLASS}}, DeviceClass)}
+
+
+def _rules() -> ChargeRules:
+    mapping = {"name": GPU, "deviceClassNames": [CLASS]}
+    return ChargeRules(DeviceMappings.of([msgspec.convert(mapping, DeviceClassMapping)]))
 
 
 def _slices() -> list[ResourceSlice]:
@@ -272,4 +325,5 @@ ATTACKS = {
     "claims of held pods that become others": held,
     "claims that pods share": shared,
     "selectors of claims": long_selectors,
+    "selectors of many claims": many_selectors,
 }

@@ -6,6 +6,7 @@ import pytest
 from policyd.alloc.settings import Gates, QueueingSettings
 from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.kueue.names import POD_SET
+from policyd.devices.rations import TURN
 from policyd.kube import resources as r
 from tests.controller.test_elastic_jobs import elastic_job, make_pods, waiting
 from tests.controller.world import GPU, QUEUE, World, condition, gates, running
@@ -407,6 +408,52 @@ def claiming_pod(world, name, job="train", *, limits=None, **asked):
 
 def reported(world):
     return {e["involvedObject"]["name"] for e in world.events("OutsideQuota")}
+
+
+SHORT = [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]
+
+
+async def test_a_namespace_whose_claims_took_much_work_waits_with_the_reason_and_goes_on():
+    world = furnished(templates=())
+    offer_template(world, "plain", 1)
+    offer_template(world, "first", 1, selectors=SHORT)
+    offer_slice(world, {"name": "gpu-0"}, {"name": "gpu-1"})
+    async with running(world):
+        await world.pass_time(2)
+        world.controller.cache.devices.rations.spend("ns", 5 * TURN)
+        for name in ("plain", "first"):
+            world.put(r.JOBS, claiming(name, template=name))
+        await world.pass_time(2)
+        assert world.suspended("plain") is False, "it takes no look at devices"
+        assert world.suspended("first") is True
+        waiting = world.condition("first", "QuotaReserved")
+        assert waiting["reason"] == "Misconfigured"
+        assert "counted in a later turn: those of the namespace `ns`" in waiting["message"]
+
+        await world.pass_time(5)
+        assert world.suspended("first") is False
+        assert not world.controller.cache.devices.rations.busy
+
+
+async def test_pods_are_not_reported_while_their_claims_wait_to_be_counted():
+    world = furnished(templates=())
+    offer_template(world, "c", 1, selectors=SHORT)
+    offer_slice(world, {"name": "gpu-0"})
+    async with running(world):
+        await world.pass_time(2)
+        world.put(r.JOBS, claiming("train", template="c"))
+        await world.pass_time(3)
+        world.controller.cache.devices.rations.spend("ns", 20 * TURN)
+        offer_slice(world, {"name": "gpu-0"}, {"name": "gpu-1"})  # all is counted anew
+        claiming_pod(world, "within", template="c")
+        make_claims(world, "within")
+        await world.pass_time(10)
+        assert reported(world) == set()
+
+        put_claim(world, "more", 4)
+        claiming_pod(world, "beyond", shared="more")
+        await world.pass_time(20)
+        assert reported(world) == {"beyond"}
 
 
 def make_claims(world, *pods):

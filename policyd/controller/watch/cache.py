@@ -208,8 +208,12 @@ class Cache:
     def look_again(self, workload: Workload) -> None:
         """Compute the requests of a workload again, unless it has quota or is finished."""
         if not (has_quota(workload) or is_finished(workload)):
-            self.put(workload)
-            self.hooks.reconcile(workload_key(workload))
+            self.count_again(workload)
+
+    def count_again(self, workload: Workload) -> None:
+        """Compute the requests of a workload again."""
+        self.put(workload)
+        self.hooks.reconcile(workload_key(workload))
 
     def look_at_held(self, workload: Workload) -> None:
         """Look at the pods of a workload with quota that may be held for what they claim."""
@@ -394,9 +398,12 @@ class Cache:
             rules=self._rules.of(workload.metadata.namespace),
             movable=self.opt_ins(cluster_queue).moves > 0,
         )
+        refused = 0 if self.devices is None else self.devices.rations.refused
         value = workload_value(
             workload, circumstances, cluster_queue=cluster_queue, objection=objection
         )
+        if self.devices is not None and self.devices.rations.refused > refused:
+            self.devices.count_later(workload)
         if value.key in self._held_back and not reserved:
             return msgspec.structs.replace(value, backing_off=True)
         return value if not value.variant_of else self._as_variant(workload, value)
