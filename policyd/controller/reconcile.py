@@ -43,16 +43,19 @@ class Dispatcher:
             finally:
                 self.queue.done(key)
 
-    async def reconcile(self, key: ReconcileKey) -> None:
+    async def reconcile(self, key: ReconcileKey) -> None:  # noqa: C901 - one error after the other
         """Reconcile one key, and see to it that it comes again if it must."""
         try:
-            wait = await self._called(key)
+            wait = await self._reconcilers[key.kind or key.subject](key)
         except NotLeadingError:
             return
         except (ConflictError, NotFoundError) as error:
             # Another client was faster: the next try is based on the new version.
             log.debug("reconcile_outdated", key="/".join(key), error=str(error))
             self.queue.requeue(key)
+        except CountedLaterError as error:
+            log.debug("reconcile_later", key="/".join(key), error=str(error))
+            self.queue.add_after(key, TURN_SECONDS)
         except ApiError as error:
             seconds = self.queue.requeue(key)
             self._metrics.failed(key.subject)
@@ -71,10 +74,3 @@ class Dispatcher:
             self.queue.forget(key)
             if wait is not None:
                 self.queue.add_after(key, wait)
-
-    async def _called(self, key: ReconcileKey) -> float | None:
-        try:
-            return await self._reconcilers[key.kind or key.subject](key)
-        except CountedLaterError as error:
-            log.debug("reconcile_later", key="/".join(key), error=str(error))
-            return TURN_SECONDS
