@@ -101,7 +101,8 @@ class HeldClaims:
         why = self._beyond(PodTemplate(pod.metadata, pod.spec), pod_set, made, changed)
         if not why and any(self._is_newer(each) for each in missing):
             why = "a template of its claims has changed since, and its claim is not made yet"
-        return Hold(why) if why else None
+        # Pods of elastic jobs are not watched: that a claim was made is only seen by a look.
+        return Hold(why, MAKING_SECONDS if missing else None) if why else None
 
     def _beyond(
         self,

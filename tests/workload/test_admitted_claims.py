@@ -17,7 +17,7 @@ from policyd.jobs.requests import RequestRules
 from policyd.workload.admitted_claims import HeldClaims, Hold
 
 CREATED = 1_800_000_000.0
-CHANGED = Hold("a template of its claims has changed since, and its claim is not made yet")
+CHANGED = Hold("a template of its claims has changed since, and its claim is not made yet", 10)
 BEFORE, RESERVED, AFTER = (f"2026-01-01T00:00:0{second}Z" for second in (1, 2, 3))
 CLASSES = {"gpu": "gpus", "fpga": "fpgas"}
 
