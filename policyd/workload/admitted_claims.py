@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 FindClaim = Callable[[str], ResourceClaim | None]
 
 MAKING_SECONDS: Final = 10.0
-"""How long a pod waits for the claims that are made for it: some clusters make none meanwhile."""
+"""How long a pod waits for the claims that are made for it, where it is not known that they are."""
 LOOK_SECONDS: Final = 1.0
 """Until it is looked again whether they are there."""
 
@@ -63,12 +63,15 @@ class HeldClaims:
         rules: Those by which requests are counted.
         devices: What counts devices.
         free_if_undeclared: Whether resources without quota are free.
+        always_made: Whether Kubernetes is known to make the claims of held pods. It may take long
+            if a user creates many pods, and their templates may be others by then.
     """
 
     workload: Workload
     rules: RequestRules
     devices: "DeviceCounter"
     free_if_undeclared: bool = False
+    always_made: bool = False
 
     def hold(self, pod: QueuedPod, pod_set: str, find: FindClaim, *, now: float) -> Hold | None:
         """Return why a pod stays held for its claims; None if it may go.
@@ -96,13 +99,15 @@ class HeldClaims:
         if any(each.name in named for each in missing):
             return Hold(seconds=MAKING_SECONDS)
         changed = [each for each in claims if not self._is_as_admitted(each, made.get(each.name))]
-        if not changed:
-            return None
-        why = self._beyond(PodTemplate(pod.metadata, pod.spec), pod_set, made, changed)
+        why = ""
+        if changed:
+            why = self._beyond(PodTemplate(pod.metadata, pod.spec), pod_set, made, changed)
         if not why and any(self._is_newer(each) for each in missing):
             why = "a template of its claims has changed since, and its claim is not made yet"
+        if not (why or (missing and self.always_made)):
+            return None
         # Pods of elastic jobs are not watched: that a claim was made is only seen by a look.
-        return Hold(why, MAKING_SECONDS if missing else None) if why else None
+        return Hold(why, MAKING_SECONDS if missing else None)
 
     def _beyond(
         self,

@@ -571,6 +571,21 @@ async def test_a_pod_for_which_no_claim_can_be_made_goes_once_one_is_made_as_adm
         assert not is_held(world, "d")
 
 
+async def test_a_held_pod_waits_for_its_claim_where_others_have_theirs():
+    world = furnished()
+    async with running(world):
+        await world.pass_time(2)
+        claiming_members(world, template="two")
+        await world.pass_time(3)
+        replace_member(world, "b", "late", template="two")
+        await world.pass_time(60)
+        assert is_held(world, "late")
+
+        make_claims(world, "late")
+        await world.pass_time(12)
+        assert not is_held(world, "late")
+
+
 async def test_a_held_pod_goes_without_a_claim_where_none_is_made_for_it():
     world = furnished()
     async with running(world):

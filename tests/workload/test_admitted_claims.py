@@ -48,13 +48,14 @@ def pod(*claims):
     return {"spec": {"containers": [{"name": "main"}], "resourceClaims": asked}}
 
 
-def held(pod_sets, objects, *, free=False):
+def held(pod_sets, objects, *, free=False, always=False):
     """Return what decides in a cluster with these objects.
 
     Args:
         pod_sets: Their pods, numbers and usage, by name.
         objects: Claims and templates by name.
         free: Whether resources without quota are free.
+        always: Whether Kubernetes is known to make the claims of held pods.
     """
     assignments = [
         {"name": name, "count": count, "resourceUsage": usage}
@@ -94,6 +95,7 @@ def held(pod_sets, objects, *, free=False):
         rules=RequestRules(devices=devices, namespace="ns"),
         devices=devices,
         free_if_undeclared=free,
+        always_made=always,
     )
 
 
@@ -196,3 +198,19 @@ def test_a_pod_waits_for_the_claims_that_are_made_for_it(age, named, objects, ex
     found = decides.hold(waiting, "main", lambda _key: None, now=CREATED + age)
 
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("created", "expected"),
+    [
+        pytest.param(BEFORE, Hold(seconds=10), id="as-admitted"),
+        pytest.param(RESERVED, Hold(seconds=10), id="of-that-second"),
+        pytest.param(AFTER, CHANGED, id="another-one"),
+    ],
+)
+def test_no_pod_goes_without_its_claim_where_kubernetes_makes_them(created, expected):
+    """It may be late, and the template another one by then."""
+    objects = {"t": template(2, created)}
+    decides = held({"main": (pod("t"), 1, {"gpus": "2"})}, objects, always=True)
+
+    assert decides.hold(queued("t"), "main", lambda _key: None, now=CREATED + 3_600) == expected

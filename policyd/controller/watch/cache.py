@@ -138,6 +138,7 @@ class Cache:
         self._pace = pace
         self.index = OwnerIndex()
         self._held_back: set[str] = set()
+        self._makes_claims = False
         self.second_pass = SecondPass()
         mirrors.pods.listen(self._pod_changed)
         for kind, children in mirrors.children.items():
@@ -197,11 +198,14 @@ class Cache:
         if self.devices is None or not pod.spec.resource_claims:
             return None
         settings = self.state.settings
+        # Only Kubernetes writes the status of a pod.
+        self._makes_claims = self._makes_claims or bool(pod.status.resource_claim_statuses)
         held = HeldClaims(
             workload=workload,
             rules=self._rules.of(pod.metadata.namespace),
             devices=self.devices.counter,
             free_if_undeclared=settings.ignores_undeclared and settings.gates.quota_check_strategy,
+            always_made=self._makes_claims,
         )
         return held.hold(pod, pod_set, self.mirrors.devices.claims.get, now=self.now)
 
