@@ -57,7 +57,10 @@ def attacks() -> dict[str, Attack]:
 
 def _tried(name: str, run: Attack) -> Figures:
     began = time.monotonic()
-    figures = run()
+    try:
+        figures = run()
+    except Exception as error:  # noqa: BLE001 - the attacks after it are run, too
+        figures = Figures(tried=0, faults=(f"it broke: {type(error).__name__}: {error}",))
     print(
         f"{name:<56}{figures.tried:>9}{figures.bypasses:>10}{figures.reads:>7}"
         f"{_milliseconds(figures.worst_seconds)}{_milliseconds(figures.median_seconds)}"

@@ -108,7 +108,6 @@ def anything(group: str, version: str, kind: str) -> dict[str, Any]:
         "kind": "CustomResourceDefinition",
         "metadata": {
             "name": f"{plural(kind)}.{group}",
-            # The API server asks for it of groups that end in `k8s.io`.
             "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
         },
         "spec": {
