@@ -116,7 +116,8 @@ def _restrict(context: ssl.SSLContext, rules: TlsRules) -> None:
         context.set_ciphers(":".join(rules.ciphers))
     except ssl.SSLError as error:
         raise ConfigurationError(
-            "the system's TLS library has none of the suites in `tls.cipherSuites`",
+            "the system's TLS library has none of the suites in `tls.cipherSuites`:"
+            f" {', '.join(rules.ciphers)}",
             hint="give suites such as `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`",
         ) from error
 

@@ -7,8 +7,10 @@ import msgspec
 import structlog
 
 from policyd.controller.metrics.counters import ControllerMetrics
+from policyd.controller.watch.claimed_devices import TURN_SECONDS
 from policyd.controller.watch.keys import ReconcileKey, Subject
 from policyd.controller.writes import NotLeadingError
+from policyd.devices.amounts import CountedLaterError
 from policyd.kube.errors import ApiError, ConflictError, NotFoundError
 from policyd.kube.workqueue import WorkQueue
 
@@ -41,7 +43,7 @@ class Dispatcher:
             finally:
                 self.queue.done(key)
 
-    async def reconcile(self, key: ReconcileKey) -> None:
+    async def reconcile(self, key: ReconcileKey) -> None:  # noqa: C901 - one error after the other
         """Reconcile one key, and see to it that it comes again if it must."""
         try:
             wait = await self._reconcilers[key.kind or key.subject](key)
@@ -51,6 +53,9 @@ class Dispatcher:
             # Another client was faster: the next try is based on the new version.
             log.debug("reconcile_outdated", key="/".join(key), error=str(error))
             self.queue.requeue(key)
+        except CountedLaterError as error:
+            log.debug("reconcile_later", key="/".join(key), error=str(error))
+            self.queue.add_after(key, TURN_SECONDS)
         except ApiError as error:
             seconds = self.queue.requeue(key)
             self._metrics.failed(key.subject)

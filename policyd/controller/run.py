@@ -324,7 +324,9 @@ class Controller:
 
     async def _follow_devices(self) -> None:
         if self.cache.devices is not None:
-            await self.cache.devices.follow(self.cache, self.pace)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.cache.devices.follow(self.cache, self.pace))
+                group.create_task(self.cache.devices.take_turns(self.cache, self.pace))
 
     @property
     def _of_devices(self) -> tuple[Mirror[Any], ...]:

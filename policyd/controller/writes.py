@@ -29,7 +29,7 @@ from policyd.kube.events import EventRecorder
 from policyd.kube.informer import Identified, key_of
 from policyd.kube.pace import Pace
 from policyd.kube.pages import pages
-from policyd.kube.resources import WORKLOADS, Resource
+from policyd.kube.resources import PODS, WORKLOADS, Resource
 
 log = structlog.get_logger()
 
@@ -227,6 +227,11 @@ class Writes:
             reason=reason,
             message=message,
         )
+
+    def record_held(self, pod: ObjectMeta, why: str) -> None:
+        """Record that a pod keeps its gate, as it asks for more than was admitted."""
+        if why:
+            self.record(PODS, pod, "MoreThanAdmitted", f"{why}; it stays held", warning=True)
 
     async def _carried_out(self, mirror: Mirror[T], write: Coroutine[Any, Any, T]) -> T:
         """Wait for a write, which goes on if the waiting task is cancelled."""

@@ -71,6 +71,16 @@ class Identity(NamedTuple):
     uid: str = ""
     extra: Mapping[str, tuple[str, ...]] = {}
 
+    @property
+    def team(self) -> str:
+        """What limits are shared by: those who may create a service account may create many."""
+        if not self.name.startswith(_ACCOUNTS):
+            return self.name
+        return _ACCOUNTS + self.name.removeprefix(_ACCOUNTS).partition(":")[0]
+
+
+_ACCOUNTS: Final = "system:serviceaccount:"
+
 
 @dataclass(slots=True, eq=False)
 class Session:
@@ -127,8 +137,8 @@ class Sessions:
         for each in mine[: max(0, len(mine) + 1 - MOST_OF_ONE)]:
             await self.end(each)
         if len(self._all) >= MOST_SESSIONS:
-            most = Counter(each.identity.name for each in self._all.values()).most_common(1)[0][0]
-            await self.end(next(e for e in self._all.values() if e.identity.name == most))
+            most = Counter(each.identity.team for each in self._all.values()).most_common(1)[0][0]
+            await self.end(next(e for e in self._all.values() if e.identity.team == most))
         self._all[session.key] = session
 
     async def find(self, key: str) -> Session | None:

@@ -21,6 +21,9 @@ from starlette.types import ASGIApp
 from policyd.dashboard.access import Identity, Rights, Scopes, Session, Sessions
 from policyd.dashboard.feeds import Feeds
 from policyd.dashboard.guard import (
+    BROKEN,
+    LOGGED,
+    OF_A_TEAM,
     OF_A_USER,
     OF_AN_ADDRESS,
     SIGN_INS,
@@ -44,7 +47,7 @@ from policyd.dashboard.signing_in import (
 from policyd.dashboard.view import AnyView, CountReviews, PageRequest, QueryError
 from policyd.errors import PolicydError
 from policyd.kube.client import Client
-from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
+from policyd.kube.errors import ApiError, ForbiddenError, InvalidNameError, NotFoundError
 from policyd.kube.pace import Pace
 
 SCOPE: Final = "namespace"
@@ -99,8 +102,10 @@ class Dashboard:
         self.hub = Hub(self.pace)
         self.rights = Rights(own, clock=clock)
         self._of_users = RequestRates(clock, OF_A_USER)
+        self._of_teams = RequestRates(clock, OF_A_TEAM)
         self._of_strangers = RequestRates(clock, OF_AN_ADDRESS)
         self._sign_ins = RequestRates(clock, SIGN_INS)
+        self._logged = RequestRates(clock, LOGGED)
         self._views = views
         self._signing_in = signing_in
         self._address = address or Address()
@@ -128,7 +133,7 @@ class Dashboard:
             routes.append(Route(view.path, self._checked(shown), methods=methods))
             if view.live:
                 routes.append(Route(f"/live{view.path}", self._checked(live)))
-        errors = {404: self._no_page, 405: self._no_page, Exception: _broken}
+        errors = {404: self._no_page, 405: self._no_page, Exception: self._broken}
         return GuardedApp(
             Starlette(routes=routes, exception_handlers=errors), address=self._address
         )
@@ -163,15 +168,19 @@ class Dashboard:
         """Return the session of a request; None if its sender has to sign in."""
         identity = self._proxied_identity(request)
         if identity is not None:
-            _limit(self._of_users, identity.name)
+            self._limit_user(identity)
             return await self._proxied.session(identity, self.sessions.begin)
         key = request.cookies.get(self._address.cookie, "")
         session = await self.sessions.find(key) if key else None
         if session is None:
             _limit(self._of_strangers, _sender(request))
         else:
-            _limit(self._of_users, session.identity.name)
+            self._limit_user(session.identity)
         return session
+
+    def _limit_user(self, identity: Identity) -> None:
+        _limit(self._of_users, identity.name)
+        _limit(self._of_teams, identity.team)
 
     def _proxied_identity(self, request: Request) -> Identity | None:
         proxy = self._signing_in.proxy
@@ -369,7 +378,7 @@ class Dashboard:
             return now.allowed == first.allowed
 
         try:
-            changes = self.hub.changes(key, session.identity.name, render, still)
+            changes = self.hub.changes(key, session.identity, render, still)
         except TooManyViewersError as error:
             return self._problem(str(error), status=503)
         return StreamingResponse(changes, media_type="text/event-stream")
@@ -386,6 +395,13 @@ class Dashboard:
     async def _no_page(self, request: Request, _error: Exception) -> Response:
         del request
         return self._problem("there is no such page", status=404)
+
+    async def _broken(self, _request: Request, error: Exception) -> Response:
+        """Answer where the page itself has an error; what it is goes to the log alone."""
+        if not self._logged.wait(""):
+            log.error("page_failed", error=repr(error), exc_info=error)
+        text = "the page could not be made; the log says why\n"
+        return Response(text, BROKEN, media_type="text/plain")
 
 
 def _limit(rates: RequestRates, client: str) -> None:
@@ -409,7 +425,7 @@ def _status_of(error: PolicydError) -> int:
             return 400
         case ForbiddenError():
             return 403
-        case NotFoundError():
+        case NotFoundError() | InvalidNameError():
             return 404
         case ApiError() | _:
             return 503
@@ -441,9 +457,3 @@ async def _static(request: Request) -> Response:
     keep = "public, max-age=31536000, immutable" if fresh else "no-cache"
     headers = {"Cache-Control": keep}
     return Response(body, headers=headers, media_type=STATIC[name])
-
-
-async def _broken(_request: Request, error: Exception) -> Response:
-    """Answer where the page itself has an error; what it is goes to the log alone."""
-    log.error("page_failed", error=repr(error), exc_info=error)
-    return Response("the page could not be made; the log says why\n", 500, media_type="text/plain")

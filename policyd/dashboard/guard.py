@@ -79,8 +79,8 @@ class Address:
         Raises:
             RequestRefusedError: If it is for another name.
         """
-        name = urlsplit(f"//{host}").hostname if _is_plain(host) else None
-        if name is None or (name not in LOOPBACK and name not in self.hosts):
+        name = _name_in(host)
+        if not name or (name not in LOOPBACK and name not in self.hosts):
             raise RequestRefusedError(
                 "this page is not served under that name: `--host-name` adds one",
                 421,
@@ -105,6 +105,14 @@ class Address:
         return "__Host-policyd" if self.secure else "policyd"
 
 
+def _name_in(host: str) -> str:
+    """Return the name in a `Host` header; "" if it is none."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "") if _is_plain(host) else ""
+    except ValueError:  # brackets that are not around an address
+        return ""
+
+
 def _is_plain(host: str) -> bool:
     return 0 < len(host) <= MOST_CHARACTERS and not set(host) & set("/\\@?#% \t")
 
@@ -116,7 +124,7 @@ def host_name(text: str) -> str:
         ConfigurationError: If it is none.
     """
     name = text.lower()
-    if not _is_plain(name) or urlsplit(f"//{name}").hostname != name:
+    if _name_in(name) != name:
         raise ConfigurationError(
             f"`{text}` is not a host name", hint="write it without a scheme and a port"
         )
@@ -176,9 +184,12 @@ class GuardedApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
+        status = 0
 
         async def send_with_headers(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
@@ -187,7 +198,11 @@ class GuardedApp:
                     headers["Strict-Transport-Security"] = "max-age=31536000"
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except Exception:
+            if status != BROKEN:  # which is in the log, as often as the log has room
+                raise
 
 
 MOST_BUCKETS: Final = 10_000
@@ -210,10 +225,16 @@ class Rate(NamedTuple):
 
 
 OF_A_USER: Final = Rate(10.0, 100)
+OF_A_TEAM: Final = Rate(40.0, 400)
+"""Requests of all service accounts of a namespace."""
 OF_AN_ADDRESS: Final = Rate(20.0, 200)
 """Requests without a session: several people may be behind one address."""
 SIGN_INS: Final = Rate(0.5, 30)
 """Tokens that an address has the API server review."""
+BROKEN: Final = 500
+"""The status of an answer to a request that the page itself failed at."""
+LOGGED: Final = Rate(1.0, 10)
+"""Errors of the page itself in the log: a request that finds one may be sent again and again."""
 
 
 class RequestRates:

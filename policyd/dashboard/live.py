@@ -7,12 +7,15 @@ is sent is let go: the browser connects again, and gets the current state.
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from math import ceil
+from operator import attrgetter
 from typing import Final
 
 import structlog
 
+from policyd.dashboard.access import Identity
 from policyd.errors import PolicydError
 from policyd.kube.pace import Pace
 
@@ -33,6 +36,9 @@ MOST_CHANNELS: Final = 64
 MOST_VIEWERS_OF_ONE: Final = 32
 MOST_CHANNELS_OF_ONE: Final = 12
 """Of one user, so that no user can take those of others."""
+MOST_VIEWERS_OF_A_TEAM: Final = 128
+MOST_CHANNELS_OF_A_TEAM: Final = 24
+"""Of all service accounts of a namespace."""
 
 log = structlog.get_logger()
 
@@ -47,7 +53,7 @@ class TooManyViewersError(PolicydError):
 class Viewer:
     """A browser that is sent changes, of a user."""
 
-    def __init__(self, user: str) -> None:
+    def __init__(self, user: Identity) -> None:
         self.user = user
         self.messages: asyncio.Queue[bytes | None] = asyncio.Queue(MOST_WAITING)
 
@@ -128,13 +134,13 @@ class Hub:
         return sum(len(each.viewers) for each in self._channels.values())
 
     def changes(
-        self, key: Hashable, user: str, render: Render, still: Callable[[], Awaitable[bool]]
+        self, key: Hashable, user: Identity, render: Render, still: Callable[[], Awaitable[bool]]
     ) -> AsyncIterator[bytes | memoryview]:
         """Return server-sent events until the viewer may not see them any more.
 
         Args:
             key: The same for viewers who see the same.
-            user: The viewer's name.
+            user: The viewer.
             render: Renders that.
             still: Tells whether this viewer may see it; asked again every now and then.
 
@@ -177,18 +183,24 @@ class Hub:
             yield message
         yield b": \n\n"
 
-    def _check_room(self, key: Hashable, user: str) -> None:
-        own = [
-            sum(each.user == user for each in channel.viewers)
-            for name, channel in self._channels.items()
-            if name != key
-        ]
-        here = self._channels.get(key)
-        among = sum(each.user == user for each in here.viewers) if here else 0
-        if self.viewers >= MOST_VIEWERS or sum(own) + among >= MOST_VIEWERS_OF_ONE:
+    def _check_room(self, key: Hashable, user: Identity) -> None:
+        full = self.viewers >= MOST_VIEWERS
+        no_more = key not in self._channels and len(self._channels) >= MOST_CHANNELS
+        for of, viewers, channels in (
+            (attrgetter("name"), MOST_VIEWERS_OF_ONE, MOST_CHANNELS_OF_ONE),
+            (attrgetter("team"), MOST_VIEWERS_OF_A_TEAM, MOST_CHANNELS_OF_A_TEAM),
+        ):
+            found = Counter(
+                name
+                for name, channel in self._channels.items()
+                for each in channel.viewers
+                if of(each.user) == of(user)
+            )
+            full = full or found.total() >= viewers
+            no_more = no_more or (key not in found and len(found) >= channels)
+        if full:
             raise TooManyViewersError("too many browsers are sent changes already")
-        is_new = here is None and len(self._channels) >= MOST_CHANNELS
-        if is_new or (not among and sum(map(bool, own)) >= MOST_CHANNELS_OF_ONE):
+        if no_more:
             raise TooManyViewersError("too many different views are sent changes already")
 
     def _join(self, key: Hashable, render: Render, viewer: Viewer) -> Channel:

@@ -22,6 +22,19 @@ class DeviceCountError(ValueError):
         super().__init__(texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
 
 
+class CountedLaterError(Exception):
+    """Devices are counted in a later turn, as others of their namespace took much work.
+
+    This is no verdict: nothing is known of them meanwhile.
+    """
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(
+            f"the devices of its claims are counted in a later turn: those of the namespace"
+            f" `{namespace}` take much work"
+        )
+
+
 def unit_of(resource: str) -> int:
     """Return the units of quota of one: cpu is counted in thousandths."""
     return 1_000 if resource == "cpu" else 1

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -21,6 +21,7 @@ from policyd.devices.extended import resource_of
 from policyd.devices.inventory import Inventory, OfferedDevice
 from policyd.devices.mappings import ChargedSource, DeviceMappings
 from policyd.devices.matching import (
+    CHARACTER_WORK,
     COST_LIMIT,
     MOST_CHARACTERS,
     DeviceCondition,
@@ -33,7 +34,6 @@ from policyd.devices.objects import (
     ClaimSelector,
     ClaimSpec,
     DeviceClass,
-    DeviceRequest,
     RequestedDevices,
     SelectorExpression,
 )
@@ -68,6 +68,20 @@ class ChargeRules:
         return self.mappings.capacities.get(name, ()) if self.gates.consumable else ()
 
 
+class _Request(NamedTuple):
+    """A request of a claim.
+
+    Attributes:
+        path: Where it is.
+        exact: Whether it is for the devices of its only option, rather than the first available.
+        options: The devices that it is for, with where they are requested.
+    """
+
+    path: str
+    exact: bool
+    options: tuple[tuple[str, RequestedDevices], ...]
+
+
 class ClaimCount:
     """Counts the devices of one claim, within one budget for all its selectors."""
 
@@ -80,6 +94,24 @@ class ClaimCount:
         self._rules, self._classes, self._inventory = rules, classes, inventory
         self._budget = Budget(COST_LIMIT)
         self._most: dict[str, int] = {}
+        self._characters = 0
+        self._before = inventory.seen.work
+
+    @property
+    def work(self) -> int:
+        """What was done so far, in units of the cost of selectors."""
+        return self._inventory.seen.work - self._before + self._characters * CHARACTER_WORK
+
+    def is_free(self, spec: ClaimSpec) -> bool:
+        """Tell whether a claim is counted without a look at devices."""
+        return not any(
+            asked.selectors
+            or asked.allocation_mode == "All"
+            or self._rules.counters(asked.device_class_name)
+            or self._rules.capacities(asked.device_class_name)
+            for request in _requests(spec)
+            for _, asked in request.options
+        )
 
     def total(self, spec: ClaimSpec) -> Amounts:
         """Return the charge of a claim.
@@ -87,16 +119,14 @@ class ClaimCount:
         Raises:
             DeviceCountError: If devices cannot be counted; the fields are those of the claim.
         """
-        requests = [
-            (f"devices.requests[{index}]", each) for index, each in enumerate(spec.devices.requests)
-        ]
-        self._check_length(spec)
-        for path, request in requests:
-            self._check_form(path, request)
+        requests = [*_requests(spec)]
+        self._check_length(requests)
+        for each in requests:
+            self._check_form(each)
         self._check_devices(requests)
         total: Amounts = {}
-        for path, request in requests:
-            add(total, self._charge(path, request))
+        for each in requests:
+            add(total, self._charge(each))
         return total
 
     def of_node(self, spec: ClaimSpec) -> Amounts:
@@ -105,14 +135,8 @@ class ClaimCount:
         Of alternatives, those that all of them take.
         """
         total: Amounts = {}
-        for index, request in enumerate(spec.devices.requests):
-            path = f"devices.requests[{index}]"
-            options = [
-                self._devices(f"{path}.firstAvailable[{number}]", each)
-                for number, each in enumerate(request.first_available or ())
-            ]
-            if request.exactly is not None:
-                options = [self._devices(f"{path}.exactly", request.exactly)]
+        for request in _requests(spec):
+            options = [self._devices(path, each) for path, each in request.options]
             least = set[str]().union(*options)
             add(total, {name: min(each.get(name, 0) for each in options) for name in least})
         return total
@@ -124,37 +148,28 @@ class ClaimCount:
         count = self._most.get(path, 1) if asked.allocation_mode == "All" else asked.count
         return {resource_of(found, self._rules.mappings): saturated(count)}
 
-    def _check_length(self, spec: ClaimSpec) -> None:
-        asked = [
-            each
-            for request in spec.devices.requests
-            for each in (request.exactly, *(request.first_available or ()))
-            if each is not None
-        ]
+    def _check_length(self, requests: Iterable[_Request]) -> None:
+        asked = (asked for each in requests for _, asked in each.options)
         found = sum(len(text) for each in asked for _, text in expressions(each.selectors))
         if found > MOST_CHARACTERS:
             message = f"all selectors together have at most {MOST_CHARACTERS:,} characters"
             raise DeviceCountError([FieldError("devices.requests", found, message)])
+        self._characters = found
 
-    def _check_form(self, path: str, request: DeviceRequest) -> None:
+    def _check_form(self, request: _Request) -> None:
         """Check that a request is of a form that can be counted."""
-        if request.first_available is not None:
-            if not request.first_available or not all(
-                self._counts_worst_case(each) for each in request.first_available
-            ):
-                message = "FirstAvailable device selection is not supported"
-                raise DeviceCountError([FieldError(path, None, message)])
-            for index, each in enumerate(request.first_available):
-                self._check_selectors(f"{path}.firstAvailable[{index}]", each)
-            return
-        exactly = request.exactly
-        if exactly is None:
+        if not request.exact and not (
+            request.options and all(self._counts_worst_case(each) for _, each in request.options)
+        ):
+            message = "FirstAvailable device selection is not supported"
+            raise DeviceCountError([FieldError(request.path, None, message)])
+        if not request.options:
             message = "Exactly must be set if FirstAvailable is nil"
-            raise DeviceCountError([FieldError(path, None, message)])
-        where = f"{path}.exactly"
-        self._check_selectors(where, exactly)
-        if not exactly.admin_access:
-            self._check_mode(where, exactly)
+            raise DeviceCountError([FieldError(request.path, None, message)])
+        for path, asked in request.options:
+            self._check_selectors(path, asked)
+            if request.exact and not asked.admin_access:
+                self._check_mode(path, asked)
 
     def _check_mode(self, path: str, asked: RequestedDevices) -> None:
         mode = asked.allocation_mode
@@ -176,17 +191,18 @@ class ClaimCount:
         except DeviceCountError as error:
             raise DeviceCountError([FieldError(where, None, str(error))]) from error
 
-    def _check_devices(self, requests: Iterable[tuple[str, DeviceRequest]]) -> None:
+    def _check_devices(self, requests: Iterable[_Request]) -> None:
         """Check that there are enough devices for the selectors of all requests together."""
         taken: set[tuple[str, str, str]] = set()
         errors: list[FieldError] = []
-        for path, request in requests:
-            asked = request.exactly
-            if asked is None or asked.admin_access or asked.allocation_mode == "All":
+        options = (
+            (each.path, *option) for each in requests if each.exact for option in each.options
+        )
+        for path, where, asked in options:
+            if asked.admin_access or asked.allocation_mode == "All":
                 continue
             if not any(each.cel is not None for each in asked.selectors):
                 continue
-            where = f"{path}.exactly.selectors"
             try:
                 found = self._take(path, asked, taken)
             except DeviceCountError as error:
@@ -198,7 +214,7 @@ class ClaimCount:
                     f" {asked.device_class_name}: {found} device(s) match in the cluster but"
                     f" {asked.count} requested"
                 )
-                errors.append(FieldError(where, None, message, "Internal"))
+                errors.append(FieldError(f"{where}.selectors", None, message, "Internal"))
         if errors:
             raise DeviceCountError(errors)
 
@@ -221,15 +237,14 @@ class ClaimCount:
                 taken.add(_identity(each))
         return found
 
-    def _charge(self, path: str, request: DeviceRequest) -> Amounts:
+    def _charge(self, request: _Request) -> Amounts:
         """Return the charge of a request; of alternatives, the most of each resource."""
-        if request.exactly is not None:
-            return self._charge_of(f"{path}.exactly", path, request.exactly)
+        if request.exact:
+            ((where, asked),) = request.options
+            return self._charge_of(where, request.path, asked)
         most: Amounts = {}
         failed: list[FieldError] = []
-        alternatives = request.first_available or ()
-        for index, each in enumerate(alternatives):
-            where = f"{path}.firstAvailable[{index}]"
+        for where, each in request.options:
             try:
                 self._check_mode(where, each)
                 charge = self._charge_of(where, where, each)
@@ -366,6 +381,18 @@ class ClaimCount:
                 raise DeviceCountError([FieldError(where, None, f"{failed}: {error}")]) from error
             message = f"CEL evaluation error in {error.origin} for device {error.device}: {error}"
             raise DeviceCountError([FieldError(path, None, message, "Internal")]) from error
+
+
+def _requests(spec: ClaimSpec) -> Iterator[_Request]:
+    for index, each in enumerate(spec.devices.requests):
+        path = f"devices.requests[{index}]"
+        if each.first_available is None:
+            exactly = () if each.exactly is None else ((f"{path}.exactly", each.exactly),)
+            yield _Request(path, exact=True, options=exactly)
+        else:
+            alternatives = enumerate(each.first_available)
+            options = tuple((f"{path}.firstAvailable[{n}]", asked) for n, asked in alternatives)
+            yield _Request(path, exact=False, options=options)
 
 
 def _condition(

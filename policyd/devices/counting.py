@@ -8,10 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import msgspec
+
 from policyd.api.kueue.validation import FieldError
 from policyd.api.pod_requests import effective
 from policyd.api.pods import PodResourceClaim, PodSpec
-from policyd.devices.amounts import Amounts, DeviceCountError, add, unit_of
+from policyd.devices.amounts import (
+    Amounts,
+    CountedLaterError,
+    DeviceCountError,
+    add,
+    unit_of,
+)
 from policyd.devices.charges import saturated
 from policyd.devices.claims import ChargeRules, ClaimCount
 from policyd.devices.extended import (
@@ -23,6 +31,7 @@ from policyd.devices.extended import (
 )
 from policyd.devices.inventory import Inventory
 from policyd.devices.objects import ClaimSpec, DeviceClass, ResourceClaim, ResourceClaimTemplate
+from policyd.devices.rations import Rations
 
 MOST_REMEMBERED: Final = 10_000
 """Claims whose charges are remembered at a time."""
@@ -49,6 +58,10 @@ class ClaimCharge(NamedTuple):
     devices: Amounts
 
 
+Charged = ClaimCharge | list[FieldError]
+"""The charge of a claim, or what is wrong with it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCounter:
     """Counts devices, by the mappings of the Configuration and the objects of the cluster.
@@ -60,6 +73,7 @@ class DeviceCounter:
         claims: Returns a ResourceClaim by `namespace/name`.
         backing: Returns the device classes that have an extended resource of this name.
         inventory: All devices.
+        rations: The work that each namespace may cause; None for any.
     """
 
     rules: ChargeRules = field(default_factory=ChargeRules)
@@ -68,7 +82,8 @@ class DeviceCounter:
     claims: Callable[[str], ResourceClaim | None] = lambda _key: None
     backing: Callable[[str], Sequence[DeviceClass]] = lambda _name: ()
     inventory: Inventory = field(default_factory=Inventory)
-    _known: dict[tuple[str, str], ClaimCharge | list[FieldError]] = field(default_factory=dict)
+    rations: Rations | None = None
+    _known: dict[tuple[str, str] | bytes, Charged] = field(default_factory=dict)
 
     def of_templates(self, spec: PodSpec, namespace: str, path: str, pod_set: str) -> Amounts:
         """Return the charge of one pod for the claims that are made for it.
@@ -113,7 +128,8 @@ class DeviceCounter:
         metadata = claim.metadata
         known_by = metadata.uid or metadata.key, metadata.resource_version
         named = PodResourceClaim(resource_claim_name=metadata.name)
-        return self._remembered((known_by, claim.spec), named, "", "").amounts
+        charge = self._remembered(known_by, claim.spec, metadata.namespace)
+        return _valid(charge, named, "", "").amounts
 
     def of_extended_resources(self, spec: PodSpec, path: str) -> ExtendedCharge:
         """Return the charge of one pod for extended resources that device classes back.
@@ -200,8 +216,8 @@ class DeviceCounter:
             if shared and not claim.resource_claim_name:
                 continue
             where = f"{path}.resourceClaims[{index}]"
-            found = self._claim(claim, namespace, where, pod_set)
-            charge = self._remembered(found, claim, where, pod_set)
+            key, asked = self._claim(claim, namespace, where, pod_set)
+            charge = _valid(self._remembered(key, asked, namespace), claim, where, pod_set)
             add(total.amounts, charge.amounts)
             add(total.devices, charge.devices)
         return total
@@ -229,27 +245,36 @@ class DeviceCounter:
         )
         raise DeviceCountError([FieldError(where, None, message, "Internal")])
 
-    def _remembered(
-        self,
-        found: tuple[tuple[str, str], ClaimSpec],
-        claim: PodResourceClaim,
-        where: str,
-        pod_set: str,
-    ) -> ClaimCharge:
-        key, spec = found
+    def _remembered(self, key: tuple[str, str], spec: ClaimSpec, namespace: str) -> Charged:
+        """Return the charge of a claim, or what is wrong; those that are alike are counted once."""
         charge = self._known.get(key)
         if charge is None:
-            try:
-                counting = ClaimCount(self.rules, self.classes, self.inventory)
-                charge = ClaimCharge(counting.total(spec), counting.of_node(spec))
-            except DeviceCountError as error:
-                charge = [*error.errors]
+            alike = msgspec.json.encode(spec)
+            charge = self._known.get(alike)
+            if charge is None:
+                charge = self._counted(spec, namespace)
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
-            self._known[key] = charge
-        if isinstance(charge, list):
-            raise DeviceCountError(_placed(each, claim, where, pod_set) for each in charge)
+            self._known[key] = self._known[alike] = charge
         return charge
+
+    def _counted(self, spec: ClaimSpec, namespace: str) -> Charged:
+        counting, rations = ClaimCount(self.rules, self.classes, self.inventory), self.rations
+        if not (rations is None or counting.is_free(spec) or rations.allows(namespace)):
+            raise CountedLaterError(namespace)
+        try:
+            return ClaimCharge(counting.total(spec), counting.of_node(spec))
+        except DeviceCountError as error:
+            return [*error.errors]
+        finally:
+            if rations is not None:
+                rations.spend(namespace, counting.work)
+
+
+def _valid(charge: Charged, claim: PodResourceClaim, where: str, pod_set: str) -> ClaimCharge:
+    if isinstance(charge, list):
+        raise DeviceCountError(_placed(each, claim, where, pod_set) for each in charge)
+    return charge
 
 
 def _placed(error: FieldError, claim: PodResourceClaim, where: str, pod_set: str) -> FieldError:

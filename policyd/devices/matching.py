@@ -1,5 +1,6 @@
 """Which devices meet the selectors of a class, of a request and of a mapping."""
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -13,19 +14,23 @@ from policyd.cel.environments import base_environment
 from policyd.cel.lib.quantity import QUANTITY, CelQuantity
 from policyd.cel.lib.semver import parse_semver
 from policyd.cel.types import BOOL, DYN, STRING, Type, map_of
-from policyd.devices.inventory import OfferedDevice
+from policyd.devices.inventory import OfferedDevice, SeenDevices
 from policyd.devices.objects import ClaimSelector
 
 COST_LIMIT: Final = 2_000_000
 """Cost that all selectors of one claim may have together, over all devices: 0.2 seconds."""
 MOST_CHARACTERS: Final = 16_384
 """Of all selectors of one claim together: compiling that many takes 0.2 seconds."""
-MOST_SEEN: Final = 10_000
-"""Devices of which it is remembered what selectors see of them: some kilobytes each."""
+MOST_SEEN: Final = 20_000
+"""Devices of which it is remembered what selectors see of them: a kilobyte or two each."""
 _LOOK_COST: Final = 15
 """Cost of a look at a device by a selector of a user, beside that of the selector."""
-_FIRST_LOOK_COST: Final = 20
+_MAKING_COST: Final = 100
 """The same of making what the selector sees."""
+_KNOWN_WORK: Final = 3
+"""Work of looking up whether a selector selects a device."""
+CHARACTER_WORK: Final = COST_LIMIT // MOST_CHARACTERS
+"""Work of compiling a character of a selector."""
 
 _DEVICE: Final = Type("kubernetes.DRADevice")
 _FIELDS: Final = {
@@ -78,68 +83,93 @@ def _environment() -> Environment:
     return base_environment().extend(variables={"device": _DEVICE}, structs={_DEVICE.name: _FIELDS})
 
 
-Seen = dict[int, dict[str, object]]
-"""What selectors see of devices, by the id of the device."""
-
-
 def matching(
     offered: Iterable[OfferedDevice],
     conditions: Sequence[DeviceCondition],
     budget: Budget,
-    seen: Seen | None = None,
+    seen: SeenDevices | None = None,
 ) -> Iterator[OfferedDevice]:
     """Yield the devices that meet all conditions.
 
     Args:
         offered: The devices.
         conditions: Selectors.
-        budget: Of the selectors.
-        seen: What was made of these devices for other selectors; more is added. Each look at a
-            device is charged then. None for selectors of administrators alone.
+        budget: Of the selectors. What is known already costs as much, so that nothing depends on
+            what was asked before.
+        seen: What is known of these devices; more is added. Each look at a device is charged then.
+            None for selectors of administrators alone.
 
     Raises:
         DeviceSelectorError: If a selector fails, or all together cost too much.
     """
-    needed = [each for each in conditions if each.programs]
+    asked = [
+        _Asked(origin, program, None if seen is None else seen.looks(program.source))
+        for origin, programs in conditions
+        for program in programs
+    ]
     for each in offered:
-        if _meets(each, needed, budget, seen):
+        values: dict[str, object] = {}
+        if all(_meets(each, one, values, budget, seen) for one in asked):
             yield each
 
 
+class _Asked(NamedTuple):
+    """A selector, with what is known of its looks."""
+
+    origin: str
+    program: Program
+    looks: "array[int] | None"
+
+
 def _meets(
-    offered: OfferedDevice, conditions: Sequence[DeviceCondition], budget: Budget, seen: Seen | None
+    offered: OfferedDevice,
+    asked: _Asked,
+    values: dict[str, object],
+    budget: Budget,
+    seen: SeenDevices | None,
 ) -> bool:
-    values: dict[str, object] = {}
-    for origin, programs in conditions:
+    looks, number = asked.looks, offered.number
+    try:
+        if seen is None or looks is None:
+            values.update(values or _value(offered))
+            return asked.program.evaluate({"device": values}, budget) is True
+        if looks[number]:
+            seen.work += _KNOWN_WORK
+            _charge(abs(looks[number]), budget)
+            return looks[number] > 0
+        before = budget.spent
         try:
-            values = values or _looked_at(offered, budget, seen)
-            for program in programs:
-                _charge(_LOOK_COST, budget, seen)
-                if program.evaluate(values, budget) is not True:
-                    return False
-        except CelError as error:
-            raise DeviceSelectorError(origin, offered.device.name, error.message) from error
-    return True
+            _charge(_LOOK_COST + (_MAKING_COST if number >= MOST_SEEN else 0), budget)
+            shown = {"device": _seen_of(offered, values, seen)}
+            selected = asked.program.evaluate(shown, budget) is True
+        finally:
+            cost = budget.spent - before
+            seen.work += cost
+        looks[number] = cost if selected else -cost
+    except CelError as error:
+        raise DeviceSelectorError(asked.origin, offered.device.name, error.message) from error
+    else:
+        return selected
 
 
-def _looked_at(offered: OfferedDevice, budget: Budget, seen: Seen | None) -> dict[str, object]:
-    """Return the variables of selectors for a device."""
-    known = None if seen is None else seen.get(id(offered.device))
-    if known is not None:
-        return known
-    _charge(_FIRST_LOOK_COST, budget, seen)
-    made: dict[str, object] = {"device": _value(offered)}
-    if seen is not None and len(seen) < MOST_SEEN:
-        seen[id(offered.device)] = made
-    return made
+def _seen_of(
+    offered: OfferedDevice, values: dict[str, object], seen: SeenDevices
+) -> dict[str, object]:
+    """Return a device as selectors see it; `values` has it if it is not remembered for others."""
+    if offered.number >= MOST_SEEN:
+        values.update(values or _value(offered))
+        return values
+    known = seen.values.get(offered.number)
+    if known is None:
+        seen.work += _MAKING_COST
+        known = seen.values[offered.number] = _value(offered)
+    return known
 
 
-def _charge(cost: int, budget: Budget, seen: Seen | None) -> None:
-    """Charge a look at a device, where users could have it done without end."""
-    if seen is not None:
-        budget.spent += cost
-        if budget.remaining < 0:
-            exceed()
+def _charge(cost: int, budget: Budget) -> None:
+    budget.spent += cost
+    if budget.remaining < 0:
+        exceed()
 
 
 class _Domains(dict[str, dict[str, Json]]):
@@ -152,11 +182,15 @@ class _Domains(dict[str, dict[str, Json]]):
 def _value(offered: OfferedDevice) -> dict[str, object]:
     """Return a device as selectors see it."""
     attributes, capacity = _Domains(), _Domains()
-    for name, attribute in offered.device.attributes.items():
-        domain, short = _qualified(name, offered.driver)
-        attributes.setdefault(domain, {})[short] = _attribute(f"{domain}/{short}", attribute)
-    for name, amount in offered.device.capacity.items():
-        domain, short = _qualified(name, offered.driver)
+    device = offered.device
+    names = _qualified(offered.driver, tuple(device.attributes))
+    for (domain, short), given in zip(names, device.attributes.values(), strict=True):
+        own = attributes.get(domain)
+        if own is None:
+            own = attributes[domain] = {}
+        own[short] = _attribute(domain, short, given)
+    names = _qualified(offered.driver, tuple(device.capacity))
+    for (domain, short), amount in zip(names, device.capacity.values(), strict=True):
         try:
             quantity = parse_quantity(amount.value)
         except QuantityError as error:
@@ -166,21 +200,25 @@ def _value(offered: OfferedDevice) -> dict[str, object]:
         "driver": offered.driver,
         "attributes": attributes,
         "capacity": capacity,
-        "allowMultipleAllocations": offered.device.allow_multiple_allocations,
+        "allowMultipleAllocations": device.allow_multiple_allocations,
     }
 
 
-def _qualified(name: str, driver: str) -> tuple[str, str]:
-    """Return the domain of a name, which is the driver's unless it says another, and the rest."""
-    domain, slash, short = name.rpartition("/")
-    return (domain if slash else driver), short
+@lru_cache(maxsize=1_024)
+def _qualified(driver: str, names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return the domains of names, which are the driver's unless they say another, and the rest.
+
+    Devices that are alike have the same names.
+    """
+    parts = (name.rpartition("/") for name in names)
+    return tuple((domain if slash else driver, short) for domain, slash, short in parts)
 
 
-def _attribute(name: str, given: Json) -> Json:
+def _attribute(domain: str, short: str, given: Json) -> Json:
     if isinstance(given, dict):
         for kind in ("int", "bool", "string"):
             if given.get(kind) is not None:
                 return given[kind]
         if given.get("version") is not None:
             return parse_semver(given["version"])
-    raise CelError(f"attribute {name}: unsupported attribute value")
+    raise CelError(f"attribute {domain}/{short}: unsupported attribute value")

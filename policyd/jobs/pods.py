@@ -70,12 +70,20 @@ TERMINATION_TARGET = "TerminationTarget"
 """Condition of a pod that was stopped, and why."""
 
 
+class PodClaimStatus(Wire, frozen=True):
+    """The claim that was made from a template for one of a pod's `resourceClaims`."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+
+
 class QueuedPodStatus(Wire, frozen=True):
     """How far a pod has come."""
 
     phase: str = "Pending"
     message: str = ""
     conditions: tuple[Condition, ...] = ()
+    resource_claim_statuses: tuple[PodClaimStatus, ...] = ()
 
 
 class QueuedPod(Wire, frozen=True):

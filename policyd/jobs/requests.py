@@ -234,13 +234,14 @@ def claimed_of_node(spec: PodSpec, rules: RequestRules) -> tuple[Mapping[str, in
     """
     if rules.devices is None:
         return {}, frozenset()
-    from policyd.devices.amounts import DeviceCountError  # noqa: PLC0415 - few count devices
+    # Few count devices.
+    from policyd.devices.amounts import CountedLaterError, DeviceCountError  # noqa: PLC0415
 
     replaced = frozenset[str]()
     try:
         replaced = rules.devices.of_extended_resources(spec, "").replaced
         return rules.devices.of_node(spec, rules.namespace), replaced
-    except DeviceCountError:  # the requests say so
+    except (CountedLaterError, DeviceCountError):  # the requests say so
         return {}, replaced
 
 

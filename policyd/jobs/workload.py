@@ -1,6 +1,6 @@
 """The Workload that stands for a job: its name, its body, and whether it still fits the job."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 
@@ -234,6 +234,24 @@ def pods_given_back(workload: Workload) -> dict[str, int]:
         for each in workload.status.reclaimable_pods
         if each.name not in sharing
     }
+
+
+def pods_left(workload: Workload, given_back: Mapping[str, int]) -> dict[str, int]:
+    """Return how many pods of each admitted pod set still need their quota.
+
+    An elastic job that shrank has fewer than it was admitted with; but a claim that its pods share
+    does not shrink.
+    """
+    admission = workload.status.admission
+    pod_sets = {each.name: each for each in workload.spec.pod_sets}
+    left: dict[str, int] = {}
+    for assigned in () if admission is None else admission.pod_set_assignments:
+        pod_set = pod_sets.get(assigned.name)
+        count, before = 0 if pod_set is None else pod_set.count, assigned.count or 0
+        if pod_set is not None and count < before and shares_claims(pod_set.template.spec):
+            count = before
+        left[assigned.name] = max(0, count - given_back.get(assigned.name, 0))
+    return left
 
 
 def shares_claims(spec: PodSpec) -> bool:

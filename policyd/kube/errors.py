@@ -29,6 +29,10 @@ class ApiError(PolicydError):
     """Seconds that the server asks to wait before the next try."""
 
 
+class InvalidNameError(PolicydError, ValueError):
+    """A name would lead to another path of the API server, so it is not asked."""
+
+
 class BadRequestError(ApiError):
     """The server does not understand the request."""
 

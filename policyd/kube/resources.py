@@ -8,6 +8,7 @@ from urllib.parse import quote
 from policyd.api.kueue.names import GROUP, VERSION
 from policyd.api.kueue.provisioning import AUTOSCALING_GROUP, AUTOSCALING_VERSION
 from policyd.api.meta import ObjectMeta, ObjectReference
+from policyd.kube.errors import InvalidNameError
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,8 @@ class Resource:
         namespace of cluster objects is ignored.
 
         Raises:
-            ValueError: If `name` is given without the namespace that it needs, or a segment could
-                lead elsewhere.
+            InvalidNameError: If a segment could lead elsewhere.
+            ValueError: If `name` is given without the namespace that it needs.
         """
         if name and self.namespaced and not namespace:
             raise ValueError(f"{self.kind} `{name}` needs a namespace")
@@ -55,7 +56,7 @@ class Resource:
 
 def _segment(text: str) -> str:
     if text in {".", ".."}:
-        raise ValueError(f"`{text}` is not a valid object name")
+        raise InvalidNameError(f"`{text}` is not a valid object name")
     return text if _PLAIN.fullmatch(text) else quote(text, safe=":")
 
 

@@ -3,6 +3,7 @@
 from typing import Final
 
 from policyd.api.admission import Scope
+from policyd.api.gpus import NUM_DEVICES, PARTS
 from policyd.api.kueue.names import GROUP, MANAGED, POD_SET, QUEUE_NAME, VERSION
 from policyd.api.selectors import Requirement
 from policyd.jobs.integrations import POD, Integrations
@@ -33,6 +34,16 @@ OF_A_JOB: Final = Requirement(key=POD_SET, operator="Exists")
 
 GATED: Final = "has(oldObject.spec.schedulingGates) && size(oldObject.spec.schedulingGates) > 0"
 """CEL of a pod that is changed: whether it was held."""
+
+
+def _part(of: str, name: str) -> str:
+    return f"{of}.?metadata.?annotations[?'{name}'].orValue('')"
+
+
+PART_CHANGED: Final = " || ".join(
+    f"{_part('object', name)} != {_part('oldObject', name)}" for name in (*PARTS, NUM_DEVICES)
+)
+"""CEL of a pod that is changed: whether it would request another part of a GPU."""
 
 _QUEUE_KINDS: Final[tuple[tuple[str, Scope], ...]] = (
     ("admissionchecks", "Cluster"),

@@ -54,6 +54,7 @@ from policyd.registration.queue_atoms import (
     IN_NO_QUEUE,
     MANAGED_POD,
     OF_A_JOB,
+    PART_CHANGED,
     RESIZED_PODS,
     UNMANAGED_POD,
     checked_jobs,
@@ -178,7 +179,8 @@ def guarding_calls(queue: Integrations, failure_policy: FailurePolicy) -> Iterab
         return
     yield replace(call, objects=frozenset({IN_NO_QUEUE, MANAGED_POD}))
     of_jobs = frozenset({IN_NO_QUEUE, UNMANAGED_POD, OF_A_JOB})
-    yield replace(call, objects=of_jobs, condition=GATED)
+    grows = any_of([GATED, PART_CHANGED]) if queue.gpu_fractions else GATED
+    yield replace(call, objects=of_jobs, condition=grows)
     held = (label_condition([label]) for label in (IN_A_QUEUE, MANAGED_POD, OF_A_JOB))
     yield replace(resized, condition=any_of(held))
 

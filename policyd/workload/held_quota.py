@@ -11,7 +11,7 @@ from policyd.api.meta import find_condition
 from policyd.api.pod_requests import amounts, pod_requests
 from policyd.api.quantity import QuantityError
 from policyd.jobs.lifecycle import has_quota, is_finished
-from policyd.jobs.workload import pods_given_back
+from policyd.jobs.workload import pods_given_back, pods_left
 from policyd.optimize.devices import counts_as_gpus, gpus_asked
 from policyd.usage.record import PARTS, HeldQuota
 from policyd.workload.records import owner_of
@@ -42,10 +42,10 @@ def held_quota(workload: Workload) -> HeldQuota | None:
     admission = workload.status.admission
     if admission is None or not has_quota(workload):
         return None
-    freed = pods_given_back(workload)
+    left = pods_left(workload, pods_given_back(workload))
     found: dict[str, int] = {}
     for each in admission.pod_set_assignments:
-        for flavor, parts in _parts(each, freed.get(each.name, 0)).items():
+        for flavor, parts in _parts(each, left[each.name]).items():
             found[flavor] = found.get(flavor, 0) + parts
     gpus = {flavor: parts for flavor, parts in found.items() if parts}
     if not gpus:
@@ -80,8 +80,8 @@ def parts_of(requests: Mapping[str, int]) -> int:
     return ceil(gpus_asked(requests) * PARTS)
 
 
-def _parts(assigned: PodSetAssignment, freed: int) -> dict[str, int]:
-    """Return the parts of GPUs of a pod set, by flavor, without those that it gave back."""
+def _parts(assigned: PodSetAssignment, left: int) -> dict[str, int]:
+    """Return the parts of GPUs of a pod set, by flavor, for those of its pods that are left."""
     gpus = {name: each for name, each in assigned.resource_usage.items() if counts_as_gpus(name)}
     try:
         usage = amounts(gpus)
@@ -93,8 +93,8 @@ def _parts(assigned: PodSetAssignment, freed: int) -> dict[str, int]:
         if flavor is None:
             continue
         parts = parts_of({resource: amount})
-        if freed and assigned.count:
-            parts = parts * max(0, assigned.count - freed) // assigned.count
+        if assigned.count and left < assigned.count:
+            parts = parts * left // assigned.count
         found[flavor] = found.get(flavor, 0) + parts
     return found
 

@@ -12,6 +12,7 @@ from policyd.api.kueue.names import IS_GROUP_WORKLOAD
 from policyd.api.pod_requests import amount
 from policyd.api.pods import PodSpec, PodTemplate
 from policyd.api.quantity import QuantityError
+from policyd.devices.amounts import CountedLaterError
 from policyd.jobs.requests import (
     InvalidRequestsError,
     RequestRules,
@@ -53,7 +54,7 @@ def pod_set_values(
     try:
         check_requests(workload, rules)
         shared = shared_devices(workload, rules)
-    except InvalidRequestsError as error:
+    except (CountedLaterError, InvalidRequestsError) as error:
         objection = _objection(error)
     grouped = workload.metadata.annotations.get(IS_GROUP_WORKLOAD) == "true"
     pinned = not grouped and is_single_pod(workload.metadata.owner_references)
@@ -67,7 +68,7 @@ def pod_set_values(
             requests = requests_of(each.template.spec, rules, path=path, pod_set=pod_set.name)
             for resource, total in shared.get(pod_set.name, {}).items():
                 requests[resource] = requests.get(resource, 0) + total
-        except InvalidRequestsError as error:
+        except (CountedLaterError, InvalidRequestsError) as error:
             objection = objection or _objection(error)
         count = max(0, pod_set.count - given_back.get(pod_set.name, 0))
         value = _pod_set(each, count, requests)
@@ -79,9 +80,9 @@ def pod_set_values(
     return tuple(pod_sets), objection
 
 
-def _objection(error: InvalidRequestsError) -> Objection:
+def _objection(error: CountedLaterError | InvalidRequestsError) -> Objection:
     """Return why a workload cannot be considered; none waits behind one for its devices."""
-    devices = isinstance(error, UncountedDevicesError)
+    devices = isinstance(error, CountedLaterError | UncountedDevicesError)
     return Objection(
         reason="Misconfigured", message=str(error), misplaced=devices, uncounted=devices
     )

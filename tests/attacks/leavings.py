@@ -46,6 +46,7 @@ class Attempt(NamedTuple):
         old: As it is stored.
         new: As it would be.
         only_required: Whether it is refused only where a queue is required.
+        only_parts: Whether it is refused only where parts of GPUs are counted.
         subresource: By which it is changed.
     """
 
@@ -56,6 +57,7 @@ class Attempt(NamedTuple):
     old: Object
     new: Object
     only_required: bool = False
+    only_parts: bool = False
     subresource: str = ""
 
 
@@ -63,6 +65,8 @@ def tries() -> Iterator[Attempt]:
     """Yield every change of the table, of what waits and of what is being deleted."""
     for made in (*_of_pods(), *_of_jobs(), *_of_parents()):
         yield made
+        if made.only_parts:
+            continue  # no pod that is deleted is sent to a node
         old, new = copy.deepcopy((made.old, made.new))
         for each in (old, new):
             each["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}
@@ -78,15 +82,20 @@ def _of_pods() -> Iterator[Attempt]:
     of_a_set["metadata"]["annotations"] = {SUSPENDER: "statefulset"}
     of_a_job = _pod(gates=[f"{P}elastic-job"], labels={POD_SET: "main"})
     running = _pod(gates=[])
-    for what, pod in {
+    let_go = _pod(gates=[], labels={POD_SET: "main"})
+    pods = {
         "a pod that waits": waiting,
         "a pod of a group": member,
         "a pod of a StatefulSet": of_a_set,
         "a pod of an elastic job": of_a_job,
         "a pod that runs": running,
-    }.items():
+    }
+    for what, pod in pods.items():
         for field, new in _pod_changes(pod):
             yield Attempt(f"{what}: {field}", "", "Pod", "pods", pod, new)
+    for what, pod in {"a pod that runs": running, "a pod of a job": let_go}.items():
+        yield from _larger_parts(what, pod)
+    for what, pod in pods.items():
         grown = copy.deepcopy(pod)
         grown["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = "64"
         yield Attempt(f"{what}: resize", "", "Pod", "pods", pod, grown, subresource="resize")
@@ -95,6 +104,21 @@ def _of_pods() -> Iterator[Attempt]:
         yield Attempt(
             f"{what}: resize as a whole", "", "Pod", "pods", pod, whole, subresource="resize"
         )
+
+
+def _larger_parts(what: str, pod: Object) -> Iterator[Attempt]:
+    small = _with(pod, ("spec", "containers"), [{"name": "main"}])
+    small = _with(small, ("metadata", "annotations", "gpu-fraction"), "0.1")
+    changes = {
+        "a larger part": {"gpu-fraction": "0.9"},
+        "memory in place of a part": {"gpu-memory": "80000"},
+        "parts of several GPUs": {"gpu-fraction": "0.1", "gpu-fraction-num-devices": "8"},
+        "no part": {},
+    }
+    for field, annotations in changes.items():
+        new = _with(small, ("metadata", "annotations"), annotations)
+        name = f"{what}: {field}"
+        yield Attempt(name, "", "Pod", "pods", small, new, only_parts=True)
 
 
 def _pod(*, gates: list[str], labels: dict[str, str] | None = None) -> Object:

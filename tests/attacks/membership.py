@@ -29,6 +29,7 @@ CONFIGURED = {
     "nothing said": EVERYTHING,
     "a selector of namespaces": Integrations(namespaces=LabelSelector(match_labels={"team": "a"})),
     "all that could queue": Integrations(manages_all=True),
+    "parts of GPUs": Integrations(gpu_fractions=True),
 }
 """What an administrator may have said, by how."""
 
@@ -91,6 +92,8 @@ def membership() -> Figures:
         decide, sent = decider(integrations), derive_webhook_rules((), queue=integrations).validate
         for made in tries():
             if made.only_required and not integrations.requires_queue:
+                continue
+            if made.only_parts and not integrations.gpu_fractions:
                 continue
             tried += 1
             began = time.process_time()

@@ -6,7 +6,9 @@ import pytest
 from policyd.alloc.settings import Gates, QueueingSettings
 from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.kueue.names import POD_SET
+from policyd.devices.rations import TURN
 from policyd.kube import resources as r
+from tests.controller.test_elastic_jobs import elastic_job, make_pods, waiting
 from tests.controller.world import GPU, QUEUE, World, condition, gates, running
 from tests.questions.test_unqueued_jobs import owned
 
@@ -145,6 +147,7 @@ async def test_pods_of_a_group_count_their_claims():
         for name in ("a", "b"):
             pod["metadata"]["name"] = name
             world.create(r.PODS, pod)
+            make_claims(world, name)
         await world.pass_time(3)
 
         assert usage(world, "g")[GPU] == "4"
@@ -405,6 +408,249 @@ def claiming_pod(world, name, job="train", *, limits=None, **asked):
 
 def reported(world):
     return {e["involvedObject"]["name"] for e in world.events("OutsideQuota")}
+
+
+SHORT = [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]
+
+
+async def test_a_namespace_whose_claims_took_much_work_waits_with_the_reason_and_goes_on():
+    world = furnished(templates=())
+    offer_template(world, "plain", 1)
+    offer_template(world, "first", 1, selectors=SHORT)
+    offer_slice(world, {"name": "gpu-0"}, {"name": "gpu-1"})
+    async with running(world):
+        await world.pass_time(2)
+        world.controller.cache.devices.rations.spend("ns", 5 * TURN)
+        for name in ("plain", "first"):
+            world.put(r.JOBS, claiming(name, template=name))
+        await world.pass_time(2)
+        assert world.suspended("plain") is False, "it takes no look at devices"
+        assert world.suspended("first") is True
+        waiting = world.condition("first", "QuotaReserved")
+        assert waiting["reason"] == "Misconfigured"
+        assert "counted in a later turn: those of the namespace `ns`" in waiting["message"]
+
+        await world.pass_time(5)
+        assert world.suspended("first") is False
+        assert not world.controller.cache.devices.rations.busy
+
+
+async def test_pods_are_not_reported_while_their_claims_wait_to_be_counted():
+    world = furnished(templates=())
+    offer_template(world, "c", 1, selectors=SHORT)
+    offer_slice(world, {"name": "gpu-0"})
+    async with running(world):
+        await world.pass_time(2)
+        world.put(r.JOBS, claiming("train", template="c"))
+        await world.pass_time(3)
+        world.controller.cache.devices.rations.spend("ns", 20 * TURN)
+        offer_slice(world, {"name": "gpu-0"}, {"name": "gpu-1"})  # all is counted anew
+        claiming_pod(world, "within", template="c")
+        make_claims(world, "within")
+        await world.pass_time(10)
+        assert reported(world) == set()
+
+        put_claim(world, "more", 4)
+        claiming_pod(world, "beyond", shared="more")
+        await world.pass_time(20)
+        assert reported(world) == {"beyond"}
+
+
+def make_claims(world, *pods):
+    """Make the claims of pods from their templates, as Kubernetes does also for held pods."""
+    for name in pods:
+        made = []
+        for each in world.get(r.PODS, name)["spec"]["resourceClaims"]:
+            if template := each.get("resourceClaimTemplateName"):
+                spec = world.get(r.RESOURCE_CLAIM_TEMPLATES, template)["spec"]["spec"]
+                made.append({"name": each["name"], "resourceClaimName": f"{name}-{each['name']}"})
+                metadata = {"name": f"{name}-{each['name']}", "namespace": "ns"}
+                metadata["ownerReferences"] = owned("Pod", name, api="v1")
+                world.put(r.RESOURCE_CLAIMS, {"metadata": metadata, "spec": spec})
+        world.set_status(r.PODS, name, resourceClaimStatuses=made)
+
+
+def elastic_claiming(world, **asked):
+    """Create an elastic job of two pods with a claim each."""
+    elastic_job(world, 2)
+    job = world.get(r.JOBS, "train")
+    template = job["spec"]["template"]
+    claims = claiming("train", **asked)["spec"]["template"]["spec"]["resourceClaims"]
+    spec = {**template["spec"], "containers": [{"name": "main"}], "resourceClaims": claims}
+    world.put(r.JOBS, {**job, "spec": {**job["spec"], "template": {**template, "spec": spec}}})
+
+
+def claiming_members(world, **asked):
+    """Create a group of two pods with a claim each."""
+    for name in ("a", "b"):
+        claiming_member(world, name, **asked)
+        make_claims(world, name)
+
+
+def claiming_member(world, name, *, total=2, **asked):
+    """Create a pod of a group as it comes past the webhooks, with a claim."""
+    pod = world.pod(f"{name}-as-made", gpus=0, group="g", total=total)
+    world.delete(r.PODS, f"{name}-as-made")
+    del pod["metadata"]["resourceVersion"], pod["metadata"]["uid"]
+    pod["metadata"]["name"] = name
+    pod["spec"]["resourceClaims"] = claiming(name, **asked)["spec"]["template"]["spec"][
+        "resourceClaims"
+    ]
+    return world.create(r.PODS, pod)
+
+
+def is_held(world, name):
+    return bool(gates(world.get(r.PODS, name)))
+
+
+def replace_member(world, old, new, **asked):
+    """Have a pod of the group fail, and create another one in its place."""
+    world.set_status(r.PODS, old, phase="Failed")
+    return claiming_member(world, new, **asked)
+
+
+async def test_a_pod_whose_template_became_more_stays_held_and_another_one_goes():
+    world = furnished()
+    async with running(world):
+        claiming_members(world, template="two")
+        await world.pass_time(3)
+        assert not is_held(world, "a")
+        world.delete(r.RESOURCE_CLAIM_TEMPLATES, "two")
+        offer_template(world, "two", 8)
+        replace_member(world, "b", "d", template="two")
+        make_claims(world, "d")
+        await world.pass_time(10)
+        assert is_held(world, "d")
+        assert {e["involvedObject"]["name"] for e in world.events("MoreThanAdmitted")} == {"d"}
+
+        world.delete(r.RESOURCE_CLAIM_TEMPLATES, "two")
+        offer_template(world, "two", 2)
+        replace_member(world, "d", "e", template="two")
+        make_claims(world, "e")
+        await world.pass_time(10)
+        assert is_held(world, "d")
+        assert not is_held(world, "e")
+
+
+async def test_a_pod_whose_shared_claim_became_more_stays_held_until_it_is_as_admitted():
+    world = furnished()
+    put_claim(world, "c", 2)
+    async with running(world):
+        claiming_members(world, shared="c")
+        await world.pass_time(3)
+        assert not is_held(world, "a")
+        world.delete(r.RESOURCE_CLAIMS, "c")
+        put_claim(world, "c", 8)
+        await world.pass_time(1)
+        replace_member(world, "b", "d", shared="c")
+        await world.pass_time(10)
+        assert is_held(world, "d")
+
+        world.delete(r.RESOURCE_CLAIMS, "c")
+        put_claim(world, "c", 2)
+        await world.pass_time(10)
+        assert not is_held(world, "d")
+
+
+async def test_a_pod_for_which_no_claim_can_be_made_goes_once_one_is_made_as_admitted():
+    world = furnished()
+    async with running(world):
+        claiming_members(world, template="two")
+        await world.pass_time(3)
+        world.delete(r.RESOURCE_CLAIM_TEMPLATES, "two")
+        replace_member(world, "b", "d", template="two")
+        await world.pass_time(15)
+        assert is_held(world, "d")
+        assert "cannot be counted any more" in world.events("MoreThanAdmitted")[-1]["message"]
+        offer_template(world, "two", 2)
+        await world.pass_time(5)
+        assert is_held(world, "d"), "the template may be replaced again until the claim is made"
+
+        make_claims(world, "d")
+        await world.pass_time(3)
+        assert not is_held(world, "d")
+
+
+async def test_a_held_pod_waits_for_its_claim_where_others_have_theirs():
+    world = furnished()
+    async with running(world):
+        await world.pass_time(2)
+        claiming_members(world, template="two")
+        await world.pass_time(3)
+        replace_member(world, "b", "late", template="two")
+        await world.pass_time(60)
+        assert is_held(world, "late")
+
+        make_claims(world, "late")
+        await world.pass_time(12)
+        assert not is_held(world, "late")
+
+
+async def test_a_held_pod_goes_without_a_claim_where_none_is_made_for_it():
+    world = furnished()
+    async with running(world):
+        for name in ("a", "b"):
+            claiming_member(world, name, template="two")
+        await world.pass_time(5)
+        assert is_held(world, "a")
+
+        await world.pass_time(10)
+        assert not is_held(world, "a")
+
+
+async def test_a_claim_that_was_made_for_a_held_pod_counts_and_not_its_template():
+    world = furnished()
+    async with running(world):
+        claiming_members(world, template="two")
+        await world.pass_time(3)
+        for old, name, count in (("a", "within", 2), ("b", "beyond", 8)):
+            put_claim(world, f"{name}-gpus-x", count, owners=owned("Pod", name, api="v1"))
+            replace_member(world, old, name, template="two")
+            made = [{"name": "gpus", "resourceClaimName": f"{name}-gpus-x"}]
+            world.set_status(r.PODS, name, resourceClaimStatuses=made)
+        await world.pass_time(10)
+
+        assert not is_held(world, "within")
+        assert is_held(world, "beyond")
+        (event,) = world.events("MoreThanAdmitted")
+        assert f"it would take 8 of {GPU}, and was admitted with 2" in event["message"]
+
+
+async def test_a_pod_goes_with_the_template_of_before_whatever_its_devices_became():
+    world = furnished(
+        resources=mapped(counter={"name": "memory", "driver": DRIVER}), templates=(), gpus=16
+    )
+    offer_template(world, "c", 1)
+    world.put(r.RESOURCE_SLICES, spent("2"))
+    async with running(world):
+        await world.pass_time(2)
+        claiming_members(world, template="c")
+        await world.pass_time(3)
+        assert not is_held(world, "a")
+        world.put(r.RESOURCE_SLICES, spent("12", generation=2))
+        replace_member(world, "b", "d", template="c")
+        make_claims(world, "d")
+        await world.pass_time(10)
+
+        assert not is_held(world, "d")
+
+
+async def test_a_pod_that_is_added_to_an_elastic_job_stays_held_while_it_would_get_more_devices():
+    world = furnished()
+    async with running(world):
+        elastic_claiming(world, template="two")
+        await world.pass_time(3)
+        make_pods(world, "a")
+        make_claims(world, "a")
+        await world.pass_time(2)
+        assert waiting(world) == set()
+        world.delete(r.RESOURCE_CLAIM_TEMPLATES, "two")
+        offer_template(world, "two", 8)
+        make_pods(world, "b")
+        make_claims(world, "b")
+        await world.pass_time(2)
+        assert waiting(world) == {"b"}
+        assert "was admitted with 2" in world.events("MoreThanAdmitted")[0]["message"]
 
 
 async def test_without_a_mapping_nothing_about_devices_is_read():

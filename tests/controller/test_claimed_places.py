@@ -7,11 +7,12 @@ from tests.controller.test_claimed_devices import (
     COUNTED,
     DRIVER,
     claiming,
+    make_claims,
     offer_class,
     offer_template,
 )
 from tests.controller.test_topologies import P, flavor, make_pods, node, racks
-from tests.controller.world import GPU, World, running
+from tests.controller.world import GPU, World, gates, running
 
 pytestmark = pytest.mark.anyio
 PER_NODE = 4
@@ -19,6 +20,11 @@ PER_NODE = 4
 
 @pytest.fixture
 def world():
+    return with_racks()
+
+
+def with_racks():
+    """Return a world of three nodes in two racks, with a class and templates of its devices."""
     made = World(resources=COUNTED)
     made.furnish(gpus=99)
     made.put(r.RESOURCE_FLAVORS, flavor())
@@ -44,6 +50,14 @@ def start(world, name, template, pods=1, **asked):
     wanted = asked or {f"{P}podset-required-topology": "rack"}
     body["spec"]["template"]["metadata"] = {"annotations": wanted}
     return world.create(r.JOBS, body)
+
+
+def start_gang(world, template="", shared=""):
+    """Start a job of one pod that has a claim and a place."""
+    body = claiming("gang", template=template, shared=shared)
+    wanted = {f"{P}podset-required-topology": "rack"}
+    body["spec"]["template"]["metadata"] = {"annotations": wanted}
+    world.create(r.JOBS, body)
 
 
 def allocate(world, name, node, *devices, pod="", owned=False):
@@ -179,3 +193,32 @@ async def test_the_devices_of_an_extended_resource_are_those_of_its_class(world)
         await world.pass_time(3)
 
         assert "allows to fit only 1 out of 2 pod(s)" in pending(world, "extended")
+
+
+async def test_a_pod_that_waits_for_its_place_stays_held_while_its_claim_is_more(world):
+    async with running(world):
+        start(world, "gang", "one", pods=2)
+        await world.pass_time(3)
+        make_pods(world, "gang", indexes=[0])
+        make_claims(world, "gang-0")
+        await world.pass_time(2)
+        world.delete(r.RESOURCE_CLAIM_TEMPLATES, "one")
+        offer_template(world, "one", 3)
+        make_pods(world, "gang", indexes=[1])
+        make_claims(world, "gang-1")
+        await world.pass_time(3)
+
+        assert [bool(gates(world.get(r.PODS, f"gang-{n}"))) for n in range(2)] == [False, True]
+        assert "was admitted with 1" in world.events("MoreThanAdmitted")[0]["message"]
+
+
+async def test_a_pod_gets_its_place_without_a_claim_where_none_is_made_for_it(world):
+    async with running(world):
+        start(world, "gang", "one")
+        await world.pass_time(3)
+        make_pods(world, "gang", indexes=[0])
+        await world.pass_time(5)
+        assert gates(world.get(r.PODS, "gang-0"))
+
+        await world.pass_time(10)
+        assert not gates(world.get(r.PODS, "gang-0"))

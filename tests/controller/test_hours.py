@@ -146,8 +146,9 @@ def test_what_ended_and_began_meanwhile_counts_in_the_order_of_time(last_first):
     assert (quota.own, quota.borrowed, quota.idle) == (8, 8, 4)
 
 
-def held_workload(name, begin, end):
-    """A workload that held 8 GPUs, from and to hours after the epoch."""
+def held_workload(name, begin, end, *, pods=8, claims=(), **status):
+    """A workload that was admitted with 8 pods of one GPU, from and to hours after the epoch."""
+    template = {"spec": {"containers": [], "resourceClaims": claims}}
     times = {"QuotaReserved": begin, "Finished": end}
     conditions = [
         {"type": kind, "status": "True", "lastTransitionTime": rfc3339(at * HOUR)}
@@ -155,14 +156,43 @@ def held_workload(name, begin, end):
         if at is not None
     ]
     gpu = "nvidia.com/gpu"
-    assigned = {"name": "main", "count": 1, "flavors": {gpu: "h100"}, "resourceUsage": {gpu: "8"}}
+    assigned = {"name": "main", "count": 8, "flavors": {gpu: "h100"}, "resourceUsage": {gpu: "8"}}
     admission = {"clusterQueue": "cq", "podSetAssignments": [assigned]}
     body = {
         "metadata": {"name": name, "namespace": "ns", "uid": name},
-        "spec": {"queueName": "lq"},
-        "status": {"admission": admission, "conditions": conditions},
+        "spec": {
+            "queueName": "lq",
+            "podSets": [{"name": "main", "count": pods, "template": template}],
+        },
+        "status": {"admission": admission, "conditions": conditions, **status},
     }
     return msgspec.convert(body, Workload)
+
+
+@pytest.mark.parametrize(
+    ("pods", "given_back", "expected"),
+    [
+        pytest.param(8, 0, 8, id="as-admitted"),
+        pytest.param(3, 0, 3, id="shrunk"),
+        pytest.param(3, 1, 2, id="shrunk-and-given-back"),
+        pytest.param(8, 3, 5, id="given-back"),
+        pytest.param(12, 0, 8, id="admitted-in-part"),
+    ],
+)
+def test_pods_that_a_job_no_longer_has_hold_no_quota(pods, given_back, expected):
+    reclaimable = [{"name": "main", "count": given_back}] if given_back else []
+
+    held = held_quota(held_workload("a", 0, None, pods=pods, reclaimablePods=reclaimable))
+
+    assert held.amounts == {"h100": expected * 28}
+
+
+def test_a_claim_that_pods_share_does_not_shrink_with_their_job():
+    claim = {"name": "gpu", "resourceClaimName": "shared"}
+
+    held = held_quota(held_workload("a", 0, None, pods=3, claims=[claim]))
+
+    assert held.amounts == {"h100": 8 * 28}
 
 
 async def test_a_restart_says_what_is_not_known_of_what_is_gone(world):

@@ -193,6 +193,12 @@ def test_without_a_file_readers_get_that_all_jobs_queue():
         ),
         pytest.param("tls: {cipherSuites: [TLS_RSA_WITH_RC4_128_SHA]}", "RC4", id="tls"),
         pytest.param(
+            "tls: {cipherSuites: [ECDHE_RSA_WITH_AES_128_GCM_SHA256]}",
+            "cipher suite `ECDHE_RSA_WITH_AES_128_GCM_SHA256` is not known; did you mean"
+            " `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`",
+            id="tls-suite-without-its-beginning",
+        ),
+        pytest.param(
             "integrations: {frameworks: [sparkoperator.k8s.io/sparkapplication]}\n"
             "featureGates: {SparkApplicationIntegration: false}",
             "the feature gate `SparkApplicationIntegration` is off",

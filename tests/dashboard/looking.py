@@ -42,6 +42,11 @@ class FakeApi(FakeClient):
     async def __aexit__(self, *_error):
         pass
 
+    async def get(self, resource, name, *, into, namespace="", subresource=""):
+        resource.path(namespace, name, subresource)  # which refuses names that lead elsewhere
+        options = {"namespace": namespace, "subresource": subresource}
+        return await super().get(resource, name, into=into, **options)
+
     async def create(self, resource, body, *, into, **options):
         answer = {
             "TokenReview": self._token,

@@ -190,7 +190,7 @@ def test_a_viewer_that_is_one_too_many_gets_an_answer():
     hub = looking.page.hub
     for number in range(MOST_CHANNELS_OF_ONE):
         channel = Channel(looking.pace)
-        channel.viewers[Viewer(session.identity.name)] = None
+        channel.viewers[Viewer(session.identity)] = None
         hub._channels[number] = channel
 
     answer = looking.get("/live/")

@@ -1,16 +1,20 @@
 """Changes as they are sent: rendered once, bounded, and only as long as one may see them."""
 
 import asyncio
+import itertools
 import json
 
 import pytest
 
+from policyd.dashboard.access import Identity
 from policyd.dashboard.live import (
     APART_SECONDS,
     BEAT_SECONDS,
     MOST_CHANNELS,
+    MOST_CHANNELS_OF_A_TEAM,
     MOST_CHANNELS_OF_ONE,
     MOST_VIEWERS,
+    MOST_VIEWERS_OF_A_TEAM,
     MOST_VIEWERS_OF_ONE,
     MOST_WAITING,
     Hub,
@@ -42,7 +46,7 @@ class Case:
         return self.may
 
     def changes(self, key="k", user="ann"):
-        return self.hub.changes(key, user, self.render, self.still)
+        return self.hub.changes(key, Identity(user, "token"), self.render, self.still)
 
     def watch(self, key="k", user="ann"):
         """Return what a browser gets, as it comes."""
@@ -108,7 +112,7 @@ async def test_channels_render_at_the_same_moments_however_they_began(case):
             return {}
 
         async def take():
-            async for _ in case.hub.changes(key, "ann", render, case.still):
+            async for _ in case.hub.changes(key, Identity("ann", "token"), render, case.still):
                 pass
 
         return asyncio.create_task(take())
@@ -138,7 +142,7 @@ async def test_nothing_is_rendered_for_nobody(case):
 
 
 async def test_a_viewer_that_takes_nothing_is_let_go():
-    viewer = Viewer("ann")
+    viewer = Viewer(Identity("ann", "token"))
     taken = [viewer.send(b"x") for _ in range(MOST_WAITING + 1)]
 
     assert taken == [True] * MOST_WAITING + [False]
@@ -234,6 +238,26 @@ async def test_one_user_takes_the_updates_of_nobody_else(case):
         case.changes(0)
 
     got, _ = case.watch("one more", "another")
+    await case.clock.advance(0)
+
+    assert fragments(got) == [("a", "1"), ("b", "1")]
+
+
+async def test_service_accounts_of_a_namespace_take_the_updates_of_no_others(case):
+    """Whoever may create one may create many."""
+    accounts = (f"system:serviceaccount:greedy:a{number}" for number in itertools.count())
+    for number in range(MOST_CHANNELS_OF_A_TEAM):
+        case.watch(number, next(accounts))
+    await case.clock.advance(0)
+    with pytest.raises(TooManyViewersError, match="different views"):
+        case.changes("one more", next(accounts))
+    for _ in range(MOST_VIEWERS_OF_A_TEAM - MOST_CHANNELS_OF_A_TEAM):
+        case.watch(0, next(accounts))
+    await case.clock.advance(0)
+    with pytest.raises(TooManyViewersError, match="browsers"):
+        case.changes(0, next(accounts))
+
+    got, _ = case.watch("one more", "system:serviceaccount:modest:a0")
     await case.clock.advance(0)
 
     assert fragments(got) == [("a", "1"), ("b", "1")]

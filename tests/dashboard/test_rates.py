@@ -4,7 +4,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from policyd.dashboard import guard
+from policyd.dashboard.access import Identity
 from policyd.dashboard.guard import (
+    OF_A_TEAM,
     OF_A_USER,
     OF_AN_ADDRESS,
     SIGN_INS,
@@ -46,6 +48,35 @@ def test_one_user_is_refused_and_no_other(looking):
     assert shown[: OF_A_USER.burst].count(429) == 0
     assert shown[OF_A_USER.burst :] == [429] * 5
     assert bob.get("/pending").status_code != 429
+
+
+def test_service_accounts_of_a_namespace_share_a_rate_and_others_do_not(looking):
+    def get(namespace, number):
+        browser, name = looking.another(), f"system:serviceaccount:{namespace}:a{number}"
+        looking.sign_in(name, "", browser=browser)
+        looking.wait(3.0)
+        return browser
+
+    accounts = [get("greedy", number) for number in range(6)]
+    looking.wait(60)
+    given = [each.get("/pending").status_code for each in accounts for _ in range(OF_A_USER.burst)]
+
+    assert 429 not in given[: OF_A_TEAM.burst]
+    assert set(given[OF_A_TEAM.burst :]) == {429}
+    assert get("modest", 0).get("/pending").status_code != 429
+
+
+@pytest.mark.parametrize(
+    ("name", "team"),
+    [
+        pytest.param("ann", "ann", id="a-person"),
+        pytest.param("system:serviceaccount:ns:a", "system:serviceaccount:ns", id="an-account"),
+        pytest.param("x:system:serviceaccount:n:a", "x:system:serviceaccount:n:a", id="of-a-proxy"),
+        pytest.param("system:serviceaccount:", "system:serviceaccount:", id="no-account"),
+    ],
+)
+def test_limits_are_shared_by_accounts_of_a_namespace(name, team):
+    assert Identity(name, "token").team == team
 
 
 def test_a_session_more_is_no_share_more(looking):

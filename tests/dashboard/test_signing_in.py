@@ -1,11 +1,13 @@
 """Who gets in: links, tokens, proxies, sessions, forms; nobody else, and nothing leaks."""
 
+import asyncio
 import logging
 
 import pytest
+from structlog.testing import capture_logs
 
-from policyd.dashboard.access import MOST_OF_ONE, SESSION_SECONDS
-from policyd.dashboard.guard import Address
+from policyd.dashboard.access import MOST_OF_ONE, MOST_SESSIONS, SESSION_SECONDS
+from policyd.dashboard.guard import LOGGED, Address
 from policyd.dashboard.signing_in import LINK_SECONDS, MOST_ASKING, SignInError, TrustedProxy
 from policyd.questions.snapshots import OF_CLUSTER, OF_NAMESPACE
 from tests.alloc.builders import queue
@@ -413,6 +415,45 @@ def test_an_unforeseen_error_says_nothing_of_itself(looking, monkeypatch):
     assert answer.status_code == 500
     assert "NoneType" not in answer.text
     assert "Traceback" not in answer.text
+
+
+def test_service_accounts_of_a_namespace_take_the_sessions_of_no_others(looking):
+    async def begin_all():
+        await looking.page.sessions.begin(ann := looking.session("ann"))
+        for number in range(MOST_SESSIONS + 1):
+            account = f"system:serviceaccount:greedy:a{number}"
+            await looking.page.sessions.begin(looking.session(account))
+        return ann
+
+    ann = asyncio.run(begin_all())
+
+    assert ann in looking.page.sessions.all
+    assert len(looking.page.sessions) == MOST_SESSIONS
+
+
+def test_a_request_that_fails_again_and_again_does_not_fill_the_log(looking, monkeypatch):
+    looking.enter()
+    monkeypatch.setattr(looking.page, "_scopes", None)
+    with capture_logs() as logged:
+        found = {looking.get("/").status_code for _ in range(3 * LOGGED.burst)}
+
+    assert found == {500}
+    assert len(logged) == LOGGED.burst
+
+
+@pytest.mark.parametrize("host", ["[", "[::1", "a]b", "[x]", "]"])
+def test_a_host_that_is_no_name_is_refused(looking, host):
+    assert looking.get("/sign-in", host=host).status_code == 421
+
+
+@pytest.mark.parametrize("name", ["..", "."])
+@pytest.mark.parametrize(
+    "path", ["/jobs/{}/Job/x", "/jobs/ns/Job/{}", "/jobs/ns/Workload/{}", "/?namespace={}"]
+)
+def test_a_name_that_leads_elsewhere_is_that_of_no_page(looking, path, name):
+    looking.enter()
+
+    assert looking.get(path.format(name.replace(".", "%2e"))).status_code == 404
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/static/../app.py", "/static/app.py", "/enter/"])

@@ -1,21 +1,26 @@
 """What pods are charged for devices: by claims made for them, shared claims, extended resources."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from policyd.api.configuration.kinds import DeviceClassMapping
+from policyd.api.meta import ObjectMeta
 from policyd.api.pods import PodSpec
-from policyd.devices.amounts import DeviceCountError
+from policyd.devices.amounts import CountedLaterError, DeviceCountError
 from policyd.devices.claims import ChargeRules, DeviceGates
 from policyd.devices.counting import DeviceCounter
 from policyd.devices.inventory import Inventory
 from policyd.devices.mappings import DeviceMappings
+from policyd.devices.matching import COST_LIMIT, MOST_SEEN
 from policyd.devices.objects import (
     DeviceClass,
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from policyd.devices.rations import Rations
 
 DRIVER = "gpu.example.com"
 WHERE = "spec.podSets[0].template.spec"
@@ -235,6 +240,84 @@ def test_looks_at_many_devices_cost_even_if_the_selectors_do_not():
     assert "500 requested" not in refusal(counter(*requests, slices=slices))
     many = [offer(*(gpu(f"g{number}") for number in range(20_000)))]
     assert "actual cost limit" in refusal(counter(*requests, slices=many))
+
+
+def many_gpus(number):
+    return [offer(*(gpu(f"g{each}") for each in range(number)))]
+
+
+def work_of(found):
+    """Count the claim of a counter; return the work that it took, and the verdict."""
+    before = found.inventory.seen.work
+    try:
+        verdict = charge(found)
+    except DeviceCountError as error:
+        verdict = str(error)
+    return found.inventory.seen.work - before, verdict
+
+
+ANOTHER = "device.driver == 'another'"
+
+
+def test_a_selector_looks_once_at_each_device_whatever_claims_it_is_in():
+    first = counter(exactly(selector=ANOTHER), slices=many_gpus(1_000))
+    second = counter(exactly(selector=ANOTHER), exactly(2, of="mig", selector=ANOTHER))
+    second = replace(second, inventory=first.inventory)
+
+    whole, verdict = work_of(first)
+    again, _ = work_of(second)
+
+    assert "0 device(s) match" in verdict
+    assert whole > 1_000 * 100
+    assert again == 2 * 1_000 * 3
+
+
+def test_claims_that_are_alike_are_counted_once_whoever_has_them():
+    found = counter(exactly(selector=ANOTHER), slices=many_gpus(100))
+    twin = msgspec.structs.replace(found.templates("ns/t"), metadata=ObjectMeta(uid="other"))
+
+    work_of(found)
+    again, _ = work_of(replace(found, templates=lambda _key: twin))
+
+    assert again == 0
+
+
+@pytest.mark.parametrize("devices", [500, 30_000])
+def test_the_work_of_one_claim_is_bounded_however_many_devices_there_are(devices):
+    requests = [exactly(selector=f"{ANOTHER} && {number} > 0") for number in range(32)]
+
+    work, _ = work_of(counter(*requests, slices=many_gpus(devices)))
+
+    assert work <= COST_LIMIT + 100 * min(devices, MOST_SEEN) + 1_000
+
+
+def test_the_verdict_on_a_claim_does_not_depend_on_what_was_counted_before():
+    requests = [exactly(selector=f"{ANOTHER} && {number} > 0") for number in range(32)]
+    alone = counter(*requests, slices=many_gpus(5_000))
+    _, verdict = work_of(alone)
+    assert "actual cost limit" in verdict
+
+    for each in requests:
+        work_of(replace(counter(each), inventory=alone.inventory))
+    again = replace(counter(*requests), inventory=alone.inventory)
+    work, found = work_of(again)
+
+    assert found == verdict
+    assert work < COST_LIMIT // 5
+
+
+def test_a_namespace_that_had_its_share_waits_unless_nothing_is_to_be_looked_at():
+    rations = Rations()
+    rations.spend("ns", 2 * COST_LIMIT)
+    looks = counter(exactly(selector=ANOTHER), slices=many_gpus(1))
+
+    assert charge(replace(counter(exactly(3)), rations=rations)) == {"gpus": 3}
+    with pytest.raises(CountedLaterError, match="namespace `ns`"):
+        charge(replace(looks, rations=rations))
+    while rations.busy:
+        rations.next_turn()
+    assert "0 device(s) match" in refusal(replace(looks, rations=rations))
+    assert rations.busy
 
 
 def test_the_selectors_of_a_claim_have_a_length_together():

@@ -14,8 +14,9 @@ GPU = {"name": "nvidia.com/gpu", "quantity": 1}
 CONTAINER = {"name": "a", "resources": {"limits": {"nvidia.com/gpu": 2}}}
 
 
-def application(conf=(), dynamic=None, driver=None, **executor):
+def application(conf=(), dynamic=None, driver=None, main=None, arguments=(), **executor):
     spec = {"driver": driver or {}, "executor": executor, "sparkConf": dict(conf)}
+    spec |= {"arguments": [*arguments]} | ({} if main is None else {"mainApplicationFile": main})
     if dynamic is not None:
         spec["dynamicAllocation"] = dynamic
     return {
@@ -55,6 +56,46 @@ GPUS = [
         id="dynamic-by-settings",
     ),
     pytest.param(application(ENABLED, gpu=GPU), UNBOUNDED, id="without-a-bound"),
+    *(
+        pytest.param(
+            application(
+                {f"spark.dynamicAllocation.{name}": "64"},
+                dynamic={"enabled": True, "maxExecutors": 7},
+                gpu=GPU,
+            ),
+            64,
+            id=f"{name}-above-the-most",
+        )
+        for name in ("initialExecutors", "minExecutors")
+    ),
+    pytest.param(
+        application(dynamic={"enabled": True, "maxExecutors": 7, "initialExecutors": 64}, gpu=GPU),
+        64,
+        id="more-at-first",
+    ),
+    *(
+        pytest.param(
+            application({"spark.executor.instances": text}, gpu=GPU), count, id=f"{text!r}"
+        )
+        for text, count in (
+            ("+64", UNBOUNDED),
+            (" 64", UNBOUNDED),
+            ("0" * 20 + "64", UNBOUNDED),
+            ("64k", UNBOUNDED),
+            ("", 2),
+            ("000000064", 64),
+        )
+    ),
+    pytest.param(
+        application({"spark.streaming.dynamicAllocation.enabled": "true"}, gpu=GPU, instances=1),
+        UNBOUNDED,
+        id="streaming",
+    ),
+    pytest.param(application(gpu=GPU, main="--conf", arguments=["a=b"]), UNBOUNDED, id="options"),
+    pytest.param(application(gpu=GPU, arguments=["-c", "a=b"]), UNBOUNDED, id="options-only"),
+    pytest.param(
+        application(gpu=GPU, main="local:///a.py", arguments=["--conf"]), 2, id="of-the-program"
+    ),
     pytest.param(
         application(sidecars=[CONTAINER], initContainers=[CONTAINER], instances=1),
         2,

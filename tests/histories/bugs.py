@@ -96,8 +96,8 @@ def _a_gate_never_removed():
     admit = Membership.admit_members
 
     def most(self, pods, workload):
-        found, owners = admit(self, pods, workload), workload.metadata.owner_references
-        return [p for p in found if len(owners) < 2 or p.metadata.uid != owners[-1].uid]
+        (found, again), owners = admit(self, pods, workload), workload.metadata.owner_references
+        return [p for p in found if len(owners) < 2 or p.metadata.uid != owners[-1].uid], again
 
     return mock.patch.object(Membership, "admit_members", most)
 
@@ -199,8 +199,8 @@ def _a_gang_split_by_a_lost_node():
     def first_only(self, pods, workload):
         admitted = find_condition(workload.status.conditions, ADMITTED)
         since = admitted and admitted.last_transition_time
-        found = admit(self, pods, workload)
-        return [p for p in found if not (since and p.metadata.creation_timestamp > since)]
+        found, again = admit(self, pods, workload)
+        return [p for p in found if not (since and p.metadata.creation_timestamp > since)], again
 
     return mock.patch.object(Membership, "admit_members", first_only)
 

@@ -108,6 +108,13 @@ def test_outcome(conditions, outcome):
     assert (found and (found.succeeded, found.message)) == outcome
 
 
+def test_pods_that_have_ended_do_not_keep_a_job_active():
+    ended = {"uncountedTerminatedPods": {"succeeded": ["a"]}}
+
+    assert not BATCH_JOB.active(job(status=ended))
+    assert BATCH_JOB.active(job(status={"active": 1, **ended}))
+
+
 def test_suspending_and_resuming_say_only_that():
     draft = Draft({"spec": {"parallelism": 2}})
 

@@ -7,9 +7,11 @@ import pytest
 
 from policyd.jobs.injection import PodInjection, put_back, start
 from policyd.jobs.kinds.spark_application import ELASTIC_EXECUTORS, SPARK_APPLICATION
+from policyd.jobs.kinds.spark_pods import AT_FIRST, INSTANCES, LEAST
 from policyd.jobs.rules.validation import validate_job
 from policyd.patch.draft import Draft
 
+ON = {"enabled": True}
 GROUP, KIND = "sparkoperator.k8s.io", "SparkApplication"
 
 
@@ -90,6 +92,38 @@ def test_sidecars_and_templates_count_too():
             7,
             id="most",
         ),
+        pytest.param(
+            {"instances": 1},
+            {"dynamicAllocation": {"enabled": True, "maxExecutors": 7, "initialExecutors": 64}},
+            64,
+            id="at-first",
+        ),
+        *(
+            pytest.param(
+                {},
+                {
+                    "dynamicAllocation": {"enabled": True, "maxExecutors": 7},
+                    "sparkConf": {key: "64"},
+                },
+                64,
+                id=f"dynamic-with-{key}",
+            )
+            for key in (INSTANCES, AT_FIRST, LEAST)
+        ),
+        pytest.param(
+            {"instances": 1},
+            {
+                "dynamicAllocation": {
+                    "enabled": True,
+                    "maxExecutors": 7,
+                    "initialExecutors": 2,
+                    "minExecutors": 1,
+                },
+                "sparkConf": dict.fromkeys((INSTANCES, AT_FIRST, LEAST), "64"),
+            },
+            7,
+            id="fields-win",
+        ),
     ],
 )
 def test_executors_are_counted_as_many_as_there_may_be(executor, more, count):
@@ -134,9 +168,6 @@ def test_nodes_of_the_application_move_into_its_roles():
     assert spec["executor"]["nodeSelector"] == {"a": "1", "b": "2"}
 
 
-ON = {"enabled": True}
-
-
 @pytest.mark.parametrize(
     ("body", "where"),
     [
@@ -172,6 +203,35 @@ ON = {"enabled": True}
             application(sparkConf={"spark.streaming.dynamicAllocation.enabled": "true"}),
             "spec.sparkConf[spark.streaming.dynamicAllocation.enabled]",
             id="streaming",
+        ),
+        pytest.param(
+            application(sparkConf={"spark.kubernetes.executor.podTemplateFile=/t": ""}),
+            "spec.sparkConf[spark.kubernetes.executor.podTemplateFile=/t]",
+            id="a-key-with-a-value",
+        ),
+        pytest.param(
+            application(mainApplicationFile="--conf", arguments=["a=b", "local:///main.py"]),
+            "spec.mainApplicationFile",
+            id="an-option-as-the-program",
+        ),
+        pytest.param(
+            application(arguments=["--properties-file=/t", "local:///main.py"]),
+            "spec.arguments[0]",
+            id="an-option-as-an-argument",
+        ),
+        pytest.param(
+            application(mainApplicationFile="local:///main.py", arguments=["--conf", "x"]),
+            None,
+            id="options-of-the-program",
+        ),
+        pytest.param(
+            application(
+                annotations={ELASTIC_EXECUTORS: "true"},
+                dynamicAllocation={**ON, "maxExecutors": 4},
+                sparkConf={AT_FIRST: "many"},
+            ),
+            f"spec.sparkConf[{AT_FIRST}]",
+            id="no-number-at-first",
         ),
         pytest.param(
             application(sparkConf={"spark.dynamicAllocation.enabled": "true"}),

@@ -9,6 +9,8 @@ from policyd.cel import Budget, admission_environment, compile_expression
 from policyd.engine.objects.match import RequestAttributes, rules_match, selects_object
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.registration.webhook_rules import MOST_WEBHOOKS, derive_webhook_rules
+from tests.attacks.leavings import tries
+from tests.attacks.membership import is_sent
 from tests.webhooks.policies import bound, policy, rule
 
 RESEARCH = {"matchLabels": {"tier": "research"}}
@@ -865,3 +867,14 @@ def test_pods_of_stateful_sets_are_sent_if_nothing_else_sends_them(policies, que
 
     labels = [{each.key for each in call.objects} for call in calls]
     assert sum("statefulset.kubernetes.io/pod-name" in each for each in labels) == members
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_another_part_of_a_gpu_is_sent_of_pods_of_jobs_where_parts_are_counted(counted):
+    sent = derive_webhook_rules((), queue=Integrations(gpu_fractions=counted)).validate
+    larger = [each for each in tries() if each.only_parts]
+    changes = [each for each in larger if each.name.startswith("a pod of a job")]
+    unchanged = [each._replace(new=each.old) for each in changes]
+
+    assert {is_sent(each, sent) for each in changes} == {counted}
+    assert {is_sent(each, sent) for each in unchanged} == {False}

@@ -92,6 +92,13 @@ def definition(kind: str, published: Mapping[str, str] = PUBLISHED) -> dict[str,
     return made
 
 
+SCALED = {
+    "LeaderWorkerSet": ".spec.replicas",
+    "PyTorchJob": ".spec.pytorchReplicaSpecs.Worker.replicas",
+}
+"""Kinds whose published CRDs have a `scale` subresource, and what it changes."""
+
+
 def anything(group: str, version: str, kind: str) -> dict[str, Any]:
     """Return a CRD of whose objects nothing is known."""
     unknown = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -113,11 +120,18 @@ def anything(group: str, version: str, kind: str) -> dict[str, Any]:
                     "served": True,
                     "storage": True,
                     "schema": {"openAPIV3Schema": schema},
-                    "subresources": {"status": {}},
+                    "subresources": {"status": {}} | _scale(kind),
                 }
             ],
         },
     }
+
+
+def _scale(kind: str) -> dict[str, Any]:
+    if kind not in SCALED:
+        return {}
+    paths = {"specReplicasPath": SCALED[kind], "statusReplicasPath": ".status.replicas"}
+    return {"scale": paths}
 
 
 def foreign(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:

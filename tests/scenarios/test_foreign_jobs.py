@@ -153,6 +153,20 @@ def test_deleted_while_it_waits_or_runs_it_leaves_nothing_behind(with_kinds):
     eventually(partial(nothing_left, api), within=120, what="no workload is left")
 
 
+def test_a_job_that_is_scaled_while_it_runs_stops(with_kinds):
+    """The webhooks are not asked about the subresource: the controller sees what came of it."""
+    api = with_kinds
+    submit(api, "PyTorchJob", "scaled")
+    eventually(lambda: started(api, "PyTorchJob", "scaled"), what="the job is started")
+
+    scale = f"{path('PyTorchJob')}/scaled/scale"
+    merge = "application/merge-patch+json"
+    api.acting_as("alice").call("PATCH", scale, {"spec": {"replicas": 64}}, content_type=merge)
+
+    eventually(lambda: not started(api, "PyTorchJob", "scaled"), within=10, what="it is suspended")
+    eventually(lambda: waiting(api, "scaled"), what="the larger job waits for quota")
+
+
 def test_a_running_job_does_not_grow_behind_what_cannot_be_read(with_kinds):
     """The schema takes `null` in annotations, and so does the operator."""
     api = with_kinds

@@ -215,6 +215,27 @@ def test_nothing_grows_while_it_waits(cluster, api, tenant):
     assert "requests more `cpu` than it was queued with" in refusal.message
 
 
+def test_the_pod_of_a_job_does_not_grow_once_it_was_started(cluster, api, tenant):
+    """It has no gate, and names no queue."""
+    if cluster.name == "embedded":
+        pytest.skip("the embedded server has no pods/resize")
+    body = job("grows", gpus=1)
+    body["spec"]["template"]["spec"]["nodeSelector"] = {"there-is-no": "such-node"}
+    api.create(body)
+    (found,) = eventually(
+        lambda: api.find("Pod", "team-a", labelSelector="job-name=grows"), what="it has its pod"
+    )
+    resources = {"requests": {"cpu": "600"}, "limits": {"cpu": "600"}}
+    patch = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
+
+    path = f"{PODS}/{found['metadata']['name']}/resize"
+    strategic = "application/strategic-merge-patch+json"
+    refusal = refused(tenant.call, "PATCH", path, patch, content_type=strategic)
+
+    assert not gates(found)
+    assert "requests more `cpu` than it was queued with" in refusal.message
+
+
 def test_an_editor_of_a_namespace_writes_no_status(cluster, api):
     """Labels can be changed by way of a status; Kubernetes' roles for users do not give that."""
     if cluster.name == "embedded":

@@ -1,5 +1,6 @@
 """What is not suspended itself: the pods of Deployments, StatefulSets and LeaderWorkerSets wait."""
 
+import time
 from functools import partial
 
 import pytest
@@ -256,3 +257,26 @@ def test_a_stateful_set_that_is_scaled_to_zero_makes_room(maker):
     eventually(lambda: not pods(api), what="no pod is left")
     api.patch("StatefulSet", "serve", {"spec": {"replicas": 2}}, namespace="team-a")
     eventually(lambda: resumed(maker, parent, 2), within=60, what="it runs again")
+
+
+@pytest.mark.parametrize("item", [deployment, replica_set, stateful_set, leader_worker_set])
+def test_the_pods_that_come_of_a_scale_queue(maker, item):
+    """The webhooks are asked about the pods, and not about the subresource."""
+    api, quota = maker.api, 24
+    kind = submit(maker, item())["kind"]
+    eventually(lambda: set(phases(api)) == {"Running"}, within=60, what="its pods run")
+
+    path = f"{driver.PATHS[kind].format(namespace='team-a')}/serve/scale"
+    merge = driver.PATCH_TYPES["merge"]
+    api.acting_as("alice").call("PATCH", path, {"spec": {"replicas": 12}}, content_type=merge)
+    maker.make(api.get(kind, "serve", "team-a"))
+
+    eventually(lambda: gpus(pods(api)) == 12 * 4, within=60, what="all pods are there")
+    for _ in range(20):
+        assert gpus(p for p in pods(api) if not p["spec"].get("schedulingGates")) <= quota
+        time.sleep(0.1)
+
+
+def gpus(found):
+    limits = (each["spec"]["containers"][0]["resources"]["limits"] for each in found)
+    return sum(int(each["nvidia.com/gpu"]) for each in limits)

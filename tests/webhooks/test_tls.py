@@ -80,7 +80,7 @@ async def test_only_named_suites_are_negotiated_also_after_a_new_certificate():
 
 
 def test_suites_that_the_tls_library_does_not_have_are_refused():
-    with pytest.raises(ConfigurationError, match="none of the suites"):
+    with pytest.raises(ConfigurationError, match=r"none of the suites.*NO-SUCH-SUITE"):
         server_context(None, rules=TlsRules(ciphers=("NO-SUCH-SUITE",)))
 
 

@@ -26,6 +26,8 @@ ALWAYS: Final = frozenset(
     {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
 )
 """The suites of TLS 1.3, which cannot be chosen among."""
+SUITES: Final = ALWAYS.union(CIPHER_SUITES)
+"""All that are served."""
 
 
 class TlsRules(NamedTuple):
@@ -63,8 +65,8 @@ def tls_rules(configuration: Configuration) -> TlsRules:
             hint="give `VersionTLS12` or `VersionTLS13`",
         )
     for suite in tls.cipher_suites:
-        if suite not in CIPHER_SUITES and suite not in ALWAYS:
-            near = did_you_mean(suite, CIPHER_SUITES)
+        if suite not in SUITES:
+            near = did_you_mean(suite, SUITES)
             raise ConfigurationError(
                 f"`tls.cipherSuites` has `{suite}`, which is not served",
                 hint=near or "give suites such as `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`",

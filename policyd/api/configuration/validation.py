@@ -23,6 +23,7 @@ from policyd.api.configuration.kinds import (
     DurationText,
     MultiKueue,
 )
+from policyd.api.configuration.tls import SUITES
 from policyd.api.kueue.validation import FieldError
 from policyd.api.meta import Json
 from policyd.api.names import (
@@ -35,6 +36,7 @@ from policyd.api.names import (
     is_subdomain,
     label_key_problems,
 )
+from policyd.errors import did_you_mean
 
 _STRATEGIES: Final = (
     ("LessThanOrEqualToFinalShare",),
@@ -246,8 +248,9 @@ def _tls(configuration: Configuration) -> Errors:
     if tls.min_version and tls.min_version not in _TLS_VERSIONS:
         message = f"unknown TLS version {tls.min_version}"
         yield FieldError("tls", msgspec.to_builtins(tls), message)
-    elif any(not suite.startswith("TLS_") for suite in tls.cipher_suites):
-        message = "a cipher suite is not known"
+    elif unknown := [each for each in tls.cipher_suites if not each.startswith("TLS_")]:
+        near = did_you_mean(unknown[0], SUITES)
+        message = f"cipher suite `{unknown[0]}` is not known" + (f"; {near}" if near else "")
         yield FieldError("tls", msgspec.to_builtins(tls), message)
     elif tls.min_version == "VersionTLS13" and tls.cipher_suites:
         message = "may not be specified when `minVersion` is 'VersionTLS13'"

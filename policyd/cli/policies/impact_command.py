@@ -22,6 +22,7 @@ from policyd.cli.policies.impact_outputs import (
     Output,
     has_impact,
     show_impact,
+    unconcerned,
     unjudged,
     unnamed,
 )
@@ -113,6 +114,7 @@ def finish(
         *findings,
         *answer.problems.findings(),
         *unjudged(answer),
+        *unconcerned(answer),
         *unnamed(answer.impact),
     ]
     show_all(found)

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, Literal
 
 import click
@@ -16,6 +17,7 @@ from policyd.cli.formats.tables import show_table
 from policyd.cli.policies.audit_files import LogProblems
 from policyd.clock import SystemClock
 from policyd.engine.documents.findings import Finding
+from policyd.engine.evaluate.why_not import why_unnamed
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.offline.audit_log import UNJUDGED, LogCounts
 from policyd.engine.offline.impact import Impact
@@ -41,6 +43,8 @@ MOST_ROWS: Final = 20
 """Rows of a table; JSON has all."""
 
 _LONGEST_CELL: Final = 200
+_MOST_REASONS: Final = 3
+"""Policies of which it is shown why they do not concern a request."""
 _REPORT_API: Final = next(api for api in APIS if api.kind == "PolicyReport")
 _MARKED: Final = re.compile(r"([\\`*_\[\]|~#])")
 
@@ -121,6 +125,26 @@ def unjudged(answer: ImpactAnswer) -> Iterator[Finding]:
             rule="audit-log" if judged else "unreadable",
             severity="warning" if judged else "error",
         )
+
+
+def unconcerned(answer: ImpactAnswer) -> Iterator[Finding]:
+    """Yield a warning with the reason if no policy concerns anything that is in the log."""
+    counts, impact = answer.counts, answer.impact
+    if not counts.events or impact.judged or impact.errors or counts.unjudged:
+        return
+    source, hint = "audit log", "policies decide on writes: add files of the log that have some"
+    message = f"none of {count(counts.events, 'event')} is a write that is answered"
+    first = counts.first_unconcerned
+    if first is not None:
+        resource = "/".join(filter(None, (first.resource.resource, first.sub_resource)))
+        name = "/".join(filter(None, (first.namespace, first.name)))
+        source = f"audit log: {plain(f'{first.operation} {resource} {name}'.strip())}"
+        message = f"no policy concerns any of {count(counts.unconcerned, 'write')}, this one first"
+        reasons = (f"{each.id}: {why_unnamed(each, first)}" for each in answer.policies)
+        hint = "; ".join(map(plain, islice(reasons, _MOST_REASONS)))
+    yield Finding(
+        source=source, message=message, hint=hint or None, rule="audit-log", severity="warning"
+    )
 
 
 def plain(text: str) -> str:

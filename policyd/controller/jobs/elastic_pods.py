@@ -6,7 +6,7 @@ import structlog
 
 from policyd.alloc.settings import Gates
 from policyd.api.kueue import Workload
-from policyd.api.kueue.names import ELASTIC_JOB, MANAGED
+from policyd.api.kueue.names import ELASTIC_JOB, MANAGED, POD_SET
 from policyd.controller.jobs.bases import SIZE_SECONDS
 from policyd.controller.patches import draft_of, versioned
 from policyd.controller.watch.cache import Cache
@@ -73,8 +73,8 @@ class ElasticPods:
             log.warning("job_start_delayed", job=job.metadata.key, error=str(error))
             return MISSING_SECONDS
         leaving = to_let_go(pods, granted, injected)
-        went = [await self._release(pod, given, granted) for pod, given in leaving]
-        return wait if all(went) else AGAIN_SECONDS
+        waits = [await self._release(pod, given, granted) for pod, given in leaving]
+        return min((each for each in (wait, *waits) if each is not None), default=None)
 
     def _given(self, workload: Workload) -> dict[str, PodInjection]:
         gates: Gates = self._cache.state.settings.gates
@@ -82,15 +82,22 @@ class ElasticPods:
         names = (each.name for each in workload.spec.pod_sets)
         return dict(zip(names, injections(workload, flavors, gates), strict=True))
 
-    async def _release(self, pod: QueuedPod, given: PodInjection, granted: Workload) -> bool:
-        """Let a pod go; tell whether there is nothing to try again."""
+    async def _release(
+        self, pod: QueuedPod, given: PodInjection, granted: Workload
+    ) -> float | None:
+        """Let a pod go; return the seconds until it should be tried again."""
+        pod_set = pod.metadata.labels.get(POD_SET, "")
+        hold = self._cache.hold_for_claims(pod, pod_set, granted)
+        if hold is not None:
+            self._writes.record_held(pod.metadata, hold.why)
+            return hold.seconds
         draft = draft_of(pod)
         try:
             # Gates cannot be added to a pod: one that waits for its place has that gate, or had it.
             inject(draft, (), replace(given, gates=[]))
         except StartError as error:
             log.warning("pod_placement_conflict", pod=pod.metadata.key, error=str(error))
-            return True
+            return None
         without_gates(draft, frozenset({ELASTIC_JOB}))
         try:
             await self._writes.patch(
@@ -100,9 +107,9 @@ class ElasticPods:
         except (ConflictError, NotFoundError):
             # Its topology may have let it go in between: its job need not change by that.
             log.debug("pod_changed", pod=pod.metadata.key)
-            return False
+            return AGAIN_SECONDS
         else:
-            return True
+            return None
         finally:
             if (
                 MANAGED not in pod.metadata.labels

@@ -35,6 +35,7 @@ from policyd.jobs.pods import (
 from policyd.jobs.requests import InvalidRequestsError, claims_within
 from policyd.kube.errors import NotFoundError
 from policyd.kube.resources import PODS, WORKLOADS
+from policyd.workload.admitted_claims import Hold
 from policyd.workload.transitions import set_condition
 from policyd.workload.usage_book import AdmittedUsage
 
@@ -117,19 +118,30 @@ class Membership:
         self._writes.record(WORKLOADS, workload.metadata, "OwnerReferencesAdded", message)
         return True
 
-    def admit_members(self, pods: Iterable[QueuedPod], workload: Workload) -> list[QueuedPod]:
+    def admit_members(
+        self, pods: Iterable[QueuedPod], workload: Workload
+    ) -> tuple[list[QueuedPod], float | None]:
         """Return those of the pods that ask for no more than their pod set was admitted with.
 
         A pod names its pod set. A pod that requests more stays gated, and gets an event.
+
+        Returns:
+            The pods, and the seconds until the others are looked at again; None if that is once
+            they change.
         """
-        kept = []
+        kept: list[QueuedPod] = []
+        waits: list[float] = []
         for pod in pods:
-            if self._is_alike(pod, workload):
+            hold = self._cache.hold_for_claims(pod, pod_set_of(pod, workload), workload)
+            if hold is None and not self._is_alike(pod, workload):
+                hold = Hold("asks for more than its pod set was admitted with")
+            if hold is None:
                 kept.append(pod)
-            else:
-                message = "asks for more than its pod set was admitted with; it stays held"
-                self._writes.record(PODS, pod.metadata, "MoreThanAdmitted", message, warning=True)
-        return kept
+                continue
+            self._writes.record_held(pod.metadata, hold.why)
+            if hold.seconds is not None:
+                waits.append(hold.seconds)
+        return kept, min(waits, default=None)
 
     def _is_alike(self, pod: QueuedPod, workload: Workload) -> bool:
         name = pod_set_of(pod, workload)

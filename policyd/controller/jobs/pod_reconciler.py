@@ -342,7 +342,7 @@ class PodReconciler:
                 return GANG_SECONDS
             names = (pod_set.name for pod_set in workload.spec.pod_sets)
             by_pod_set = dict(zip(names, given, strict=True))
-            turn = self._membership.admit_members(group.to_let_go(), workload)
+            turn, again = self._membership.admit_members(group.to_let_go(), workload)
             patches = [(pod, self._ungating(pod, workload, by_pod_set)) for pod in turn]
         except FlavorMissingError as error:
             log.warning("job_start_delayed", pods=group.first.metadata.key, error=str(error))
@@ -352,11 +352,12 @@ class PodReconciler:
             return None
         calls = (self._writes.patch(self._pods, pod, p, kind="json") for pod, p in patches)
         _raise_first(await asyncio.gather(*calls, return_exceptions=True))
-        log.info("pods_started", workload=workload.metadata.key, pods=len(patches))
+        if patches:
+            log.info("pods_started", workload=workload.metadata.key, pods=len(patches))
         for pod, _ in patches:
             self._cache.hooks.ungated(ADMISSION_GATE, pod, workload)
             self._steps.events.started(PODS, pod.metadata, workload)
-        return None
+        return again
 
     def _ungating(
         self, pod: QueuedPod, workload: Workload, given: dict[str, PodInjection]

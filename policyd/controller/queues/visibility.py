@@ -5,6 +5,7 @@ server is answered: it shows a certificate of the authority that it publishes fo
 writes; followers answer too.
 """
 
+import asyncio
 import gzip
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -150,11 +151,11 @@ def create_app(
     async def snapshot(request: Request) -> Response:
         scope = request.path_params.get("namespace", "")
         body = await snapshots.current(scope=scope, reader=scope or _namespace(request))
-        return _compressed(request, body)
+        return await _compressed(request, body)
 
     async def admission_snapshot(request: Request) -> Response:
         body = await of_admission.unless(request.query_params.get("unless", ""))
-        return _compressed(request, body) if body else _json(UNCHANGED)
+        return await _compressed(request, body) if body else _json(UNCHANGED)
 
     answered = partial(_answered, names, ready)
 
@@ -257,13 +258,13 @@ def _serve_json(make: Callable[[Request], Json]) -> Handler:
     return answer
 
 
-def _compressed(request: Request, body: bytes) -> Response:
+async def _compressed(request: Request, body: bytes) -> Response:
     """Answer with JSON that is compressed by gzip, if the client takes that."""
     headers = {"Vary": "Accept-Encoding"}
     if "gzip" in request.headers.get("Accept-Encoding", ""):
         headers["Content-Encoding"] = "gzip"
     else:
-        body = gzip.decompress(body)
+        body = await asyncio.to_thread(gzip.decompress, body)  # many may ask for it at a time
     return Response(body, media_type="application/json", headers=headers)
 
 

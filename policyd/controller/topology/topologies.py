@@ -38,6 +38,7 @@ class Topologies:
             writes,
             gates=gates,
             chain=cache.index.chain,
+            hold=cache.hold_for_claims,
             ungated=self._let_go,
         )
         self._failures = NodeFailures(mirrors, places, writes, gates=gates)

@@ -7,7 +7,7 @@ import structlog
 
 from policyd.alloc.settings import DEFAULTS, Gates
 from policyd.api.kueue import Workload
-from policyd.api.kueue.names import TOPOLOGY_GATE
+from policyd.api.kueue.names import POD_SET, TOPOLOGY_GATE
 from policyd.controller.patches import draft_of, versioned
 from policyd.controller.watch.keys import ReconcileKey
 from policyd.controller.watch.mirror import Mirror
@@ -27,6 +27,7 @@ from policyd.jobs.slices import oldest_first
 from policyd.jobs.topology import POD_INDEX_OFFSET
 from policyd.kube.errors import ConflictError, NotFoundError
 from policyd.kube.resources import PODS
+from policyd.workload.admitted_claims import Hold
 from policyd.workload.transitions import is_admitted
 
 log = structlog.get_logger()
@@ -38,8 +39,9 @@ AT_ONCE = 8
 class Ungating:
     """Lets the pods of one workload go, at a time: gated pods wait until it is admitted.
 
-    `chain` returns the keys of all slices of a job, by that of the first; `ungated` is called with
-    each ungated pod and its workload.
+    `chain` returns the keys of all slices of a job, by that of the first; `hold` returns why a
+    pod of a pod set and workload stays held for its claims; `ungated` is called with each ungated
+    pod and its workload.
     """
 
     def __init__(  # noqa: PLR0913 - mirrors, writes, a callback
@@ -51,6 +53,7 @@ class Ungating:
         *,
         gates: Gates = DEFAULTS.gates,
         chain: Callable[[str], Iterable[str]] = lambda path: (path,),
+        hold: Callable[[QueuedPod, str, Workload], Hold | None] = lambda *_of: None,
         ungated: Callable[[str, QueuedPod, Workload], None] = lambda _gate, _pod, _workload: None,
     ) -> None:
         self._workloads = workloads
@@ -59,28 +62,42 @@ class Ungating:
         self._writes = writes
         self._gates = gates
         self._chain = chain
+        self._hold = hold
         self._ungated = ungated
 
-    async def reconcile(self, key: ReconcileKey) -> None:
+    async def reconcile(self, key: ReconcileKey) -> float | None:
         """Let the pods of a workload go that can.
+
+        Returns:
+            The seconds until the others are looked at again; None if that is once they change.
 
         Raises:
             ApiError: If a write did not succeed.
         """
         workload = self._placed(key.path)
         if workload is None:
-            return
+            return None
         pods = self._places.of_workload(workload)
         if given_up(workload):
             await self._give_up(workload, pods)
-            return
+            return None
         self._record_held(without_offset(workload, pods))
-        leaving = departures(workload, pods)
+        leaving: list[Departure] = []
+        waits: list[float] = []
+        for each in departures(workload, pods):
+            hold = self._hold(each.pod, each.pod.metadata.labels.get(POD_SET, ""), workload)
+            if hold is None:
+                leaving.append(each)
+                continue
+            self._writes.record_held(each.pod.metadata, hold.why)
+            if hold.seconds is not None:
+                waits.append(hold.seconds)
         for start in range(0, len(leaving), AT_ONCE):
             calls = (self._let_go(each, workload) for each in leaving[start : start + AT_ONCE])
             await asyncio.gather(*calls)
         if leaving:
             log.info("pods_placed", workload=key.path, pods=len(leaving))
+        return min(waits, default=None)
 
     async def _give_up(self, workload: Workload, pods: Sequence[QueuedPod]) -> None:
         """Give up the places that a job which became smaller no longer needs, once it is known.

@@ -70,6 +70,7 @@ from policyd.snapshot.new_workloads import NewWorkloadStarts
 from policyd.snapshot.values import StartRow
 from policyd.status.naming import OtherTeams
 from policyd.usage.budgets import BudgetUse
+from policyd.workload.admitted_claims import HeldClaims, Hold
 from policyd.workload.conversion import sharing_flavors
 from policyd.workload.families import (
     NOT_A_VARIANT,
@@ -137,6 +138,7 @@ class Cache:
         self._pace = pace
         self.index = OwnerIndex()
         self._held_back: set[str] = set()
+        self._makes_claims = False
         self.second_pass = SecondPass()
         mirrors.pods.listen(self._pod_changed)
         for kind, children in mirrors.children.items():
@@ -191,11 +193,38 @@ class Cache:
         """Return the rules about requests of the pods of a namespace."""
         return self._rules.of(namespace)
 
+    def hold_for_claims(self, pod: QueuedPod, pod_set: str, workload: Workload) -> Hold | None:
+        """Return why a gated pod stays held for its claims; None if it may go."""
+        if self.devices is None or not pod.spec.resource_claims:
+            return None
+        settings = self.state.settings
+        # Only Kubernetes writes the status of a pod.
+        self._makes_claims = self._makes_claims or bool(pod.status.resource_claim_statuses)
+        held = HeldClaims(
+            workload=workload,
+            rules=self._rules.of(pod.metadata.namespace),
+            devices=self.devices.counter,
+            free_if_undeclared=settings.ignores_undeclared and settings.gates.quota_check_strategy,
+            always_made=self._makes_claims,
+        )
+        return held.hold(pod, pod_set, self.mirrors.devices.claims.get, now=self.now)
+
     def look_again(self, workload: Workload) -> None:
         """Compute the requests of a workload again, unless it has quota or is finished."""
         if not (has_quota(workload) or is_finished(workload)):
-            self.put(workload)
-            self.hooks.reconcile(workload_key(workload))
+            self.count_again(workload)
+
+    def count_again(self, workload: Workload) -> None:
+        """Compute the requests of a workload again."""
+        self.put(workload)
+        self.hooks.reconcile(workload_key(workload))
+
+    def look_at_held(self, workload: Workload) -> None:
+        """Look at the pods of a workload with quota that may be held for what they claim."""
+        metadata = workload.metadata
+        for key in owner_keys(workload):
+            self.hooks.reconcile(key)
+        self.hooks.reconcile(ReconcileKey("Places", metadata.namespace, metadata.name))
 
     def objection(self, workload: Workload) -> Objection | None:
         """Return why a workload cannot be considered; None if it can, or holds quota."""
@@ -373,9 +402,12 @@ class Cache:
             rules=self._rules.of(workload.metadata.namespace),
             movable=self.opt_ins(cluster_queue).moves > 0,
         )
+        refused = 0 if self.devices is None else self.devices.rations.refused
         value = workload_value(
             workload, circumstances, cluster_queue=cluster_queue, objection=objection
         )
+        if self.devices is not None and self.devices.rations.refused > refused:
+            self.devices.count_later(workload)
         if value.key in self._held_back and not reserved:
             return msgspec.structs.replace(value, backing_off=True)
         return value if not value.variant_of else self._as_variant(workload, value)

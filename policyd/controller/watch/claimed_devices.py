@@ -5,6 +5,7 @@ quota are looked at again once something changes that may decide about them.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
@@ -42,9 +43,13 @@ if TYPE_CHECKING:
     from policyd.controller.watch.cache import Cache
     from policyd.devices.counting import DeviceCounter
     from policyd.devices.on_nodes import ClaimedUse, DeviceOffer
+    from policyd.devices.rations import Rations
 
 SETTLE_SECONDS: Final = 1.0
 """How long changes are gathered before workloads are looked at again: drivers publish many."""
+
+TURN_SECONDS: Final = 1.0
+"""How long a turn is in which each namespace may have its share of work done."""
 
 LATEST_SECONDS: Final = 60.0
 """How long at most devices of nodes are as they were."""
@@ -112,7 +117,10 @@ class DeviceObjects(NamedTuple):
 
 
 def device_counter(
-    objects: DeviceObjects, resources: ResourcesConfiguration, gates: Gates
+    objects: DeviceObjects,
+    resources: ResourcesConfiguration,
+    gates: Gates,
+    rations: "Rations | None" = None,
 ) -> "DeviceCounter":
     """Return what counts the devices of claims.
 
@@ -120,6 +128,7 @@ def device_counter(
         objects: The objects that decide.
         resources: The mappings of device classes to resources.
         gates: Which claims are counted.
+        rations: The work that each namespace may cause; None for any.
     """
     # The evaluation of selectors takes long to import, and most clusters count no devices.
     from policyd.devices.claims import ChargeRules, DeviceGates  # noqa: PLC0415 - see above
@@ -146,6 +155,7 @@ def device_counter(
         claims=objects.claims,
         backing=lambda name: backing.get(name, ()),
         inventory=Inventory(objects.slices),
+        rations=rations,
     )
 
 
@@ -171,6 +181,12 @@ class ClaimedDevices:
         self._changed_devices = self._changed_classes = False
         self._wake = asyncio.Event()
         self._limits = False
+        # The evaluation of selectors takes long to import: see above.
+        from policyd.devices.rations import Rations  # noqa: PLC0415
+
+        self._in_debt = asyncio.Event()
+        self.rations = Rations(self._in_debt.set)
+        self._later: defaultdict[str, dict[str, None]] = defaultdict(dict)
         mirrors.classes.listen(self._class_changed)
         mirrors.slices.listen(self._devices_changed)
         for mirror in (mirrors.templates, mirrors.claims):
@@ -184,7 +200,7 @@ class ClaimedDevices:
             objects = DeviceObjects(
                 mirrors.classes, mirrors.templates.get, self._shared_claim, mirrors.slices
             )
-            self._counter = device_counter(objects, self._resources, self._gates)
+            self._counter = device_counter(objects, self._resources, self._gates, self.rations)
         return self._counter
 
     async def begin(self, cache: "Cache") -> None:
@@ -272,6 +288,34 @@ class ClaimedDevices:
                 claims = _claims_of(workload)
                 if everything or (any_claim and claims) or names & claims:
                     cache.look_again(workload)
+                if names & claims and has_quota(workload):
+                    cache.look_at_held(workload)
+
+    def count_later(self, workload: Workload) -> None:
+        """Note that what a workload claims is counted once its namespace has its next turn."""
+        self._later[workload.metadata.namespace][workload.metadata.key] = None
+
+    async def take_turns(self, cache: "Cache", pace: Pace) -> NoReturn:
+        """Let namespaces go on in turns that had more counted than their share."""
+        while True:
+            await pace.wait(self._in_debt, None)
+            self._in_debt.clear()
+            while self.rations.busy:
+                await pace.sleep(TURN_SECONDS)
+                for namespace in self.rations.next_turn():
+                    await self._count_waiting(namespace, cache, pace)
+
+    async def _count_waiting(self, namespace: str, cache: "Cache", pace: Pace) -> None:
+        waiting = self._later.pop(namespace, {})
+        while waiting and self.rations.allows(namespace):
+            key = next(iter(waiting))
+            del waiting[key]
+            workload = cache.mirrors.workloads.get(key)
+            if workload is not None:
+                cache.count_again(workload)
+            await pace.sleep(0)
+        if waiting:
+            self._later[namespace] = waiting | self._later.get(namespace, {})
 
 
 def limit_placements(

@@ -13,7 +13,7 @@ from policyd.api.meta import ObjectMeta, OwnerReference, Wire
 from policyd.api.pods import PodSpec, PodTemplate
 from policyd.controller.watch.mirror import Mirror
 from policyd.jobs.base import controller_of
-from policyd.jobs.pods import NOT_ENDED
+from policyd.jobs.pods import NOT_ENDED, PodClaimStatus
 from policyd.jobs.requests import RequestRules
 from policyd.kube.client import Reader
 from policyd.kube.pace import Pace
@@ -26,13 +26,6 @@ _NATIVE = "kubernetes.io/"
 CLAIMS = "resourceclaims"
 """Stands for the claims of a pod whose devices are not counted for the pod: those that it shares
 with others, and all where device classes are not mapped to resources."""
-
-
-class PodClaimStatus(Wire, frozen=True):
-    """The claim that was made from a template for one of a pod's `resourceClaims`."""
-
-    name: str = ""
-    resource_claim_name: str = ""
 
 
 class RunningPodStatus(Wire, frozen=True):

@@ -25,7 +25,7 @@ from policyd.controller.watch.index import replaced_key
 from policyd.controller.watch.priorities import effective_priority
 from policyd.jobs.copied import EXPECTED_RUN_TIME
 from policyd.jobs.requests import NO_RULES, RequestRules, uncounted_claims
-from policyd.jobs.workload import pods_given_back, shares_claims
+from policyd.jobs.workload import pods_given_back, pods_left
 from policyd.workload.families import parent_of
 from policyd.workload.node_health import sends_pods_to
 from policyd.workload.pod_set_values import assignment_value, pod_set_values
@@ -306,31 +306,17 @@ def _admission(
     admission = workload.status.admission
     if admission is None or not condition_true(workload.status.conditions, QUOTA_RESERVED):
         return None
-    pod_sets = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}
+    templates = {pod_set.name: pod_set.template for pod_set in workload.spec.pod_sets}
+    left = pods_left(workload, given_back)
     return ReservedQuota(
         cluster_queue=admission.cluster_queue,
         pod_sets=tuple(
             assignment_value(
-                each,
-                left=_left(each, pod_sets.get(each.name), given_back),
-                template=pod_sets[each.name].template if each.name in pod_sets else None,
-                rules=rules,
+                each, left=left[each.name], template=templates.get(each.name), rules=rules
             )
             for each in admission.pod_set_assignments
         ),
     )
-
-
-def _left(
-    assignment: kueue.PodSetAssignment, pod_set: kueue.PodSet | None, given_back: Mapping[str, int]
-) -> int:
-    """Return how many pods of a pod set still need their quota."""
-    if pod_set is None:
-        return 0
-    count, assigned = pod_set.count, assignment.count or 0
-    if count < assigned and shares_claims(pod_set.template.spec):
-        count = assigned  # claims do not shrink with an elastic job
-    return max(0, count - given_back.get(assignment.name, 0))
 
 
 FIRST_WAIT_SECONDS = 1.0

@@ -44,7 +44,7 @@ class WhatIfRuns:
     async def answer(self, request: PageRequest, fields: Mapping[str, str]) -> WhatIfRead:
         """Try what a form says; what cannot be tried is a sentence beside the form."""
         form = form_of(fields)
-        user = request.session.identity.name
+        user = request.session.identity.team
         if user in self._running:
             return WhatIfRead(form, problem="you are trying a change already: wait for its answer")
         if len(self._running) >= AT_A_TIME:

@@ -79,6 +79,11 @@ def _namespace_labels(facts: Facts) -> Mapping[str, str]:
     return labels_of(facts.namespaces(facts.attributes.namespace))
 
 
+def why_unnamed(policy: CompiledPolicy, request: AdmissionRequest) -> str:
+    """Say why no rule of a policy names the resource and operation of a request."""
+    return _not_named(policy.constraints.resource_rules, attributes_of(request))
+
+
 def _not_named(rules: tuple[Rule, ...], attributes: RequestAttributes) -> str:
     """Explain why the rule that matches best does not match the request."""
     reasons = min((list(_against(rule, attributes)) for rule in rules), key=len, default=[])

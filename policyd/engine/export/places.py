@@ -216,15 +216,19 @@ def _pod(workload: str, role: str) -> str:
 def _executors(workload: str) -> str:
     spec = f"{workload}.?spec"
     given = _most(f"{spec}.?executor.?instances", _setting(spec, "spark.executor.instances"))
-    bound = _most(
-        f"{spec}.?dynamicAllocation.?maxExecutors", _setting(spec, f"{_DYNAMIC}.maxExecutors")
+    bound, first, least = (
+        _most(f"{spec}.?dynamicAllocation.?{name}", _setting(spec, f"{_DYNAMIC}.{name}"))
+        for name in ("maxExecutors", "initialExecutors", "minExecutors")
     )
     dynamic = (
         f"{spec}.?dynamicAllocation.?enabled.orValue(false) == true"
         f" || {_setting(spec, f'{_DYNAMIC}.enabled')} == 'true'"
     )
-    most = f"{bound} >= 0 ? [{bound}, {given}].max() : {UNBOUNDED}"
-    return f"({dynamic} ? ({most}) : {given} >= 0 ? {given} : 2)"
+    streaming = f"{_setting(spec, 'spark.streaming.dynamicAllocation.enabled')} == 'true'"
+    program = f"{spec}.?mainApplicationFile.or({spec}.?arguments[?0]).orValue('')"
+    most = f"{bound} >= 0 ? [{bound}, {given}, {first}, {least}].max() : {UNBOUNDED}"
+    counted = f"{dynamic} ? ({most}) : {given} >= 0 ? {given} : 2"
+    return f"({streaming} || {program}.startsWith('-') ? {UNBOUNDED} : {counted})"
 
 
 def _setting(spec: str, key: str) -> str:
@@ -232,5 +236,7 @@ def _setting(spec: str, key: str) -> str:
 
 
 def _most(field: str, setting: str) -> str:
-    number = f"{setting}.matches('^[0-9]{{1,9}}$') ? int({setting}) : -1"
+    number = (
+        f"{setting} == '' ? -1 : {setting}.matches('^[0-9]{{1,9}}$') ? int({setting}) : {UNBOUNDED}"
+    )
     return f"[int({field}.orValue(-1)), {number}].max()"

@@ -12,7 +12,9 @@ UNBOUNDED: Final = 2**31 - 1
 _OF_SPARK: Final = 2
 """The executors that Spark makes where nothing says how many."""
 
-_DYNAMIC: Final = "spark.dynamicAllocation"
+_ALLOCATION: Final = "dynamicAllocation"
+_DYNAMIC: Final = f"spark.{_ALLOCATION}"
+_NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 _DEVICES: Final = re.compile(r"spark\.(driver|executor)\.resource\.([^.]{1,100})\.amount")
 
 
@@ -29,14 +31,34 @@ def spark_pods(obj: Json) -> Iterator[tuple[int, Json]]:
 
 
 def _executors(spec: Mapping[str, Any], conf: Mapping[str, str]) -> int:
-    given = _object(spec.get("executor")).get("instances"), conf.get("spark.executor.instances")
-    counts = [count for each in given if (count := _number(each)) is not None]
     dynamic = _object(spec.get("dynamicAllocation"))
+    of_executor = _object(spec.get("executor"))
+    counts = _counts(of_executor.get("instances"), conf.get("spark.executor.instances"))
+    if _is_true(conf.get(f"spark.streaming.{_ALLOCATION}.enabled")) or _has_options(spec):
+        return UNBOUNDED
     if dynamic.get("enabled") is not True and not _is_true(conf.get(f"{_DYNAMIC}.enabled")):
         return max(counts, default=_OF_SPARK)
-    bounds = dynamic.get("maxExecutors"), conf.get(f"{_DYNAMIC}.maxExecutors")
-    most = [count for each in bounds if (count := _number(each)) is not None]
+    most = _counts(dynamic.get("maxExecutors"), conf.get(f"{_DYNAMIC}.maxExecutors"))
+    # Spark begins with the largest of these numbers, even if it is above the most.
+    for name in ("initialExecutors", "minExecutors"):
+        counts += _counts(dynamic.get(name), conf.get(f"{_DYNAMIC}.{name}"))
     return max([*most, *counts]) if most else UNBOUNDED
+
+
+def _has_options(spec: Mapping[str, Any]) -> bool:
+    """Tell whether `spark-submit` would read the program as an option, and settings after it."""
+    program = spec.get("mainApplicationFile")
+    if program is None:
+        program = next(iter(_list(spec.get("arguments"))), "")
+    return isinstance(program, str) and program.startswith("-")
+
+
+def _counts(field: object, setting: str | None) -> list[int]:
+    """Return the counts in a field and in a setting; one that is written unusually has no bound."""
+    found = [field] if type(field) is int and field >= 0 else []
+    if setting:
+        found.append(int(setting) if _NUMBER.fullmatch(setting) else UNBOUNDED)
+    return found
 
 
 def _pod(role: Mapping[str, Any], name: str, conf: Mapping[str, str]) -> Json:
@@ -56,13 +78,6 @@ def _pod(role: Mapping[str, Any], name: str, conf: Mapping[str, str]) -> Json:
         "initContainers": [*_list(spec.get("initContainers")), *_list(role.get("initContainers"))],
     }
     return {"spec": {**spec, **lists}}
-
-
-def _number(value: object) -> int | None:
-    """Return a count, as a number or as Spark's settings write it."""
-    if isinstance(value, str) and value.strip().isdecimal():
-        return min(int(value.strip()[:10]), UNBOUNDED)
-    return value if type(value) is int and value >= 0 else None
 
 
 def _is_true(text: str | None) -> bool:

@@ -268,6 +268,7 @@ class LogCounts:
         others: Reads, and earlier stages of requests.
         repeated: Events of requests that were counted before.
         unconcerned: Writes that no policy concerns.
+        first_unconcerned: The first of these.
         unjudged: Requests that policies concern and that cannot be judged, by the reason.
         first: The first of these, by the reason.
     """
@@ -276,6 +277,7 @@ class LogCounts:
     others: int = 0
     repeated: int = 0
     unconcerned: int = 0
+    first_unconcerned: AdmissionRequest | None = None
     unjudged: Counter[Unjudged] = field(default_factory=Counter)
     first: dict[Unjudged, str] = field(default_factory=dict)
 
@@ -446,6 +448,7 @@ class AuditReader:
             yield from self._requests(event, asked)
         else:
             self.counts.unconcerned += 1
+            self.counts.first_unconcerned = self.counts.first_unconcerned or asked.request
         if not asked.failed and not asked.request.dry_run:
             yield from self._effects(event, asked)
 

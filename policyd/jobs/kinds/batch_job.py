@@ -139,9 +139,8 @@ def resize(draft: Draft, counts: Sequence[int]) -> None:
 
 
 def active(job: BatchJob) -> bool:
-    """Tell whether a Job has pods that have not ended, or whose end may be that of the Job."""
-    uncounted = job.status.uncounted_terminated_pods
-    return job.status.active > 0 or (uncounted is not None and uncounted != UncountedPods())
+    """Tell whether a Job has pods that have not ended."""
+    return job.status.active > 0
 
 
 def outcome(job: BatchJob) -> JobOutcome | None:
@@ -162,13 +161,15 @@ def ready(job: BatchJob) -> bool:
 
 def reclaimable(job: BatchJob) -> tuple[ReclaimablePod, ...]:
     """Return the number of pods whose quota is no longer needed, as fewer are left to complete."""
-    pods, parallelism = pods_at_a_time(job.spec), _parallelism(job.spec)
+    parallelism = _parallelism(job.spec)
+    if parallelism == 1:
+        return ()
     completions = parallelism if job.spec.completions is None else job.spec.completions
     ended = _ended_pods(job, completions)
-    if parallelism == 1 or not ended:
+    if not ended:
         return ()
     # Places beyond the completions never have pods: counted, they free quota of pods that run.
-    count = pods - max(completions - ended, 0)
+    count = pods_at_a_time(job.spec) - max(completions - ended, 0)
     return (ReclaimablePod(name=DEFAULT_POD_SET, count=count),) if count > 0 else ()
 
 

@@ -5,7 +5,6 @@ from typing import Any, Final
 
 import msgspec
 
-from policyd.api.integers import whole_number
 from policyd.api.kueue import PodSet
 from policyd.api.kueue.names import ELASTIC_JOB
 from policyd.api.kueue.validation import FieldError
@@ -13,10 +12,13 @@ from policyd.api.meta import Json, Wire
 from policyd.api.pods import PodTemplate
 from policyd.jobs.base import JobKind, JobObject, JobOutcome
 from policyd.jobs.kinds.spark_pods import (
+    AT_FIRST,
     INSTANCES,
+    LEAST,
     SparkRole,
     conf_mistakes,
-    instances_mistakes,
+    number_in,
+    number_mistakes,
     role_mistakes,
     template_of,
 )
@@ -28,7 +30,6 @@ ELASTIC_EXECUTORS: Final = "policyd.io/elastic-executors"
 _ROLES: Final = ("driver", "executor")
 _OF_SPARK: Final = 2
 """The executors that Spark makes where nothing says how many."""
-_LARGEST: Final = 2**31 - 1
 _WITH_PODS: Final = frozenset(
     {"SUBMITTED", "RUNNING", "SUCCEEDING", "FAILING", "INVALIDATING", "SUSPENDING"}
 )
@@ -40,6 +41,7 @@ class DynamicAllocation(Wire, frozen=True):
     """Whether the driver changes the number of executors, and between which bounds."""
 
     enabled: bool = False
+    initial_executors: int | None = None
     min_executors: int | None = None
     max_executors: int | None = None
 
@@ -49,6 +51,8 @@ class SparkApplicationSpec(Wire, frozen=True):
 
     suspend: bool = False
     mode: str = ""
+    main_application_file: str | None = None
+    arguments: tuple[str, ...] = ()
     node_selector: dict[str, str] = {}
     spark_conf: dict[str, str] = {}
     volumes: tuple[dict[str, Any], ...] = ()
@@ -88,13 +92,17 @@ def _bounds(job: SparkApplication) -> DynamicAllocation:
 
 def _executors(job: SparkApplication) -> int:
     """Return the number of executors that quota is requested for: the most, if it changes."""
-    if _bounds(job).enabled:
-        return max(_bounds(job).max_executors or 0, job.spec.executor.instances or 0)
-    given, conf = job.spec.executor.instances, job.spec.spark_conf.get(INSTANCES)
-    if given is None and conf is not None:
-        number = whole_number(conf.strip(), bits=32)
-        given = _LARGEST if number is None else number  # what cannot be counted never fits
-    return _OF_SPARK if given is None else max(given, 0)
+    bounds, conf = _bounds(job), job.spec.spark_conf
+    given = job.spec.executor.instances
+    if given is None:
+        given = number_in(conf, INSTANCES)
+    if not bounds.enabled:
+        return _OF_SPARK if given is None else max(given, 0)
+    # Spark begins with the largest of these numbers, even if it is above the most.
+    first, least = bounds.initial_executors, bounds.min_executors
+    first = number_in(conf, AT_FIRST) if first is None else first
+    least = number_in(conf, LEAST) if least is None else least
+    return max(bounds.max_executors or 0, given or 0, first or 0, least or 0)
 
 
 def _whole(job: SparkApplication, _given: Sequence[Json]) -> list[Json]:
@@ -174,9 +182,31 @@ def _mistakes(job: SparkApplication, _old: SparkApplication | None) -> Iterator[
         yield FieldError("spec.dynamicAllocation.enabled", bounds.enabled, detail)
     for name in _ROLES:
         yield from role_mistakes(getattr(spec, name), name, spec.spark_conf)
-    if spec.executor.instances is None:
-        yield from instances_mistakes(spec.spark_conf)
+    yield from number_mistakes(spec.spark_conf, _numbers(job))
     yield from conf_mistakes(spec.spark_conf)
+    yield from _options(spec)
+
+
+def _numbers(job: SparkApplication) -> Iterator[str]:
+    """Yield the settings with a number of executors that Spark reads."""
+    bounds = _bounds(job)
+    for key, field, read in (
+        (INSTANCES, job.spec.executor.instances, True),
+        (AT_FIRST, bounds.initial_executors, bounds.enabled),
+        (LEAST, bounds.min_executors, bounds.enabled),
+    ):
+        if field is None and read:
+            yield key
+
+
+def _options(spec: SparkApplicationSpec) -> Iterator[FieldError]:
+    """Yield that `spark-submit` would read options and settings in place of the program."""
+    where, program = "spec.mainApplicationFile", spec.main_application_file
+    if program is None and spec.arguments:
+        where, program = "spec.arguments[0]", spec.arguments[0]
+    if program is not None and program.startswith("-"):
+        detail = "`spark-submit` would read it as an option, and settings after it"
+        yield FieldError(where, program, detail)
 
 
 SPARK_APPLICATION = JobKind(

@@ -5,7 +5,7 @@ wins over the same setting in `sparkConf`.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from policyd.api.integers import whole_number
@@ -20,6 +20,10 @@ _LOCAL_DIRS: Final = "spark-local-dir-"
 """How the names of volumes begin that Spark mounts itself."""
 INSTANCES: Final = "spark.executor.instances"
 """The setting that says how many executors there are, if the application does not."""
+LEAST: Final = "spark.dynamicAllocation.minExecutors"
+AT_FIRST: Final = "spark.dynamicAllocation.initialExecutors"
+"""Likewise, how many there are at least, and at first, where the driver changes their number."""
+LARGEST: Final = 2**31 - 1
 _UNCOUNTED: Final = re.compile(
     r"spark\.(?:(?:streaming\.)?dynamicAllocation\.enabled"
     r"|(?:driver|executor)\.resource\..*"
@@ -180,18 +184,31 @@ def role_mistakes(role: SparkRole, name: str, conf: Mapping[str, str]) -> Iterat
             yield FieldError(f"spec.{name}.{field}", text, str(error))
 
 
-def instances_mistakes(conf: Mapping[str, str]) -> Iterator[FieldError]:
+def number_in(conf: Mapping[str, str], key: str) -> int | None:
+    """Return the number in a setting; None if it is not set. One that is no number never fits."""
+    text = conf.get(key)
+    if text is None:
+        return None
+    number = whole_number(text.strip(), bits=32)
+    return LARGEST if number is None else number
+
+
+def number_mistakes(conf: Mapping[str, str], keys: Iterable[str]) -> Iterator[FieldError]:
     """Yield that a number of executors is none: Spark could read it otherwise than the queue."""
-    text = conf.get(INSTANCES)
-    if text is not None and whole_number(text.strip(), bits=32) is None:
-        detail = "must be a whole number, such as `2`, or be left to `executor.instances`"
-        yield FieldError(f"spec.sparkConf[{INSTANCES}]", text, detail)
+    for key in keys:
+        text = conf.get(key)
+        if text is not None and whole_number(text.strip(), bits=32) is None:
+            detail = "must be a whole number, such as `2`, or be left to fields of the application"
+            yield FieldError(f"spec.sparkConf[{key}]", text, detail)
 
 
 def conf_mistakes(conf: Mapping[str, str]) -> Iterator[FieldError]:
     """Yield the settings by which Spark would request what the queue does not count."""
     for key in sorted(conf):
-        if _UNCOUNTED.fullmatch(key) and conf[key].strip().lower() not in {"", "false"}:
+        if "=" in key:  # `spark-submit` reads what is before it as the key
+            detail = "the key of a setting has no `=`"
+            yield FieldError(f"spec.sparkConf[{key}]", conf[key], detail)
+        elif _UNCOUNTED.fullmatch(key) and conf[key].strip().lower() not in {"", "false"}:
             detail = (
                 "the queue does not count what it adds: use `dynamicAllocation`, `gpu` or"
                 " `template` of the application instead"

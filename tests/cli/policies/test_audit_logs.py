@@ -89,6 +89,18 @@ def test_nothing_to_refuse_is_fine(policy, tmp_path):
 
     assert result.exit_code == 0
     assert result.stdout.startswith("Would refuse and change nothing of 0 requests\n")
+    assert "CREATE configmaps team-a/a" in result.stderr
+    assert "no policy concerns any of 1 write, this one first" in result.stderr
+    assert "versions: no rule matches it: it is for resources `pods`, not" in result.stderr
+
+
+def test_a_log_without_writes_says_so(policy, tmp_path):
+    log = write(tmp_path, [event("get", "pods", "a", answer=pod("a"))])
+
+    result = replay(policy, log)
+
+    assert result.exit_code == 0
+    assert "none of 1 event is a write that is answered" in result.stderr
 
 
 def test_a_field_that_is_set_already_is_not_a_change(policy, tmp_path):
