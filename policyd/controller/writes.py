@@ -98,7 +98,7 @@ class Writes:
                 ),
             )
         except NotFoundError:
-            mirror.forget(key_of(obj))
+            mirror.lost(obj)
             raise
         except ConflictError:
             await self.look(mirror, key_of(obj))
@@ -122,12 +122,14 @@ class Writes:
     async def look(self, mirror: Mirror[T], key: str) -> T | None:
         """Read an object as it is now; None if it is not there."""
         namespace, _, name = key.rpartition("/")
+        before = mirror.get(key)
         try:
             found = await self.client.get(
                 mirror.resource, name, namespace=namespace, into=mirror.into
             )
         except NotFoundError:
-            mirror.forget(key)
+            if before is not None:
+                mirror.lost(before)
             return None
         mirror.wrote(found)
         return found
@@ -185,7 +187,7 @@ class Writes:
         try:
             await self.client.delete(mirror.resource, metadata.name, **options)
         except NotFoundError:
-            mirror.forget(key_of(obj))
+            mirror.lost(obj)
 
     async def make(self, resource: Resource, body: Json, *, namespace: str) -> None:
         """Create an object of a kind that is not watched.

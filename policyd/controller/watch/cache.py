@@ -138,7 +138,7 @@ class Cache:
         self.index = OwnerIndex()
         self._held_back: set[str] = set()
         self._under_way: dict[str, str] = {}
-        """Workloads whose admission is being written, and the version that the write is based on."""
+        """By key, the version that an admission is based on whose write is under way."""
         self.second_pass = SecondPass()
         mirrors.pods.listen(self._pod_changed)
         for kind, children in mirrors.children.items():
