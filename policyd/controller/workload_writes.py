@@ -429,6 +429,7 @@ class RefusedAdmissions:
         The first time it goes back to its queue at once, as in Kueue. Returns the objection to
         record, unless another client was only faster.
         """
+        objects = isinstance(error, ForbiddenError | InvalidError)
         backoff = self._backoffs.get(key)
         if backoff is None:
             jitter = self._pace.jitter
@@ -436,11 +437,13 @@ class RefusedAdmissions:
         else:
             self._until[key] = self._pace.clock.monotonic() + backoff.next()
             self._cache.hold_back(key)
-        if not isinstance(error, ForbiddenError | InvalidError):
-            return None
         message = cut(f"the admission is refused: {error}", MESSAGE_BYTES, end="...")
-        self._objections[key] = Objection(reason="Misconfigured", message=message)
-        return self._objections[key]
+        objection = Objection(
+            reason="Misconfigured" if objects else "PendingEvaluation", message=message
+        )
+        if objects or backoff is not None:
+            self._objections[key] = objection
+        return objection if objects else None
 
     def objection(self, key: str) -> Objection | None:
         """Return why a workload is held back."""
