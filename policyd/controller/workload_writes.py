@@ -69,8 +69,6 @@ OWNERS_SECONDS = 5.0
 """How often the owners of a deleted workload are looked for: those without a queue are not watched,
 and the workload keeps its quota until they are gone."""
 OWNER_NOT_FOUND = "The workload's owner no longer exists"
-HTTP_BAD_REQUEST = 400
-HTTP_SERVER_ERROR = 500
 
 
 MIGRATED: Final = "Migrated to a more favorable flavor"
@@ -261,7 +259,7 @@ class WorkloadWrites:
     def _failed(self, workload: Workload, action: Admit, error: ApiError) -> None:
         """Take an admission back that was refused; one that was not answered may still happen."""
         metadata = workload.metadata
-        if not HTTP_BAD_REQUEST <= error.code < HTTP_SERVER_ERROR:
+        if not error.refused:
             self._unanswered[metadata.key] = action, metadata.resource_version
             return
         if not has_quota(workload):

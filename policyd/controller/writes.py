@@ -8,7 +8,8 @@ has given already: the last writes before it stopped may not have come yet, or m
 on its way to the server. The last leader waits for its writes, and leaves in the Lease the latest
 version of a workload that it wrote; the next one waits until its watch is as far. A process that
 lost the Lease, as it or the server was too slow, leaves none, and breaks its writes off before the
-Lease runs out: the next one reads all workloads again.
+Lease runs out: the next one reads all workloads again. A version is not left either if the outcome
+of a write is not known.
 """
 
 import asyncio
@@ -67,6 +68,8 @@ class Writes:
         """How many writes were tried."""
         self.written = 0
         """The latest version of a workload that was written here, where versions are numbers."""
+        self.unclear = False
+        """Whether a workload may have been written here later: the write was not answered."""
 
     @property
     def now(self) -> float:
@@ -239,7 +242,11 @@ class Writes:
 
     def _ended(self, resource: Resource, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
-        if task.cancelled() or task.exception() is not None or resource != WORKLOADS:
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if resource != WORKLOADS:
+            return
+        if error is not None:
+            self.unclear = self.unclear or not (isinstance(error, ApiError) and error.refused)
             return
         version = task.result().metadata.resource_version
         if version.isdecimal():
@@ -274,9 +281,12 @@ class Handover:
     async def latest_version(self) -> str:
         """Return, once nothing is under way, which version of workloads is the latest known here.
 
-        A leader that wrote nothing passes on the version of the one before.
+        A leader that wrote nothing passes on the version of the one before; one that does not know
+        what became of a write passes on none.
         """
         await self._writes.settled()
+        if self._writes.unclear:
+            return ""
         known = self._workloads.informer.version
         return str(max(self._writes.written, self._caught_up, known))
 
