@@ -1,12 +1,12 @@
 """An admission counts from its decision until the outcome of its write is known."""
 
 import asyncio
-from contextlib import suppress
 
 import pytest
 
 from policyd.kube import resources as r
 from policyd.kube.errors import ApiError, ConflictError, UnreachableError
+from tests.controller.test_topologies import RACK, flavor, job, node, places, racks, start
 from tests.controller.world import Mortal, World, held_gpus, pod_spec, running
 
 pytestmark = pytest.mark.anyio
@@ -37,6 +37,11 @@ class Late(Mortal):
             raise UnreachableError("no answer")
         return await task
 
+    async def end(self):
+        """Let all arrive."""
+        self.arrives.set()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
     async def _arrive(self, write):
         await self.arrives.wait()
         try:
@@ -64,11 +69,7 @@ async def world():
     made.put(r.LOCAL_QUEUES, local)
     async with running(made):
         yield made
-        made.client.arrives.set()
-        await made.pass_time(0)
-        for task in made.client.tasks:
-            with suppress(ApiError):
-                await task
+        await made.client.end()
 
 
 def most_held(world):
@@ -151,3 +152,39 @@ def submit(world, name, gpus=8, queue="lq-cq"):
     pods = {"name": "main", "count": 1, "template": {"spec": pod_spec(gpus)}}
     spec = {"queueName": queue, "podSets": [pods]}
     world.create(r.WORKLOADS, {"metadata": {"name": name}, "spec": spec})
+
+
+@pytest.fixture
+async def placing():
+    """A job on two nodes of a rack, and a third one that is free."""
+    made = LateWorld()
+    made.furnish(gpus=16)
+    made.put(r.RESOURCE_FLAVORS, flavor())
+    made.put(r.TOPOLOGIES, racks())
+    for name in ("b1", "b2", "b3"):
+        made.put(r.NODES, node(name, "b"))
+    async with running(made):
+        await start(made, **{"kueue.x-k8s.io/podset-required-topology": RACK})
+        yield made
+        await made.client.end()
+
+
+async def test_places_are_held_while_a_job_is_placed_again(placing):
+    world, client = placing, placing.client
+    client.late = "ring"
+    world.store.delete(r.NODES, world.store.get(r.NODES, "", "b2"), dry_run=False)
+    for pod, host in places(world).items():
+        if host == "b2":
+            world.set_status(r.PODS, pod, phase="Failed")
+    await world.pass_time(30)
+    assert client.tasks
+    change_queue(world, {"stopPolicy": "Hold"})
+    change_queue(world, {"stopPolicy": "None"})
+    job(world, "other", pods=1, gpus=4)
+    await world.pass_time(5)
+    before = world.suspended("other")
+    client.arrives.set()
+    await world.pass_time(5)
+
+    assert before
+    assert world.suspended("other")
