@@ -102,6 +102,8 @@ class Quotas:
             self._holds[name] = now
         self._charge(was, -1)
         self._charge(now, 1)
+        if old is not None and old.reserved is not None and not _is_active(old):
+            return  # reactivated before its job had stopped: as in Kueue, it holds its quota again
         grown = {place for place in now if now[place] > was[place]}
         self.most |= Counter({place: self.held[place] for place in grown})
         for place in sorted(grown):
@@ -119,7 +121,7 @@ class Quotas:
         admission = version.reserved
         if admission is None or version.object is None:
             return Counter()
-        if not version.object["spec"].get("active", True):
+        if not _is_active(version):
             return Counter()  # as in Kueue, what is deactivated holds nothing, though it may run on
         back = {p["name"]: p["count"] for p in version.object["status"].get("reclaimablePods", ())}
         wanted = {p["name"]: p["count"] for p in version.object["spec"].get("podSets", ())}
@@ -181,6 +183,10 @@ class Quotas:
         """Return when a change was known at the latest; that of the latest may not be yet."""
         latest = max([*self.answered], default=0)
         return self.answered.get(revision, inf if revision > latest else 0.0)
+
+
+def _is_active(version: Version) -> bool:
+    return version.object is not None and bool(version.object["spec"].get("active", True))
 
 
 def _moment(version: Version) -> float:

@@ -82,6 +82,11 @@ TWO = (queue(1, "a", 8), queue(2, "b", 8))
             id="deactivated",
         ),
         pytest.param(
+            [workload(3, "x", 12, active=False), workload(4, "y", 12), workload(5, "x", 12)],
+            "",
+            id="reactivated-before-it-has-stopped",
+        ),
+        pytest.param(
             [workload(3, "x", 12), Version(4, f"{ROOT}workloads/ns/x", None), workload(5, "y", 12)],
             "",
             id="deleted",
