@@ -69,11 +69,10 @@ class CycleLoop:
         whose quota is no longer held for it, as it may not queue by now.
         """
         action, decided_of = self._actions.pop(key, (None, None))
-        if isinstance(action, Admit):
-            same = self._generation(key) == decided_of
-            if not (same and self._cache.assumes(action)):
-                self._cache.retract(key)
-                return None
+        changed = self._generation(key) != decided_of
+        if isinstance(action, Admit) and (changed or not self._cache.assumes(action)):
+            self._cache.retract(key)
+            return None
         return action
 
     def drop(self) -> None:

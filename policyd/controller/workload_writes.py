@@ -8,7 +8,7 @@ import structlog
 
 from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
 from policyd.alloc.settings import Gates
-from policyd.alloc.workload import Objection
+from policyd.alloc.workload import ConditionReason, Objection
 from policyd.api.kueue import Admission, Workload, WorkloadStatus
 from policyd.api.kueue.names import EVICTED
 from policyd.api.meta import condition_true, cut
@@ -427,7 +427,7 @@ class RefusedAdmissions:
         The first time it goes back to its queue at once, as in Kueue. Returns the objection to
         record, unless another client was only faster.
         """
-        objects = isinstance(error, ForbiddenError | InvalidError)
+        lasts = isinstance(error, ForbiddenError | InvalidError)
         backoff = self._backoffs.get(key)
         if backoff is None:
             jitter = self._pace.jitter
@@ -436,12 +436,11 @@ class RefusedAdmissions:
             self._until[key] = self._pace.clock.monotonic() + backoff.next()
             self._cache.hold_back(key)
         message = cut(f"the admission is refused: {error}", MESSAGE_BYTES, end="...")
-        objection = Objection(
-            reason="Misconfigured" if objects else "PendingEvaluation", message=message
-        )
-        if objects or backoff is not None:
+        reason: ConditionReason = "Misconfigured" if lasts else "PendingEvaluation"
+        objection = Objection(reason=reason, message=message)
+        if lasts or backoff is not None:
             self._objections[key] = objection
-        return objection if objects else None
+        return objection if lasts else None
 
     def objection(self, key: str) -> Objection | None:
         """Return why a workload is held back."""

@@ -38,6 +38,8 @@ CATCH_UP_SECONDS = 5.0
 """How long a version in the Lease is trusted: after a restore from a backup it may be wrong."""
 LOOK_SECONDS = 0.02
 """Between looks at how far the watch has come."""
+CARRIED_OUT_SECONDS = 60.0
+"""How long the server may work on a write: its own limit."""
 AGAIN_SECONDS = 0.5
 """Between tries to read an object that a slow server does not return."""
 
@@ -68,8 +70,7 @@ class Writes:
         """How many writes were tried."""
         self.written = 0
         """The latest version of a workload that was written here, where versions are numbers."""
-        self.unclear = False
-        """Whether a workload may have been written here later: the write was not answered."""
+        self._unclear_until = 0.0
 
     @property
     def now(self) -> float:
@@ -80,6 +81,11 @@ class Writes:
     def jitter(self) -> float:
         """From 0 to 1, another each time."""
         return self.pace.jitter()
+
+    @property
+    def unclear(self) -> bool:
+        """Whether the server may still carry out a write to a workload that it did not answer."""
+        return self.pace.clock.monotonic() < self._unclear_until
 
     async def patch(
         self, mirror: Mirror[T], obj: T, patch: object, **options: Unpack[PatchOptions]
@@ -246,7 +252,8 @@ class Writes:
         if resource != WORKLOADS:
             return
         if error is not None:
-            self.unclear = self.unclear or not (isinstance(error, ApiError) and error.refused)
+            if not (isinstance(error, ApiError) and error.refused):
+                self._unclear_until = self.pace.clock.monotonic() + CARRIED_OUT_SECONDS
             return
         version = task.result().metadata.resource_version
         if version.isdecimal():
