@@ -126,11 +126,13 @@ class WorkloadWrites:
         """
         self._cache.begin(workload)
         try:
+            by_prefix = self._gates.tas_assignments_encoding_by_hostname_prefix
+            admission = admission_object(action.admission, by_prefix=by_prefix)
             if has_quota(workload) and action.workload.admission is not None:
-                await self._place(workload, action)
+                await self._second_pass.place(workload, admission, detailed=self._detailed)
             else:
                 workload = await self._without_leftover(workload)
-                await self._reserve(workload, action)
+                await self._reserve(workload, action, admission)
         except NotLeadingError:
             self._cache.settle(action)
             raise
@@ -144,16 +146,8 @@ class WorkloadWrites:
         self.reasons.forget(workload.metadata.key)
         await self._replace(workload, action.workload.replaces)
 
-    def _admission_of(self, action: Admit) -> Admission:
-        by_prefix = self._gates.tas_assignments_encoding_by_hostname_prefix
-        return admission_object(action.admission, by_prefix=by_prefix)
-
-    async def _place(self, workload: Workload, action: Admit) -> None:
-        admission = self._admission_of(action)
-        await self._second_pass.place(workload, admission, detailed=self._detailed)
-
-    async def _reserve(self, workload: Workload, action: Admit) -> None:
-        now, admission = self._writes.now, self._admission_of(action)
+    async def _reserve(self, workload: Workload, action: Admit, admission: Admission) -> None:
+        now = self._writes.now
         queue = self._cache.mirrors.cluster_queues.get(admission.cluster_queue)
         pending = workload
         if queue is not None:
