@@ -65,10 +65,12 @@ class CycleLoop:
     def take(self, key: str) -> Action | None:
         """Take over the decision about the workload `key` that is not written yet.
 
-        A workload whose requests changed meanwhile is not admitted with its former ones.
+        A workload whose requests changed meanwhile is not admitted with its former ones; nor is one
+        whose quota is no longer held for it, as it may not queue by now.
         """
         action, decided_of = self._actions.pop(key, (None, None))
-        if isinstance(action, Admit) and self._generation(key) != decided_of:
+        changed = self._generation(key) != decided_of
+        if isinstance(action, Admit) and (changed or not self._cache.assumes(action)):
             self._cache.retract(key)
             return None
         return action

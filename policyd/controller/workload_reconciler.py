@@ -101,4 +101,4 @@ class WorkloadReconciler:
     def drop(self) -> None:
         """Drop unwritten decisions: this process no longer leads."""
         self.cycles.drop()
-        self.writes.reasons.drop()
+        self.writes.drop()

@@ -8,7 +8,7 @@ import structlog
 
 from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
 from policyd.alloc.settings import Gates
-from policyd.alloc.workload import Objection
+from policyd.alloc.workload import ConditionReason, Objection
 from policyd.api.kueue import Admission, Workload, WorkloadStatus
 from policyd.api.kueue.names import EVICTED
 from policyd.api.meta import condition_true, cut
@@ -30,7 +30,7 @@ from policyd.controller.watch.preemptions import (
     priorities_text,
 )
 from policyd.controller.watch.priorities import class_change
-from policyd.controller.writes import Writes
+from policyd.controller.writes import NotLeadingError, Writes
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.slices import replacement_message
 from policyd.kube.errors import ApiError, ConflictError, ForbiddenError, InvalidError
@@ -69,8 +69,6 @@ OWNERS_SECONDS = 5.0
 """How often the owners of a deleted workload are looked for: those without a queue are not watched,
 and the workload keeps its quota until they are gone."""
 OWNER_NOT_FOUND = "The workload's owner no longer exists"
-HTTP_BAD_REQUEST = 400
-HTTP_SERVER_ERROR = 500
 
 
 MIGRATED: Final = "Migrated to a more favorable flavor"
@@ -98,7 +96,8 @@ class WorkloadWrites:
             try_again=cache.put,
             naming=self._naming,
         )
-        self._unanswered: set[str] = set()
+        self._unanswered: dict[str, tuple[Admit, str]] = {}
+        """Admissions that were not answered, each with the version that it is based on."""
         self._refused = RefusedAdmissions(cache, writes.pace)
         self._owners = Owners(cache.mirrors, writes)
 
@@ -125,16 +124,30 @@ class WorkloadWrites:
         Raises:
             ApiError: If it was refused, or it is not known whether it was written.
         """
-        await self._admit(workload, action)
+        self._cache.begin(workload)
+        try:
+            by_prefix = self._gates.tas_assignments_encoding_by_hostname_prefix
+            admission = admission_object(action.admission, by_prefix=by_prefix)
+            if has_quota(workload) and action.workload.admission is not None:
+                await self._second_pass.place(workload, admission, detailed=self._detailed)
+            else:
+                workload = await self._without_leftover(workload)
+                await self._reserve(workload, action, admission)
+        except NotLeadingError:
+            self._cache.settle(action)
+            raise
+        except ApiError as error:
+            self._failed(workload, action, error)
+            raise
+        except BaseException:
+            self._unanswered[workload.metadata.key] = action, workload.metadata.resource_version
+            raise
+        self._cache.settle(action)
         self.reasons.forget(workload.metadata.key)
+        await self._replace(workload, action.workload.replaces)
 
-    async def _admit(self, workload: Workload, action: Admit) -> None:
-        by_prefix = self._gates.tas_assignments_encoding_by_hostname_prefix
-        now, admission = self._writes.now, admission_object(action.admission, by_prefix=by_prefix)
-        if has_quota(workload) and action.workload.admission is not None:
-            await self._place(workload, admission)
-            return
-        workload = await self._without_leftover(workload)
+    async def _reserve(self, workload: Workload, action: Admit, admission: Admission) -> None:
+        now = self._writes.now
         queue = self._cache.mirrors.cluster_queues.get(admission.cluster_queue)
         pending = workload
         if queue is not None:
@@ -145,37 +158,20 @@ class WorkloadWrites:
             pending = with_status(workload, sync_checks(workload.status, names, now=now))
         status = reserve(pending, admission, now=now, detailed=self._detailed)
         status = self._readiness.begun(with_status(workload, status), now=now)
-        try:
-            await self._writes.status(self._mirror, workload, status)
-        except ApiError as error:
-            self._failed(workload, error)
-            raise
-        except BaseException:  # stopped or broken: the reservation must not outlive it
-            self._cache.retract(workload.metadata.key)
-            raise
+        await self._writes.status(self._mirror, workload, status)
         self._refused.forget(workload.metadata.key)
         stored = self._mirror.get(workload.metadata.key) or workload
         considered = considered_text(action.considered, self._naming(stored))
         self._events.reserved(workload, stored, now=now, considered=considered)
-        await self._replace(stored, action.workload.replaces)
 
     async def _without_leftover(self, workload: Workload) -> Workload:
         """Clear an admission without quota that another client has left: it cannot be replaced."""
         if workload.status.admission is None:
             return workload
         cleared = msgspec.structs.replace(workload.status, admission=None)
-        try:
-            return await self._writes.status(self._mirror, workload, cleared)
-        except BaseException:
-            self._cache.retract(workload.metadata.key)
-            raise
-
-    async def _place(self, workload: Workload, admission: Admission) -> None:
-        try:
-            await self._second_pass.place(workload, admission, detailed=self._detailed)
-        except BaseException:
-            self._cache.retract(workload.metadata.key)
-            raise
+        workload = await self._writes.status(self._mirror, workload, cleared)
+        self._cache.begin(workload)
+        return workload
 
     async def _replace(self, workload: Workload, key: str) -> None:
         """Finish the slice of a job that a bigger one replaces, now that this one has its quota.
@@ -254,31 +250,46 @@ class WorkloadWrites:
         else:
             await self.reasons.report(workload, action)
 
-    def _failed(self, workload: Workload, error: ApiError) -> None:
-        """Take an admission back that was refused; one that was not answered may have happened."""
+    def _failed(self, workload: Workload, action: Admit, error: ApiError) -> None:
+        """Take an admission back that was refused; one that was not answered may still happen."""
         metadata = workload.metadata
-        if HTTP_BAD_REQUEST <= error.code < HTTP_SERVER_ERROR:
+        if not error.refused:
+            self._unanswered[metadata.key] = action, metadata.resource_version
+            return
+        if not has_quota(workload):
             found = self._refused.put(metadata.key, error)
             if found is not None:
                 self._writes.record(
                     WORKLOADS, metadata, "AdmissionRefused", found.message, warning=True
                 )
-        else:
-            self._unanswered.add(metadata.key)
+        self._cache.settle(action)
 
     async def find_out(self, key: str) -> float | None:
-        """Read the result of a write that was not answered: until then its quota is not free.
+        """Find out what became of an admission that was not answered: its quota is not free.
+
+        As long as the workload has the version that the write is based on, the server may still
+        carry it out. So it is made again: no more than one of both succeeds.
 
         Returns the seconds until a workload may be tried whose admission was refused.
 
         Raises:
-            ApiError: If it could not be read.
+            ApiError: If that is not known yet.
         """
         if key in self._unanswered:
-            await self._writes.look(self._mirror, key)
-            self._unanswered.discard(key)
-            self._cache.retract(key)
+            found = await self._writes.look(self._mirror, key)
+            action, version = self._unanswered.pop(key)
+            if found is not None and found.metadata.resource_version == version:
+                await self.admit(found, action)
+            else:
+                self._cache.settle(action)
         return self._refused.look(key)
+
+    def drop(self) -> None:
+        """Drop admissions that were not answered: another process leads, which knows of none."""
+        for action, _ in self._unanswered.values():
+            self._cache.settle(action)
+        self._unanswered.clear()
+        self.reasons.drop()
 
     def forget(self, key: str, action: Action | None) -> None:
         """Remove a deleted workload, and undo the decision about it."""
@@ -405,11 +416,12 @@ class RefusedAdmissions:
         self._objections: dict[str, Objection] = {}
 
     def put(self, key: str, error: ApiError) -> Objection | None:
-        """Take an admission back that was refused, and keep the workload from being tried.
+        """Keep a workload from being tried whose admission was refused.
 
         The first time it goes back to its queue at once, as in Kueue. Returns the objection to
         record, unless another client was only faster.
         """
+        lasts = isinstance(error, ForbiddenError | InvalidError)
         backoff = self._backoffs.get(key)
         if backoff is None:
             jitter = self._pace.jitter
@@ -417,12 +429,12 @@ class RefusedAdmissions:
         else:
             self._until[key] = self._pace.clock.monotonic() + backoff.next()
             self._cache.hold_back(key)
-        self._cache.retract(key)
-        if not isinstance(error, ForbiddenError | InvalidError):
-            return None
         message = cut(f"the admission is refused: {error}", MESSAGE_BYTES, end="...")
-        self._objections[key] = Objection(reason="Misconfigured", message=message)
-        return self._objections[key]
+        reason: ConditionReason = "Misconfigured" if lasts else "PendingEvaluation"
+        objection = Objection(reason=reason, message=message)
+        if lasts or backoff is not None:
+            self._objections[key] = objection
+        return objection if lasts else None
 
     def objection(self, key: str) -> Objection | None:
         """Return why a workload is held back."""

@@ -8,7 +8,8 @@ has given already: the last writes before it stopped may not have come yet, or m
 on its way to the server. The last leader waits for its writes, and leaves in the Lease the latest
 version of a workload that it wrote; the next one waits until its watch is as far. A process that
 lost the Lease, as it or the server was too slow, leaves none, and breaks its writes off before the
-Lease runs out: the next one reads all workloads again.
+Lease runs out: the next one reads all workloads again. A version is not left either if the outcome
+of a write is not known.
 """
 
 import asyncio
@@ -37,6 +38,8 @@ CATCH_UP_SECONDS = 5.0
 """How long a version in the Lease is trusted: after a restore from a backup it may be wrong."""
 LOOK_SECONDS = 0.02
 """Between looks at how far the watch has come."""
+CARRIED_OUT_SECONDS = 60.0
+"""How long the server may work on a write: its own limit."""
 AGAIN_SECONDS = 0.5
 """Between tries to read an object that a slow server does not return."""
 
@@ -67,6 +70,7 @@ class Writes:
         """How many writes were tried."""
         self.written = 0
         """The latest version of a workload that was written here, where versions are numbers."""
+        self._unclear_until = 0.0
 
     @property
     def now(self) -> float:
@@ -77,6 +81,11 @@ class Writes:
     def jitter(self) -> float:
         """From 0 to 1, another each time."""
         return self.pace.jitter()
+
+    @property
+    def unclear(self) -> bool:
+        """Whether the server may still carry out a write to a workload that it did not answer."""
+        return self.pace.clock.monotonic() < self._unclear_until
 
     async def patch(
         self, mirror: Mirror[T], obj: T, patch: object, **options: Unpack[PatchOptions]
@@ -98,7 +107,7 @@ class Writes:
                 ),
             )
         except NotFoundError:
-            mirror.forget(key_of(obj))
+            mirror.lost(obj)
             raise
         except ConflictError:
             await self.look(mirror, key_of(obj))
@@ -122,12 +131,14 @@ class Writes:
     async def look(self, mirror: Mirror[T], key: str) -> T | None:
         """Read an object as it is now; None if it is not there."""
         namespace, _, name = key.rpartition("/")
+        before = mirror.get(key)
         try:
             found = await self.client.get(
                 mirror.resource, name, namespace=namespace, into=mirror.into
             )
         except NotFoundError:
-            mirror.forget(key)
+            if before is not None:
+                mirror.lost(before)
             return None
         mirror.wrote(found)
         return found
@@ -185,7 +196,7 @@ class Writes:
         try:
             await self.client.delete(mirror.resource, metadata.name, **options)
         except NotFoundError:
-            mirror.forget(key_of(obj))
+            mirror.lost(obj)
 
     async def make(self, resource: Resource, body: Json, *, namespace: str) -> None:
         """Create an object of a kind that is not watched.
@@ -242,7 +253,12 @@ class Writes:
 
     def _ended(self, resource: Resource, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
-        if task.cancelled() or task.exception() is not None or resource != WORKLOADS:
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if resource != WORKLOADS:
+            return
+        if error is not None:
+            if not (isinstance(error, ApiError) and error.refused):
+                self._unclear_until = self.pace.clock.monotonic() + CARRIED_OUT_SECONDS
             return
         version = task.result().metadata.resource_version
         if version.isdecimal():
@@ -277,9 +293,12 @@ class Handover:
     async def latest_version(self) -> str:
         """Return, once nothing is under way, which version of workloads is the latest known here.
 
-        A leader that wrote nothing passes on the version of the one before.
+        A leader that wrote nothing passes on the version of the one before; one that does not know
+        what became of a write passes on none.
         """
         await self._writes.settled()
+        if self._writes.unclear:
+            return ""
         known = self._workloads.informer.version
         return str(max(self._writes.written, self._caught_up, known))
 

@@ -28,6 +28,11 @@ class ApiError(PolicydError):
     retry_after: float | None = None
     """Seconds that the server asks to wait before the next try."""
 
+    @property
+    def refused(self) -> bool:
+        """Whether the server has refused the request; else it may still carry it out."""
+        return 400 <= self.code < 500
+
 
 class InvalidNameError(PolicydError, ValueError):
     """A name would lead to another path of the API server, so it is not asked."""

@@ -110,7 +110,8 @@ class LeaderElection:
         self._changed_at = 0.0
         self._leads_until = 0.0
         self.handed_over = ""
-        """The handover of the last holder, if it released the Lease; empty if it disappeared."""
+        """The handover of the last holder, if it released the Lease; empty if it disappeared, as
+        this candidate itself did that leads again."""
         self._elected = asyncio.Event()
         self._lost = asyncio.Event()  # cleared with each election
         self.transitions = 0
@@ -203,10 +204,9 @@ class LeaderElection:
     async def _write(self, lease: Lease | None) -> None:
         sent_at = self._pace.clock.monotonic()
         spec = self._spec(lease)
-        if self.holder != self.identity:
-            self.handed_over = (
-                "" if lease is None or self.holder else lease.metadata.annotations.get(HANDOVER, "")
-            )
+        if not self.leading:
+            left = {} if lease is None or self.holder else lease.metadata.annotations
+            self.handed_over = left.get(HANDOVER, "")
         if lease is None:
             written = await self._client.create(
                 LEASES,

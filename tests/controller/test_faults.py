@@ -203,6 +203,41 @@ async def test_a_workload_that_is_refused_for_ever_does_not_hold_up_others(world
     assert not world.suspended("good")
 
 
+async def test_a_workload_that_another_client_always_changes_first_has_a_reason(world):
+    await world.pass_time(1)
+    refusing(world, "busy", error_of(ConflictError, 409))
+    world.job("busy")
+    await world.pass_time(20)
+
+    reserved = condition(world.workload_of("busy"), "QuotaReserved")
+    assert (reserved["status"], reserved["reason"]) == ("False", "PendingEvaluation")
+    assert reserved["message"] == "the admission is refused: no"
+    assert not world.events("AdmissionRefused")
+
+
+async def test_a_reason_whose_write_failed_is_written_again_at_once(world):
+    for name in ("a", "b"):
+        world.job(name)
+    await world.pass_time(5)
+    original = world.controller.writes.status
+    failed = asyncio.Event()
+
+    async def status(mirror, workload, new):
+        if not failed.is_set():
+            failed.set()
+            raise ConflictError("it changed")
+        return await original(mirror, workload, new)
+
+    world.controller.writes.status = status
+    world.job("behind")
+    while not failed.is_set():
+        await world.pass_time(0.1)
+    await world.pass_time(0.1)
+
+    reserved = condition(world.workload_of("behind"), "QuotaReserved")
+    assert reserved["reason"] == "WaitingForQuota"
+
+
 async def test_a_job_whose_workload_is_refused_says_so(world):
     error = error_of(InvalidError, 422)
     world.client.fail(error, verb="create", plural="workloads", times=2)
@@ -256,9 +291,9 @@ def refusing_many(world):
     return counter
 
 
-def refusing(world, name):
+def refusing(world, name, error=None):
     """Have every reservation of one job's workload refused, as a webhook might."""
-    client = world.client
+    client, error = world.client, error or error_of(InvalidError, 422)
 
     class Refusing:
         refused = 0
@@ -269,7 +304,7 @@ def refusing(world, name):
         about = resource == r.WORKLOADS and name in key
         if about and isinstance(body, dict) and "admission" in body.get("status", {}):
             counter.refused += 1
-            raise error_of(InvalidError, 422)
+            raise error
         return await original(resource, key, body, **options)
 
     world.controller.writes.client = Patched(client, patch)

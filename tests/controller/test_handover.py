@@ -191,6 +191,19 @@ async def test_a_leader_that_wrote_nothing_passes_on_the_version_it_got():
         assert int(lease["metadata"]["annotations"]["policyd.io/last-word"]) >= word
 
 
+async def test_a_leader_that_does_not_know_what_became_of_a_write_leaves_no_version():
+    async with side_by_side() as (world, first, second):
+        first.client.fail(UnreachableError("no answer"), verb="patch", plural="workloads")
+        world.job("one")
+        await world.pass_time(1)
+        first.task.cancel()
+        await world.pass_time(3)
+
+        assert second.controller.leading()
+        assert second.controller.election.handed_over == ""
+        assert held(world) == 8
+
+
 async def test_a_returning_leader_does_not_report_reasons_of_its_first_term():
     async with side_by_side() as (world, first, second):
         world.job("one")

@@ -90,3 +90,12 @@ def test_known_deletions_are_handled_once(mirror, changes):
     mirror._seen(Deleted(obj(1)))
 
     assert changes == [(None, "1"), ("1", None)]
+
+
+def test_an_object_that_came_before_the_answer_about_its_predecessor_stays(mirror, changes):
+    mirror._seen(Added(obj(1)))
+    mirror._seen(Deleted(obj(1)))
+    mirror._seen(Added(obj(3, uid="u2")))
+    mirror.lost(obj(1))
+
+    assert changes == [(None, "1"), ("1", None), (None, "3")]

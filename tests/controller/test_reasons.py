@@ -529,3 +529,19 @@ async def test_a_closed_gate_of_preemption_is_the_reason_only_in_detail(detailed
         assert reason(world, "gated") == gated
         assert world.condition("gated", "BlockedOnPreemptionGates")["reason"] == "PreemptionGated"
         assert not world.is_true("first", "Evicted")
+
+
+async def test_what_waits_in_a_queue_that_becomes_inactive_says_so(world):
+    await fill(world, ["a"])
+    world.job("b")
+    await world.pass_time(0.5)
+    queue = world.store.get(r.CLUSTER_QUEUES, "", "cq")
+    spec = {**queue["spec"], "cohortName": "one"}
+    world.store.replace(r.CLUSTER_QUEUES, queue, {**queue, "spec": spec})
+    await world.pass_time(0.5)
+    for name, parent in (("one", "two"), ("two", "one")):
+        world.put(r.COHORTS, {"metadata": {"name": name}, "spec": {"parentName": parent}})
+    await world.pass_time(15)
+
+    inactive = ("False", "Suspended", "ClusterQueue cq is inactive")
+    assert [reason(world, name) for name in ("b", "first-pending")] == [inactive] * 2

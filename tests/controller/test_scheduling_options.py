@@ -99,6 +99,25 @@ async def test_a_gang_that_lost_a_pod_is_stopped_after_the_grace_and_queues_agai
     assert world.events("EvictedDueToStaleGang")
 
 
+async def test_a_job_that_was_stopped_as_a_gang_starts_again(world):
+    ask(world, stale_gang_grace="60s")
+    world.job("gang", gpus=8)
+    await world.pass_time(1)
+    world.set_status(r.JOBS, "gang", active=1, ready=1)
+    await world.pass_time(1)
+    assert world.condition("gang", "PodsReady")["status"] == "True"
+    world.set_status(r.JOBS, "gang", active=1, ready=0)
+    await world.pass_time(61)
+    assert world.is_true("gang", "Evicted")
+    assert world.suspended("gang")
+
+    world.set_status(r.JOBS, "gang", active=0, ready=0)
+    await world.pass_time(5)
+
+    assert world.is_true("gang", "Admitted")
+    assert not world.suspended("gang")
+
+
 async def test_a_gang_whose_pod_comes_back_in_time_runs_on(world):
     ask(world, stale_gang_grace="60s")
     for name in ("zero", "one"):

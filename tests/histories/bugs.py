@@ -110,8 +110,8 @@ def _a_stale_read():
 def _unanswered_is_refused():
     """A write that was not answered counts as not done, and its quota as free."""
 
-    def failed(self, workload, _error):
-        self._cache.retract(workload.metadata.key)
+    def failed(self, _workload, action, _error):
+        self._cache.settle(action)
 
     return mock.patch.object(WorkloadWrites, "_failed", failed)
 

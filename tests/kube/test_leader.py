@@ -136,6 +136,29 @@ async def test_a_stopping_leader_leaves_a_handover():
     await b.stop()
 
 
+async def test_a_leader_that_lost_its_term_has_no_handover_for_the_next():
+    async def leave():
+        return "as far as 7"
+
+    clock = FakeClock()
+    store = ObjectStore(clock)
+    a = Candidate(store, "a", clock, leave=leave)
+    await clock.advance(1)
+    await a.stop()
+    b = Candidate(store, "b", clock)
+    await clock.advance(1)
+    first = b.election.handed_over
+    b.client.hangs = "before"
+    await clock.advance(11)
+    lost = not b.leading
+    b.client.hangs = ""
+    await clock.advance(5)
+
+    assert (first, lost) == ("as far as 7", True)
+    assert (b.leading, b.election.handed_over) == (True, "")
+    await b.stop()
+
+
 async def test_a_leader_that_cannot_write_its_handover_lets_the_lease_expire():
     async def leave():
         await asyncio.Event().wait()

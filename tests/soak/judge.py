@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from math import inf
 from pathlib import Path
 from statistics import linear_regression
 from typing import Any
@@ -21,7 +22,6 @@ from policyd.api.quantity import parse_quantity
 from policyd.workload.obstacles import BYPASSED, PENDING
 from tests.faults.history import Version
 from tests.scenarios.api import condition
-from tests.soak.load import EDITED_AT
 
 LATE = {404, 409, 429, 503, 504}
 """How the API server answers writes that come too late or too often, or that it has no time for;
@@ -58,16 +58,22 @@ def refused(lines: Iterable[str], accounts: Mapping[str, str]) -> Iterator[tuple
 
 @dataclass
 class Quotas:
-    """Goes through the history of queues and workloads, and notes where too much was held."""
+    """Goes through the history of queues and workloads, and notes where too much was held.
 
+    Attributes:
+        answered: When a change of a queue was answered, in seconds since the epoch, by its
+            revision. On a slow server, that is long after it was sent.
+    """
+
+    answered: Mapping[int, float] = field(default_factory=dict)
     exceeded: list[str] = field(default_factory=list)
     admissions: int = 0
     evictions: Counter[str] = field(default_factory=Counter)
     most: Counter[Place] = field(default_factory=Counter)
     held: Counter[Place] = field(default_factory=Counter)
     _holds: dict[str, Counter[Place]] = field(default_factory=dict)
-    _queues: dict[str, list[tuple[float, Mapping[str, Any]]]] = field(default_factory=dict)
-    """Versions of each ClusterQueue's spec, and when they were written."""
+    _queues: dict[str, list[tuple[int, Mapping[str, Any]]]] = field(default_factory=dict)
+    """Versions of each ClusterQueue's spec, with their revisions."""
     _last: dict[str, Version] = field(default_factory=dict)
 
     def go_through(self, history: Iterable[Version]) -> None:
@@ -75,15 +81,14 @@ class Quotas:
         for version in history:
             kind, _, name = version.key.removeprefix("/registry/kueue.x-k8s.io/").partition("/")
             if kind == "clusterqueues" and version.object is not None:
-                self._note_queue(name, version.object)
+                self._note_queue(name, version.revision, version.object)
             elif kind == "workloads":
                 self._note_workload(name, version)
 
-    def _note_queue(self, name: str, queue: Mapping[str, Any]) -> None:
+    def _note_queue(self, name: str, revision: int, queue: Mapping[str, Any]) -> None:
         versions = self._queues.setdefault(name, [])
         if not versions or versions[-1][1] != queue["spec"]:
-            at = float(queue["metadata"].get("annotations", {}).get(EDITED_AT, 0.0))
-            versions.append((at, queue["spec"]))
+            versions.append((revision, queue["spec"]))
 
     def _note_workload(self, name: str, version: Version) -> None:
         old = self._last.get(name)
@@ -97,6 +102,8 @@ class Quotas:
             self._holds[name] = now
         self._charge(was, -1)
         self._charge(now, 1)
+        if old is not None and old.reserved is not None and not _is_active(old):
+            return  # reactivated before its job had stopped: as in Kueue, it holds its quota again
         grown = {place for place in now if now[place] > was[place]}
         self.most |= Counter({place: self.held[place] for place in grown})
         for place in sorted(grown):
@@ -114,7 +121,7 @@ class Quotas:
         admission = version.reserved
         if admission is None or version.object is None:
             return Counter()
-        if not version.object["spec"].get("active", True):
+        if not _is_active(version):
             return Counter()  # as in Kueue, what is deactivated holds nothing, though it may run on
         back = {p["name"]: p["count"] for p in version.object["status"].get("reclaimablePods", ())}
         wanted = {p["name"]: p["count"] for p in version.object["spec"].get("podSets", ())}
@@ -169,8 +176,17 @@ class Quotas:
         """Yield the versions of a queue that were in force at some time since a moment."""
         versions = self._queues[queue]
         for number, (_, spec) in enumerate(versions):
-            if number + 1 == len(versions) or versions[number + 1][0] >= since:
+            if number + 1 == len(versions) or self._known_at(versions[number + 1][0]) >= since:
                 yield spec
+
+    def _known_at(self, revision: int) -> float:
+        """Return when a change was known at the latest; that of the latest may not be yet."""
+        latest = max([*self.answered], default=0)
+        return self.answered.get(revision, inf if revision > latest else 0.0)
+
+
+def _is_active(version: Version) -> bool:
+    return version.object is not None and bool(version.object["spec"].get("active", True))
 
 
 def _moment(version: Version) -> float:

@@ -38,9 +38,6 @@ HUGE = "500"
 MOST_LIVE = 40
 """Jobs at a time: more would wait longer than a run takes."""
 
-EDITED_AT = "policyd.io/soak-edited-at"
-"""Annotation of a ClusterQueue: seconds since the epoch."""
-
 ENDLESS = {"Deployment", "StatefulSet", "LeaderWorkerSet", "RayCluster", "RayService"}
 """Kinds whose jobs run until somebody deletes them."""
 
@@ -85,6 +82,8 @@ class Load:
         self.jobs: list[Made] = []
         self.done: Counter[str] = Counter()
         self.refusals: dict[str, Counter[str]] = {}
+        self.answered: dict[int, float] = {}
+        """When a change of a queue was answered, in seconds since the epoch, by its revision."""
         self._api = api
         self._random = random.Random(seed)
         self._numbers = itertools.count()
@@ -108,10 +107,14 @@ class Load:
     def delete(self, made: Made) -> None:
         """Delete a job; of a group the workload, too, as what was stopped stays while that does."""
         made.state = "deleted"
-        for item in (*made.items, *made.lost):
-            self._delete_item(item["kind"], item["metadata"]["name"], made.namespace)
-        if made.kind == GROUP:
-            self._delete_item("Workload", made.name, made.namespace)
+        try:
+            for item in (*made.items, *made.lost):
+                self._delete_item(item["kind"], item["metadata"]["name"], made.namespace)
+            if made.kind == GROUP:
+                self._delete_item("Workload", made.name, made.namespace)
+        except Refused:
+            made.state = "live"  # the rest of it is there
+            raise
 
     def replace_lost(self, pods: Iterable[Item], workloads: Iterable[Item]) -> None:
         """Create other pods in the place of those that groups have lost, where they are awaited.
@@ -182,6 +185,7 @@ class Load:
                     self._api.create(self._prebuilt(item))
                 self._api.create(item)
         except Refused:
+            self.delete(made)  # of a group some pods may have been created
             made.state = "refused"
             raise
         if made.endless:
@@ -277,14 +281,12 @@ class Load:
         return True
 
     def _give(self, name: str, gpus: int) -> None:
-        """Change a queue's quota, and note when."""
+        """Change a queue's quota."""
         groups = self._api.get("ClusterQueue", name)["spec"]["resourceGroups"]
         for resource in groups[0]["flavors"][0]["resources"]:
             if resource["name"] == "nvidia.com/gpu":
                 resource["nominalQuota"] = str(gpus)
-        edited = {"annotations": {EDITED_AT: str(time.time())}}
-        patch = {"metadata": edited, "spec": {"resourceGroups": groups}}
-        self._quietly("ClusterQueue", name, patch)
+        self._quietly("ClusterQueue", name, {"spec": {"resourceGroups": groups}})
 
     def _lose_node(self) -> bool:
         name = self._random.choice(PLACED_NODES)
@@ -304,10 +306,12 @@ class Load:
     def _quietly(self, kind: str, name: str, patch: Item, namespace: str = "default") -> None:
         """Change something that may be gone."""
         try:
-            self._api.patch(kind, name, patch, namespace=namespace)
+            changed = self._api.patch(kind, name, patch, namespace=namespace)
         except Refused as refusal:
             if refusal.code != 404:
                 raise
+        else:
+            self.answered[int(changed["metadata"]["resourceVersion"])] = time.time()
 
     # What jobs are like.
 

@@ -44,7 +44,7 @@ class Watch(threading.Thread):
 
     stage: Stage
     replays: Replays
-    quotas: Quotas = field(default_factory=Quotas)
+    quotas: Quotas
     reasons: Reasons = field(default_factory=Reasons)
     memory: dict[str, Memory] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
@@ -108,7 +108,8 @@ class Soak:
         self._stage = stage
         self.load = Load(stage.api, self.seed)
         operators = Operators(stage.api, self.seed, self.load.replace_lost)
-        watch = self.watch = Watch(stage, Replays(stage.configuration, truth=TRUTH_SECONDS))
+        quotas = Quotas(self.load.answered)
+        watch = self.watch = Watch(stage, Replays(stage.configuration, truth=TRUTH_SECONDS), quotas)
         operators.start()
         watch.start()
         self.load.run(time.monotonic() + minutes * 60)

@@ -9,6 +9,7 @@ from policyd.kube import resources as r
 from policyd.workload.obstacles import BYPASSED, PENDING
 from tests.controller.world import World, running
 from tests.faults.history import Version
+from tests.scenarios.api import Refused
 from tests.soak.__main__ import reported
 from tests.soak.judge import Memory, Quotas, Reasons, reason_of, refused
 from tests.soak.load import Load, Made
@@ -24,12 +25,11 @@ OLD, NOW = "2026-01-01T00:00:00Z", 1_767_225_600.0
 OLDER = 0.0
 
 
-def queue(revision, name, gpus, *, edited=0.0, borrowing="4"):
+def queue(revision, name, gpus, *, borrowing="4"):
     quota = {"name": GPU, "nominalQuota": str(gpus), "borrowingLimit": borrowing}
     flavors = [{"name": "h100", "resources": [quota]}]
     spec = {"cohortName": "all", "resourceGroups": [{"flavors": flavors}]}
-    noted = {"annotations": {"policyd.io/soak-edited-at": str(edited)}}
-    return Version(revision, f"{ROOT}clusterqueues/{name}", {"metadata": noted, "spec": spec})
+    return Version(revision, f"{ROOT}clusterqueues/{name}", {"metadata": {}, "spec": spec})
 
 
 def workload(revision, name, gpus, *, of="a", back=0, replaces="", active=True, pods=4):
@@ -72,22 +72,19 @@ TWO = (queue(1, "a", 8), queue(2, "b", 8))
             [workload(3, "x", 8), workload(4, "y", 12)], "a with ns/y at revision 4", id="no-slice"
         ),
         pytest.param(
-            [workload(3, "x", 12), queue(4, "a", 4, edited=NOW + 60), workload(5, "x", 12)],
+            [workload(3, "x", 12), queue(4, "a", 4), workload(5, "x", 12)],
             "",
             id="quota-is-cut-below-what-is-held",
-        ),
-        pytest.param(
-            [queue(3, "a", 4, edited=NOW - 1), workload(4, "x", 12)], "", id="cut-a-moment-ago"
-        ),
-        pytest.param(
-            [queue(3, "a", 4, edited=NOW - 60), workload(4, "x", 12)],
-            "a with ns/x at revision 4: 12 of 8",
-            id="cut-long-ago",
         ),
         pytest.param(
             [workload(3, "x", 12), workload(4, "x", 12, active=False), workload(5, "y", 12)],
             "",
             id="deactivated",
+        ),
+        pytest.param(
+            [workload(3, "x", 12, active=False), workload(4, "y", 12), workload(5, "x", 12)],
+            "",
+            id="reactivated-before-it-has-stopped",
         ),
         pytest.param(
             [workload(3, "x", 12), Version(4, f"{ROOT}workloads/ns/x", None), workload(5, "y", 12)],
@@ -99,6 +96,23 @@ TWO = (queue(1, "a", 8), queue(2, "b", 8))
 def test_more_quota_than_there_is_is_named(history, expected):
     quotas = Quotas()
     quotas.go_through([*TWO, *history])
+
+    assert "; ".join(quotas.exceeded)[: len(expected) or None] == expected
+
+
+@pytest.mark.parametrize(
+    ("answered", "expected"),
+    [
+        pytest.param({3: NOW - 60}, "a with ns/x at revision 4: 12 of 8", id="long-ago"),
+        pytest.param({3: NOW - 1}, "", id="a-moment-ago"),
+        pytest.param({3: NOW + 60}, "", id="by-a-slow-server"),
+        pytest.param({}, "", id="not-answered-yet"),
+        pytest.param({9: NOW}, "a with ns/x at revision 4: 12 of 8", id="by-somebody-else"),
+    ],
+)
+def test_a_quota_may_be_given_that_was_cut(answered, expected):
+    quotas = Quotas(answered)
+    quotas.go_through([*TWO, queue(3, "a", 4), workload(4, "x", 12)])
 
     assert "; ".join(quotas.exceeded)[: len(expected) or None] == expected
 
@@ -201,6 +215,53 @@ def test_pods_that_groups_have_lost_are_replaced(pods, workloads, made):
 
     assert api == made
     assert [item["metadata"]["name"] for item in load.jobs[0].lost] == [n[:6] for n in made]
+
+
+class Failing:
+    """An API server that fails at the creation of the third object, and once at a deletion."""
+
+    def __init__(self, deletions=0):
+        self.there, self.deletions = [], deletions
+
+    def create(self, item):
+        if len(self.there) == 2:
+            raise Refused(500, "InternalError", "a webhook did not answer in time")
+        self.there.append(item["metadata"]["name"])
+
+    def delete(self, kind, name, namespace, *, missing_is_fine):
+        if self.deletions:
+            self.deletions -= 1
+            raise Refused(500, "InternalError", "a webhook did not answer in time")
+        if name in self.there:
+            self.there.remove(name)
+
+
+def ring():
+    return Made("PodGroup", "ns", "ring", [member(number) for number in range(4)], frozenset())
+
+
+def test_of_a_group_that_was_created_in_part_nothing_stays(monkeypatch):
+    load = Load(api := Failing(), seed=1)
+    monkeypatch.setattr(load, "_made_up", ring)
+
+    with pytest.raises(Refused):
+        load._create()
+
+    assert (api.there, load.live()) == ([], [])
+
+
+def test_what_could_not_be_deleted_is_deleted_later():
+    load = Load(api := Failing(deletions=1), seed=1)
+    load.jobs.append(made := ring())
+    for item in made.items[:2]:
+        api.create(item)
+
+    with pytest.raises(Refused):
+        load.delete(made)
+    for each in load.live():
+        load.delete(each)
+
+    assert (api.there, load.live()) == ([], [])
 
 
 def test_memory_that_grows_in_the_second_half_is_measured():

@@ -20,6 +20,7 @@ from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.preemptions import GATED_MESSAGE, blocked_on_gates
 from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota, is_finished
+from policyd.kube.errors import ConflictError
 from policyd.kube.resources import WORKLOADS
 from policyd.optimize.opt_ins import NO_OPT_INS
 from policyd.status.excluded_nodes import nodes_missed
@@ -172,7 +173,11 @@ class PendingReasons:
         key, status = workload.metadata.key, self._status(workload, pending_reason)
         if status != workload.status:
             before = find_condition(workload.status.conditions, QUOTA_RESERVED)
-            await self._writes.status(self._cache.mirrors.workloads, workload, status)
+            try:
+                await self._writes.status(self._cache.mirrors.workloads, workload, status)
+            except ConflictError:
+                self.due.setdefault(key, pending_reason)  # the next try is based on what is there
+                raise
             reason = written_reason(pending_reason.reason, detailed=self._detailed)
             new = before is None or before.reason != reason
             if pending_reason.requests is not None and (new or key not in self._written_reasons):

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from policyd.alloc.plan import Preempt
+from policyd.alloc.plan import Admit, Preempt
 from policyd.alloc.settings import DEFAULTS, QueueingSettings
 from policyd.alloc.state import CoreState
 from policyd.alloc.workload import Objection
@@ -139,6 +139,8 @@ class Cache:
         self.index = OwnerIndex()
         self._held_back: set[str] = set()
         self._makes_claims = False
+        self._under_way: dict[str, str] = {}
+        """By key, the version that an admission is based on whose write is under way."""
         self.second_pass = SecondPass()
         mirrors.pods.listen(self._pod_changed)
         for kind, children in mirrors.children.items():
@@ -268,13 +270,27 @@ class Cache:
                     yield job_key(metadata, kind)
         yield from {pod_key(pod) for pod in self.mirrors.pods}
 
+    def assumes(self, action: Admit) -> bool:
+        """Tell whether the quota of an admission is held for it, and it is not known as written."""
+        holding = self.state.holding(action.workload.key)
+        return holding is not None and holding.assumed and holding.admission is action.admission
+
+    def begin(self, workload: Workload) -> None:
+        """Hold what an admission assumes, while it is written, whatever else may change.
+
+        Only a later version of the workload shows that the write has happened, or cannot happen.
+        """
+        self._under_way[workload.metadata.key] = workload.metadata.resource_version
+
+    def settle(self, action: Admit) -> None:
+        """Let an admission count no longer, unless it was written: what became of it is known."""
+        self._under_way.pop(action.workload.key, None)
+        if self.assumes(action):
+            self.retract(action.workload.key)
+
     def retract(self, key: str) -> None:
-        """Take back an assumed admission, unless it has been written after all."""
-        for queue in self.state.queues.values():
-            holding = queue.holdings.get(key)
-            if holding is not None and holding.assumed:
-                self.state.retract(key)
-                break
+        """Take back an assumed admission that is not being written."""
+        self.state.retract(key)
         workload = self.mirrors.workloads.get(key)
         if workload is None:
             self.state.remove_workload(key)
@@ -367,6 +383,9 @@ class Cache:
             self._put(replaced)
 
     def _put(self, workload: Workload) -> None:
+        metadata = workload.metadata
+        if self._under_way.get(metadata.key) == metadata.resource_version:
+            return
         local_queue = self.local_queue_of(workload)
         name = "" if local_queue is None else local_queue.spec.cluster_queue
         reserved = has_quota(workload)

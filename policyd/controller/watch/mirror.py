@@ -105,6 +105,15 @@ class Mirror(Generic[T]):
         if current is not None:
             self._notify(Deleted(current))
 
+    def lost(self, obj: T) -> None:
+        """Note that an object was not found.
+
+        By the time that the answer is here, there may be another object of its name.
+        """
+        current = self._objects.get(key_of(obj))
+        if current is not None and current.metadata.uid == obj.metadata.uid:
+            self.forget(key_of(obj))
+
     def _seen(self, change: Change[T]) -> None:
         match change:
             case Added():
@@ -114,11 +123,8 @@ class Mirror(Generic[T]):
             case Modified():
                 self.wrote(change.object)
             case Deleted():
-                gone = change.object
-                self._bury(gone.metadata.uid)
-                current = self._objects.get(key_of(gone))
-                if current is not None and current.metadata.uid == gone.metadata.uid:
-                    self.forget(key_of(gone))
+                self._bury(change.object.metadata.uid)
+                self.lost(change.object)
 
     def _bury(self, uid: str) -> None:
         self._gone[uid] = None

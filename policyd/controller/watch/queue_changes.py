@@ -14,7 +14,9 @@ from policyd.api.kueue import (
     Topology,
     WorkloadPriorityClass,
 )
+from policyd.api.kueue.names import ACTIVE
 from policyd.api.limit_ranges import LimitRange
+from policyd.api.meta import condition_true
 from policyd.api.quantity import QuantityError, parse_quantity
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.keys import owner_keys, workload_key
@@ -221,7 +223,9 @@ class QueueChanges:
 
 
 def _relevant_fields(queue: ClusterQueue) -> tuple[object, ...]:
-    return queue.spec, queue.metadata.annotations, _deleted(queue)
+    # By the condition, workloads learn of changes of cohorts, flavors and topologies, too.
+    active = condition_true(queue.status.conditions, ACTIVE)
+    return queue.spec, queue.metadata.annotations, _deleted(queue), active
 
 
 def _deleted(queue: ClusterQueue | LocalQueue) -> bool:

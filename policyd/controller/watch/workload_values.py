@@ -126,11 +126,17 @@ def _failed_node(workload: kueue.Workload) -> str:
 
 
 def _short_since(workload: kueue.Workload) -> float | None:
-    """Return since when a workload whose pods all ran has too few; None if it has enough."""
-    ready = find_condition(workload.status.conditions, PODS_READY)
+    """Return since when a workload whose pods all ran has too few; None if it has enough.
+
+    What its condition says of the pods of a former run is not about those of this one.
+    """
+    conditions = workload.status.conditions
+    ready = find_condition(conditions, PODS_READY)
     if ready is None or (ready.status, ready.reason) != ("False", "WaitForRecovery"):
         return None
-    return _since(workload, PODS_READY)
+    since, admitted = _since(workload, PODS_READY), _since(workload, ADMITTED)
+    runs = condition_true(conditions, ADMITTED) and (since or 0.0) >= (admitted or 0.0)
+    return since if runs else None
 
 
 def _run_seconds(workload: kueue.Workload) -> float | None:
