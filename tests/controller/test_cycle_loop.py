@@ -4,7 +4,7 @@ import pytest
 
 from policyd.alloc.settings import FairSharingRules, QueueingSettings
 from policyd.kube import resources as r
-from tests.controller.world import GPU, World, running
+from tests.controller.world import GPU, World, plain, running
 
 pytestmark = pytest.mark.anyio
 
@@ -123,3 +123,20 @@ async def test_a_preemptor_that_waits_for_other_victims_does_not_take_turns_with
         await world.pass_time(2)
         assert not world.suspended("large")
         assert held_once(world) == {"base", "small", "stops", "large"}
+
+
+async def test_the_status_of_a_queue_wakes_no_cycle(world):
+    async with running(world):
+        await world.pass_time(2)
+        cycles, bursts = world.controller.workloads.cycles, []
+        burst = cycles.burst
+        cycles.burst = lambda: bursts.append(world.clock.now()) or burst()
+        queue = plain(world.store.get(r.CLUSTER_QUEUES, "", "cq"))
+
+        status = {**queue["status"], "pendingWorkloads": 7}
+        world.store.replace(r.CLUSTER_QUEUES, queue, {**queue, "status": status}, part="status")
+        await world.pass_time(2)
+
+        found = world.store.get(r.CLUSTER_QUEUES, "", "cq")["status"]
+        assert not found.get("pendingWorkloads"), "the change was noticed"
+        assert bursts == []
