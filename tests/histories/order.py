@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from policyd.api.kueue.names import EVICTED, FINISHED, GROUP, QUOTA_RESERVED, REQUEUED
+from policyd.jobs.lifecycle import ON_HOLD
 from tests.histories.record import (
     WORKLOADS,
     condition,
@@ -40,6 +41,7 @@ def as_waiting(workload, at):
     if (
         is_true(workload, FINISHED)
         or is_true(workload, QUOTA_RESERVED)
+        or condition(workload, QUOTA_RESERVED).get("reason") == ON_HOLD
         or not spec.get("active", True)
         or workload["metadata"].get("deletionTimestamp")
         or is_true(workload, "WaitingForReplacementPods")
