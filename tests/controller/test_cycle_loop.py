@@ -99,8 +99,8 @@ def lend(world, gpus):
 
 async def test_a_preemptor_that_waits_for_other_victims_does_not_take_turns_with_one():
     # `loan` would borrow 4, and `large` 6: so `loan` comes first. But `large` preempts `stops` of
-    # its own queue: then it would borrow 2, and preempts `loan`, too. Kueue does the same again
-    # and again until `stops` has stopped (kubernetes-sigs/kueue#14543).
+    # its own queue: then it would borrow 2, and preempts `loan`, too. Kueue does so again and again
+    # until `stops` has stopped; kubernetes-sigs/kueue#14543 is alike.
     world = furnished(fair_sharing=FairSharingRules())
     lend(world, 0)
     world.job("base", queue="lq-other")
