@@ -88,7 +88,7 @@ def test_what_a_judge_cannot_read_is_an_objection():
     assert outcome.faults == [("a", "what was written cannot be read: KeyError('admission')")]
 
 
-def test_of_an_unanswered_admission_neither_an_answer_nor_a_watch_tells():
+def test_an_unanswered_admission_is_reported_by_no_answer_and_no_watch():
     loop = SimulatedLoop(1)
     trouble, process = Trouble(loop, lambda: 0.5), Process(loop, "controller 1")
     other = ApiCall(method="PATCH", path="/workloads/other/status", body=b"{}")
