@@ -294,6 +294,10 @@ class _Cycle:
         entry.targets = found.targets
 
     def _admit_if_it_fits(self, entry: NominatedWorkload) -> None:
+        if entry.key in self._state.giving_way:
+            refusal = Refusal("WaitingForQuota", cause="NoLongerFits")
+            self._requeue(entry, "FailedAfterNomination", refusal, goes_on=False)
+            return
         if not self.room.fits(entry):
             self._lose(entry)
             return

@@ -31,6 +31,7 @@ class CoreState:
         ledger: Quota, its `tree`, and nodes with what workloads hold of them.
         again: Keys of workloads that have quota and are to be placed in the next cycle.
         deciding: Key of the workload that a cycle is about at present.
+        giving_way: Keys of workloads that keep their turn and are not admitted in it.
         queues: ClusterQueues by name, including those that only workloads name.
         extension: Decides beyond Kueue's rules.
         preemptors: Uids of the workloads for which each was preempted, by its key.
@@ -60,6 +61,7 @@ class CoreState:
         self.ledger = Ledger(self.tree, self.flavors, overlapping=overlapping)
         self.again: tuple[str, ...] = ()
         self.deciding = ""
+        self.giving_way: set[str] = set()
         self.preemptors: dict[str, set[str]] = {}
         self.local_weights: dict[str, float] = {}
         self.queues: dict[str, QueueState] = {}

@@ -7,7 +7,10 @@ A cycle sees one workload of each queue. So a later one may preempt a workload t
 admitted, because it borrowed quota from a queue whose workload had no turn yet. That costs a run,
 if it was written. Therefore cycles run in a *burst*, until they decide nothing more, and only then
 is anything handed over to be written: a workload that is preempted before that has not started, and
-stays pending.
+stays pending. It then gives way: it is not admitted until cycles have rested, or run for a second.
+Else it could be admitted and preempted in turn without end, while its preemptor waits for other
+victims to stop: by shares of now it comes first, and by those that its preemptor finds without them
+it is a victim.
 """
 
 import asyncio
@@ -35,6 +38,8 @@ LONGEST_REST_SECONDS = 0.5
 BURST_SECONDS = 0.1
 BURST_CYCLES = 100
 """How long cycles run without anything being written, at most."""
+GIVES_WAY_SECONDS = 1.0
+"""How long cycles rest, or run on without a rest, at most while a workload gives way."""
 GATHER_SECONDS = 0.25
 """How long released quota is gathered before inadmissible workloads are tried for it, where one was
 preempted lately. Kueue always takes a second. Without it, each moment between the end of one
@@ -55,6 +60,7 @@ class CycleLoop:
         """Those of them that are not handed over, and how soon they are to be written."""
         self._wait = FIRST_WAIT_SECONDS
         self._began = 0.0
+        self._none_gave_way = 0.0
         self.trace: Callable[[Plan, float], None] | None = None
         """Given the plan of each cycle that decides something, and its seconds, once it is set."""
 
@@ -87,16 +93,19 @@ class CycleLoop:
                     pass
         self._actions.clear()
         self._fresh.clear()
+        self._let_all_try()
 
     def burst(self) -> bool:
         """Run cycles for a while; tell whether another may decide more."""
-        self._changed.clear()
         self._began = began = self._pace.clock.monotonic()
+        if began >= self._none_gave_way + GIVES_WAY_SECONDS:
+            self._let_all_try()
         more, cycles = True, 0
         while more and cycles < BURST_CYCLES:
             more, cycles = self.cycle(), cycles + 1
             if self._pace.clock.monotonic() > began + BURST_SECONDS:
                 break
+        self._changed.clear()  # what cycles take back themselves wakes them as well
         return more
 
     def hand_over(self) -> list[tuple[ReconcileKey, float | None]]:
@@ -115,6 +124,7 @@ class CycleLoop:
             due = min((at for at in self._moments() if at is not None), default=None)
             wait = None if due is None else max(0.0, due - self._pace.clock.now())
             await self._pace.wait(self._changed, wait)
+            self._let_all_try()
 
     def _await_again(self, keys: Iterable[str], plan: Plan) -> None:
         """Let those wait for another attempt that nothing was decided about."""
@@ -126,7 +136,8 @@ class CycleLoop:
     def _moments(self) -> tuple[float | None, ...]:
         """Return when time alone may let a cycle decide otherwise."""
         state = self._cache.state
-        return state.extension.next_due(), self._cache.second_pass.next_at
+        again = self._pace.clock.now() + GIVES_WAY_SECONDS if state.giving_way else None
+        return state.extension.next_due(), self._cache.second_pass.next_at, again
 
     def cycle(self) -> bool:
         """Run one cycle; tell whether another may decide more, though nothing else changes."""
@@ -185,6 +196,7 @@ class CycleLoop:
         if isinstance(action, Preempt) and isinstance(before, Admit):
             del self._actions[key]
             self._cache.retract(key)
+            self._cache.state.giving_way.add(key)
             return True
         if isinstance(action, Preempt):
             self._cache.state.extension.preempting(action.preemptor)
@@ -192,6 +204,11 @@ class CycleLoop:
         namespace, _, name = key.partition("/")
         self._fresh[ReconcileKey("Workload", namespace, name)] = _rank(action)
         return False
+
+    def _let_all_try(self) -> None:
+        """Let workloads be admitted that gave way."""
+        self._none_gave_way = self._pace.clock.monotonic()
+        self._cache.state.giving_way.clear()
 
 
 def _rank(action: Action) -> float | None:

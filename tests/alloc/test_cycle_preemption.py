@@ -429,6 +429,26 @@ def test_with_fair_sharing_the_lowest_share_is_next():
     assert summarize_plan(run(of)) == [("admit", "b1"), ("requeue", "a1", "FailedAfterNomination")]
 
 
+@pytest.mark.parametrize("rules", [{}, {"fair_sharing": FairSharingRules()}])
+def test_a_workload_that_gives_way_is_not_admitted_nor_passed(rules):
+    of = made(
+        queue("a", "all", groups=[group(one={"gpu": 4}, two={"gpu": 4})], strict=True),
+        queue("b", "all", groups=[group(one={"gpu": 4})]),
+        workload("a1", "a", gpu=2), workload("a2", "a", at=1, gpu=2),
+        workload("b1", "b", at=2, gpu=2), flavors=("one", "two"), **rules,
+    )  # fmt: skip
+    of.giving_way.add("a1")
+
+    plan = run(of)
+    assert summarize_plan(plan) == [("requeue", "a1", "FailedAfterNomination"), ("admit", "b1")]
+    assert "no longer fits" in message_of(plan.actions[0].refusal)
+    assert keys(run(of).actions) == []
+    assert not run(of).goes_on
+
+    of.giving_way.clear()
+    assert keys(run(of).actions) == ["a1"]
+
+
 @pytest.mark.gate("PrioritizePreemptorWorkloads")
 def test_preemptors_come_first_where_the_gate_says_so():
     of = made(

@@ -2,8 +2,9 @@
 
 import pytest
 
+from policyd.alloc.settings import FairSharingRules, QueueingSettings
 from policyd.kube import resources as r
-from tests.controller.world import World, running
+from tests.controller.world import GPU, World, plain, running
 
 pytestmark = pytest.mark.anyio
 
@@ -13,7 +14,11 @@ CLASS = "kueue.x-k8s.io/priority-class"
 @pytest.fixture
 def world():
     """Two queues of 8 GPUs that share."""
-    made = World()
+    return furnished()
+
+
+def furnished(**settings):
+    made = World(QueueingSettings(**settings))
     for name, value in (("low", 1), ("high", 9)):
         made.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
     rules = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
@@ -83,3 +88,55 @@ async def test_a_moment_passes_before_what_came_free_goes_to_the_less_important(
         world.end_job("urgent")
         await world.pass_time(2)
         assert not world.suspended("first")
+
+
+def lend(world, gpus):
+    """Give the cohort quota of its own."""
+    flavor = {"name": "h100", "resources": [{"name": GPU, "nominalQuota": str(gpus)}]}
+    group = {"coveredResources": [GPU], "flavors": [flavor]}
+    world.put(r.COHORTS, {"metadata": {"name": "all"}, "spec": {"resourceGroups": [group]}})
+
+
+async def test_a_preemptor_that_waits_for_other_victims_does_not_take_turns_with_one():
+    # `loan` would borrow 4, and `large` 6: so `loan` comes first. But `large` preempts `stops` of
+    # its own queue: then it would borrow 2, and preempts `loan`, too. Kueue does so again and again
+    # until `stops` has stopped; kubernetes-sigs/kueue#14543 is alike.
+    world = furnished(fair_sharing=FairSharingRules())
+    lend(world, 0)
+    world.job("base", queue="lq-other")
+    world.job("small", gpus=2, **{CLASS: "high"})
+    world.job("stops", gpus=4, **{CLASS: "low"})
+    async with running(world):
+        await world.pass_time(2)
+        world.set_status(r.JOBS, "stops", active=1)
+        world.job("loan", gpus=4, queue="lq-other")
+        world.job("large", gpus=8, **{CLASS: "high"})
+        await world.pass_time(2)
+
+        lend(world, 4)
+        await world.pass_time(30)
+
+        assert world.is_true("stops", "Evicted")
+        assert held_once(world) == {"base", "small", "stops"}
+        assert "no longer fits" in world.condition("loan", "QuotaReserved")["message"]
+        world.set_status(r.JOBS, "stops", active=0)
+        await world.pass_time(2)
+        assert not world.suspended("large")
+        assert held_once(world) == {"base", "small", "stops", "large"}
+
+
+async def test_the_status_of_a_queue_wakes_no_cycle(world):
+    async with running(world):
+        await world.pass_time(2)
+        cycles, bursts = world.controller.workloads.cycles, []
+        burst = cycles.burst
+        cycles.burst = lambda: bursts.append(world.clock.now()) or burst()
+        queue = plain(world.store.get(r.CLUSTER_QUEUES, "", "cq"))
+
+        status = {**queue["status"], "pendingWorkloads": 7}
+        world.store.replace(r.CLUSTER_QUEUES, queue, {**queue, "status": status}, part="status")
+        await world.pass_time(2)
+
+        found = world.store.get(r.CLUSTER_QUEUES, "", "cq")["status"]
+        assert not found.get("pendingWorkloads"), "the change was noticed"
+        assert bursts == []

@@ -47,6 +47,7 @@ def built_anew(controller):
         if holding.preempted:
             cache.state._note_preempted(key, preempted=True)
     cache.state.now = controller.cache.now
+    cache.state.giving_way = set(controller.cache.state.giving_way)
     return cache.state
 
 

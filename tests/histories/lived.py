@@ -42,7 +42,12 @@ def workload(
     if message:
         conditions = [{"type": "QuotaReserved", "status": "False", "message": message}]
     container = {"resources": {"requests": {GPU: str(gpus)}}}
-    pod_set = {"name": "main", "count": pods, "template": {"spec": {"containers": [container]}}}
+    pod_set = {
+        "name": "main",
+        "count": pods,
+        "template": {"spec": {"containers": [container]}},
+        "topologyRequest": {"podIndexLabel": "batch.kubernetes.io/job-completion-index"},
+    }
     status = {"conditions": conditions, "admissionChecks": [{"state": each} for each in checks]}
     if back:
         status["reclaimablePods"] = [{"name": "main", "count": back}]

@@ -29,9 +29,9 @@ CUT_OFF = "cut off"
 class Exchange:
     """One request, and its answer as far as it has arrived."""
 
-    def __init__(self, network, process):
+    def __init__(self, network, process, path):
         self._network, self._loop = network, network.loop
-        self.process = process
+        self.process, self.path = process, path
         self.chunks = deque()
         self.status, self.headers = None, ()
         self.started = self._loop.create_future()
@@ -129,13 +129,13 @@ class Response:
                 raise aiohttp.ClientPayloadError("the connection is gone")
             if chunk is None or not chunk:
                 return
-            fault = self._network.trouble.of_chunk(PROCESS.get())
+            fault = self._network.trouble.of_chunk(PROCESS.get(), self._exchange.path)
             if fault == "silence":
                 await asyncio.sleep(self._limit.sock_read)
                 raise aiohttp.SocketTimeoutError
             if fault == "loss":
                 raise aiohttp.ClientPayloadError("the connection broke")
-            if fault == "delay":
+            if fault in {"delay", "late"}:
                 await asyncio.sleep(self._network.trouble.seconds(fault))
             yield chunk
             if fault == "repeat" and chunk.count(b"\n") == 1:
@@ -199,14 +199,15 @@ class Network:
         """Send a request, and return the answer once it begins."""
         process = PROCESS.get()
         fault = self.trouble.of_request(process, call.method, call.path)
-        doom = self.trouble.doom(process, call.method)
+        doom = self.trouble.doom(process, call)
+        fault = "time-out after" if doom == "unanswered" else fault
         if doom == "before":
             await self._crash(process)
         if fault in REASONS:
             await asyncio.sleep(self.latency())
             return Canned(fault, REASONS[fault])
         await self._prevent(fault, limit)
-        exchange = Exchange(self, process.name if process else "")
+        exchange = Exchange(self, process.name if process else "", call.path)
         self._open[exchange] = process
         context = self._server.context.copy()
         self.loop.call_later(

@@ -21,6 +21,8 @@ FOREIGN = ("AppWrapper", "MPIJob", "PyTorchJob", "RayJob", "TFJob")
 RESOURCES = {
     kind: r.Resource(*foreign.GROUPS[kind], foreign.plural(kind), kind) for kind in FOREIGN
 }
+INVALID = "ValidationFailed"
+"""Of a RayJob: its operator does nothing until that changes."""
 CHECK = "checked"
 """The name of the admission check."""
 JOB_SETS = r.Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")

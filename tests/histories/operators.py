@@ -14,7 +14,7 @@ from policyd.kube import resources as r
 from policyd.kube.errors import ApiError
 from tests.histories.cluster import JOB_SET_OPERATOR, OPERATORS
 from tests.histories.loop import Process
-from tests.histories.objects import JOB_SETS, RESOURCES, TEAM
+from tests.histories.objects import INVALID, JOB_SETS, RESOURCES, TEAM
 from tests.histories.record import WORKLOADS, is_true
 from tests.scenarios import foreign
 from tests.soak.operators import is_over, progress
@@ -114,7 +114,7 @@ class Operators:
         """Make the pods of a job that may run, or delete them; say how far it is."""
         store, client = self._cluster.store, self._clients[kind]
         job = store.get(_stored(kind), TEAM, name)
-        if job is None or job["metadata"].get("deletionTimestamp") or is_over(job):
+        if job is None or _is_left_alone(job):
             return
         uid = job["metadata"]["uid"]
         pods = self._of(uid)
@@ -193,6 +193,11 @@ class Operators:
             JOB_SETS, job_set["metadata"]["name"], {"status": {"conditions": [ended]}}, into=dict,
             namespace="team", subresource="status",
         )  # fmt: skip
+
+
+def _is_left_alone(job):
+    invalid = job.get("status", {}).get("jobDeploymentStatus") == INVALID
+    return invalid or job["metadata"].get("deletionTimestamp") or is_over(job)
 
 
 def _stored(kind):

@@ -3,7 +3,15 @@
 from dataclasses import dataclass
 
 from policyd.api.kueue.names import EVICTED, FINISHED, GROUP, QUOTA_RESERVED, REQUEUED
-from tests.histories.record import WORKLOADS, condition, held_gpus, is_true, requested
+from policyd.jobs.lifecycle import ON_HOLD
+from tests.histories.record import (
+    WORKLOADS,
+    condition,
+    held_gpus,
+    is_true,
+    preemptor_of,
+    requested,
+)
 
 LATE_SECONDS = 75.0
 """So long ago something must have been so that a decision has to heed it."""
@@ -23,8 +31,8 @@ class Waiting:
     gpus: int
     queued: str
     """Since when it has its place among workloads of its priority."""
-    placed: bool
-    """Whether a topology decides as well."""
+    uid: str
+    """Decides between those of the same second."""
 
 
 def as_waiting(workload, at):
@@ -33,6 +41,7 @@ def as_waiting(workload, at):
     if (
         is_true(workload, FINISHED)
         or is_true(workload, QUOTA_RESERVED)
+        or condition(workload, QUOTA_RESERVED).get("reason") == ON_HOLD
         or not spec.get("active", True)
         or workload["metadata"].get("deletionTimestamp")
         or is_true(workload, "WaitingForReplacementPods")
@@ -42,8 +51,7 @@ def as_waiting(workload, at):
         return None
     return Waiting(
         at, spec.get("queueName", ""), spec.get("priority", 0), requested(workload),
-        queued(workload),
-        any(each.get("topologyRequest") for each in spec["podSets"]),
+        queued(workload), workload["metadata"]["uid"],
     )  # fmt: skip
 
 
@@ -72,7 +80,7 @@ def priority_is_heeded(world, log):
         elif before and is_true(v.new, QUOTA_RESERVED) and record.was_calm(v.at, LATE_SECONDS):
             queue = world.plan.setting["queues"].get(before.queue)
             for key, other in waiting.items():
-                if other.queue == before.queue and _overtaken(other, before, queue, v):
+                if other.queue == before.queue and _overtaken(other, before, queue, v, record):
                     text = f"{v.at:.1f} s: {v.key} overtakes {key} in queue {other.queue}"
                     overtaken.setdefault(key, (v.at, text))
             _excuse(before, v.at, waiting, overtaken)
@@ -87,11 +95,11 @@ def _excuse(winner, at, waiting, overtaken):
             del overtaken[key]
 
 
-def _overtaken(other, winner, queue, v):
+def _overtaken(other, winner, queue, v, record):
     if other.since > v.at - LATE_SECONDS:
         return False
     strict = queue is not None and queue["strategy"] == "StrictFIFO"
-    fits = strict or (other.gpus <= held_gpus(v.new).total() and not other.placed)
+    fits = strict or (other.gpus <= held_gpus(v.new).total() and not record.places_decide)
     return fits and _comes_first(other, winner)
 
 
@@ -119,8 +127,9 @@ def shares_are_fair(world, log):
     """With fair sharing, no queue borrows while one of its cohort waits for a lower share.
 
     There is one resource: what is borrowed, divided by the weight, is in the order of the shares.
+    One for which others were preempted gets their room.
     """
-    setting, record, passed = world.plan.setting, world.record, {}
+    setting, record, passed, preemptors = world.plan.setting, world.record, {}, set()
     members = [name for name, queue in setting["queues"].items() if queue["cohort"]]
     queues = {name: Own(name, world) for name in members if setting["fair"]}
     for v in record.versions:
@@ -130,7 +139,9 @@ def shares_are_fair(world, log):
             waits = v.new and as_waiting(v.new, v.at)
             if not waits and v.at < passed.get(v.key, (0.0, ""))[0] + MOMENT_SECONDS:
                 passed.pop(v.key, None)
-            if is_true(v.new, QUOTA_RESERVED) and not is_true(v.old, QUOTA_RESERVED):
+            preemptors.add(preemptor_of(v.new))
+            begins = is_true(v.new, QUOTA_RESERVED) and not is_true(v.old, QUOTA_RESERVED)
+            if begins and v.new["metadata"]["uid"] not in preemptors:
                 for key, text in _less_borrowed(v, queues, record):
                     passed.setdefault(key, (v.at, text))
             for queue in queues.values():
@@ -214,10 +225,14 @@ class Own:
         """Return how much it would borrow with so many GPUs more; less than 0 if some are left."""
         return self.held + more - self.nominal
 
+    @property
+    def is_open(self):
+        """Whether it gives out quota, and nothing else decides about it."""
+        return self.nominal >= 0 and not self._record.places_decide
+
     def is_settled(self, head, at):
-        """Tell whether its first has waited for a while, and nothing else decides about it."""
-        recent = max(self.changed_at, head.since) > at - LATE_SECONDS
-        return self.nominal >= 0 and not (recent or head.placed)
+        """Tell whether its first has waited for a while, and its quota alone decides about it."""
+        return self.is_open and max(self.changed_at, head.since) <= at - LATE_SECONDS
 
     def take(self, v):
         """Take a write of a workload; yield what is wrong before it."""
@@ -228,8 +243,8 @@ class Own:
             self._since = (0.0, "")
         self.note(v)
         first, head = self.first()
-        fits = first and self.borrowed(head.gpus) <= 0
-        if not fits or head.placed:
+        fits = first and self.is_open and self.borrowed(head.gpus) <= 0
+        if not fits:
             self._since = (0.0, "")
         elif self._since[1] != first:
             self._since = (v.at, first)
@@ -238,6 +253,6 @@ class Own:
         """Return the key of the workload that comes first, and the workload; empty without one."""
         return min(
             self._waiting.items(),
-            key=lambda each: (-each[1].priority, each[1].queued),
+            key=lambda each: (-each[1].priority, each[1].queued, each[1].uid),
             default=("", None),
         )

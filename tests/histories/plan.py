@@ -88,6 +88,7 @@ def plan_of(seed, size=None):
     events += _faults(random, setting, hours)
     events += _rarities(Random(f"{seed}/rarities"), setting, hours, events)
     events += list(_more_places(Random(f"{seed}/places"), events))
+    events += list(_coincidences(Random(f"{seed}/coincidences"), events))
     return Plan(seed, hours * HOUR, setting, tuple(sorted(events, key=lambda e: e.at)))
 
 
@@ -137,6 +138,9 @@ def _refine(random, setting):
             | {limit: random.choice((None, None, 4)) for limit in ("borrowing", "lending")}
             for name in ("left", "right")
         }
+    for part in (*queues.values(), *setting["cohorts"].values()):
+        if part["lending"] and random.random() < 0.5:
+            part["lending"] = 3  # where all jobs have 4 GPUs, one more is seen
 
 
 def _jobs(random, setting, hours, size) -> Iterator[Event]:
@@ -225,11 +229,26 @@ def _rarities(random, setting, hours, events) -> Iterator[Event]:
     for each in events:
         if each.about.get("kind") == "RayJob" and each.act == "submit" and random.random() < 0.5:
             about = {"name": each.about["name"], "lasts": 300 + 300 * random.random()}
-            yield Event(each.at + 60 * random.random(), "invalid", about)
+            later = random.choice((0.1, 60.0)) * random.random()  # some before they have quota
+            yield Event(each.at + later, "invalid", about)
     submitted = [each.at for each in events if each.act == "submit"]
     for at in random.sample(submitted, 3) if setting["elects"] else ():
         about = {"lasts": 365 + 35 * random.random(), "number": random.choice((2, 3, 4, 6, 9))}
         yield Event(at, "leaders frozen", about)
+
+
+def _coincidences(random, events) -> Iterator[Event]:
+    """Yield what else would hardly come together.
+
+    A user deletes the Workload of a job that stands; and an admission is written, while others come
+    and neither an answer nor a watch says so.
+    """
+    submitted = [each for each in events if each.act == "submit"]
+    for each in random.sample(submitted, random.choice((0, 1))):
+        at = each.at + each.about["seconds"] * random.random()
+        yield Event(at, "workload deleted", {"name": each.about["name"]})
+    for each in random.sample(submitted, random.choice((0, 0, 1))):
+        yield Event(each.at, "unanswered admission", {"lasts": 60.0})
 
 
 WINDOWS = {
@@ -242,7 +261,7 @@ WINDOWS = {
 
 MOMENTS = ("crash", "freeze", "clock", "server down", "webhooks down", "compaction", "cut")
 FAULTS = frozenset({*WINDOWS, *MOMENTS, "leader lost", "leaders frozen", "crash at a write",
-                    "freeze at a write"})  # fmt: skip
+                    "freeze at a write", "unanswered admission"})  # fmt: skip
 
 
 def _faults(random, setting, hours) -> Iterator[Event]:

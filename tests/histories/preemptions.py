@@ -1,13 +1,18 @@
 """A judge of preemptions: who is preempted, by whom, and by which right."""
 
-import re
 from collections import defaultdict
 
 from policyd.api.kueue.names import EVICTED, GROUP, PREEMPTED
 from tests.histories.order import LATE_SECONDS, MOMENT_SECONDS, Own, queued
-from tests.histories.record import WORKLOADS, condition, held_gpus, is_true, requested
+from tests.histories.record import (
+    WORKLOADS,
+    condition,
+    held_gpus,
+    is_true,
+    preemptor_of,
+    requested,
+)
 
-PREEMPTOR = re.compile(r"a workload \(UID: ([^,]+),")
 QUEUES = f"clusterqueues.{GROUP}"
 WITHIN = "InClusterQueue"
 OLDER = "LowerOrNewerEqualPriority"
@@ -49,8 +54,7 @@ class Court:
     def objections(self, v):
         """Yield what is wrong with a preemption."""
         why, admission = condition(v.new, PREEMPTED), v.new["status"].get("admission") or {}
-        found = PREEMPTOR.search(why["message"])
-        winner = self._workloads.get(found[1]) if found else None
+        winner = self._workloads.get(preemptor_of(v.new))
         loser = self.queues.get(admission.get("clusterQueue"))
         if winner is None or loser is None:
             yield f"for nothing that is known: {why['message'][:120]}"

@@ -61,7 +61,7 @@ def no_quota_is_idle(world, log):
         }
         for name, queue in queues.items():
             key, head = queue.first()
-            fits = key and not head.placed and queue.nominal >= 0 and not blocked - {name, ""}
+            fits = key and queue.is_open and not blocked - {name, ""}
             fits = fits and head.gpus <= quotas.left(name, v.at, used, lately=False)
             before, since = idle.pop(name, ("", v.at))
             if before and v.at - since > IDLE_SECONDS and world.record.was_calm(v.at, v.at - since):

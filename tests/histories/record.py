@@ -1,5 +1,6 @@
 """All that was stored in a history, in its order: what the judges read."""
 
+import re
 from collections import Counter
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ FROM: ContextVar[str] = ContextVar("from", default="")
 """The process that sent it: controllers have one account."""
 
 WORKLOADS = f"workloads.{GROUP}"
+PREEMPTOR = re.compile(r"a workload \(UID: ([^,]+),")
 TOUCHED = "example.com/touched"
 LINGERS, LONGEST = 240.0, 1900.0
 """Seconds that a fault is felt after its end: by calls that are tried again; by a silent watch."""
@@ -82,6 +84,11 @@ class Record:
     def was_calm(self, at, seconds):
         """Tell whether no fault was felt in so many seconds before a moment."""
         return all(until < at - seconds or began > at for began, until in self.troubled)
+
+    @property
+    def places_decide(self):
+        """Whether pods need a place beside their quota: then it may be left, and nothing fits."""
+        return self.plan.setting.get("topology", False)
 
     def of(self, resource):
         """Return the writes of a resource, in their order."""
@@ -187,6 +194,12 @@ def condition(obj, kind):
 def is_true(obj, kind):
     """Tell whether a condition is true."""
     return condition(obj, kind).get("status") == "True"
+
+
+def preemptor_of(workload):
+    """Return the uid of the workload for which this one was preempted last; empty if of none."""
+    found = PREEMPTOR.search(condition(workload, PREEMPTED).get("message", ""))
+    return found[1] if found else ""
 
 
 def owner_of(obj):

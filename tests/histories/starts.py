@@ -12,7 +12,7 @@ from policyd.api.kueue.names import (
     QUEUE_NAME,
     QUOTA_RESERVED,
 )
-from tests.histories.objects import RESOURCES
+from tests.histories.objects import INVALID, RESOURCES
 from tests.histories.order import LATE_SECONDS
 from tests.histories.plan import VALUES
 from tests.histories.record import WORKLOADS, condition, is_true, owner_of
@@ -132,7 +132,7 @@ def _unequal(job, workloads):
     if QUEUE_NAME not in labels or metadata.get("deletionTimestamp"):
         return
     value = VALUES.get(labels.get(PRIORITY_CLASS), 0)
-    invalid = job.get("status", {}).get("jobDeploymentStatus") == "ValidationFailed"
+    invalid = job.get("status", {}).get("jobDeploymentStatus") == INVALID
     for key, workload in workloads.items():
         if workload is None:
             continue

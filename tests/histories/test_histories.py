@@ -7,9 +7,11 @@ import sys
 
 import pytest
 
+from policyd.kube.calls import ApiCall
 from tests.histories.history import live_through
 from tests.histories.loop import Process, SimulatedLoop, StuckError
 from tests.histories.plan import FAULTS, Plan, plan_of
+from tests.histories.trouble import ADMISSION, LOST_SECONDS, Trouble
 
 HISTORIES = 9
 """More take longer than a test may: `make histories` has thousands."""
@@ -84,6 +86,26 @@ def test_what_a_judge_cannot_read_is_an_objection():
     outcome = live_through(Plan(1, 60.0, plan_of(1).setting, ()), judges=judges)
 
     assert outcome.faults == [("a", "what was written cannot be read: KeyError('admission')")]
+
+
+def test_an_unanswered_admission_is_reported_by_no_answer_and_no_watch():
+    loop = SimulatedLoop(1)
+    trouble, process = Trouble(loop, lambda: 0.5), Process(loop, "controller 1")
+    other = ApiCall(method="PATCH", path="/workloads/other/status", body=b"{}")
+    admission = ApiCall(method="PATCH", path="/workloads/w/status", body=ADMISSION)
+
+    def found():
+        calls = [trouble.of_request(process, call.method, call.path) for call in (other, admission)]
+        return calls, [trouble.of_chunk(process, path) for path in ("/workloads", "/pods")]
+
+    trouble.strike_at(1, "unanswered")
+    dooms = [trouble.doom(process, call) for call in (other, admission, admission)]
+    assert dooms == ["", "unanswered", ""]
+    assert found() == ([None, "unreachable"], ["late", None])
+    loop.call_later(LOST_SECONDS, loop.stop)
+    loop.run_forever()
+    loop.close()
+    assert found() == ([None, None], [None, None])
 
 
 class TestLoop:

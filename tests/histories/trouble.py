@@ -10,7 +10,11 @@ OF_REQUESTS = {
     "time-out after": "time-out after",
 }
 OF_CHUNKS = ("delay", "silence", "loss", "repeat")
+STRUCK = {"frozen": "freeze at a write", "unanswered": "unanswered admission"}
+ADMISSION = b'"podSetAssignments"'
 LONGEST_DELAY = 60.0
+LOST_SECONDS = 60.0
+"""So long an admission is not answered, and the watch of workloads tells of nothing."""
 
 
 class Trouble:
@@ -32,6 +36,8 @@ class Trouble:
         self.freeze = None
         """Freezes a controller."""
         self._writes_left, self._doom = 0, ""
+        self._lost = "", 0.0
+        """The path of an admission that is not answered, and until when."""
 
     def begin(self, fault, lasts, rate=1.0):
         """Have a fault strike, with this rate each time, for so many seconds."""
@@ -55,21 +61,29 @@ class Trouble:
         """Have a controller meet its doom at its n-th write from now on.
 
         It is killed `before` the write is carried out, or `after`; or it is `frozen` afterwards.
+        Or a write that admits a workload is `unanswered`, as often as it is tried, and the watch of
+        workloads is late.
         """
         self._writes_left, self._doom = number, doom
 
-    def doom(self, process, method):
-        """Return what becomes of the process of a request; empty if nothing does."""
-        if not self._writes_left or method == "GET" or not is_controller(process):
+    def doom(self, process, call):
+        """Return what becomes of a request, or of its process; empty if nothing does."""
+        if not self._writes_left or call.method == "GET" or not is_controller(process):
+            return ""
+        if self._doom == "unanswered" and ADMISSION not in (call.body or b""):
             return ""
         self._writes_left -= 1
         if self._writes_left:
             return ""
-        self.struck["freeze at a write" if self._doom == "frozen" else "crash at a write"] += 1
+        self.struck[STRUCK.get(self._doom, "crash at a write")] += 1
+        if self._doom == "unanswered":
+            self._lost = call.path, self._loop.time() + LOST_SECONDS
         return self._doom
 
     def of_request(self, process, method, path):
         """Return the fault of a request, if it has one."""
+        if path == self._lost[0] and self._loses(process):
+            return "unreachable"
         if not self._until or not is_controller(process):
             return None
         for fault, answer in OF_REQUESTS.items():
@@ -80,8 +94,13 @@ class Trouble:
             self.struck["conflict"] += 1
         return None
 
-    def of_chunk(self, process):
+    def _loses(self, process):
+        return self._loop.time() < self._lost[1] and is_controller(process)
+
+    def of_chunk(self, process, path):
         """Return the fault of a part of a watch, if it has one."""
+        if path.endswith("/workloads") and self._loses(process):
+            return "late"
         if not self._until or not is_controller(process):
             return None
         for fault in OF_CHUNKS:
@@ -90,8 +109,10 @@ class Trouble:
                 return fault
         return None
 
-    def seconds(self, _fault):
+    def seconds(self, fault):
         """Return how long a part of a watch is delayed."""
+        if fault == "late":
+            return self._lost[1] - self._loop.time()
         return LONGEST_DELAY * self._random() ** 2
 
     def server_is_down(self):

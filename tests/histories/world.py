@@ -16,7 +16,7 @@ from tests.histories.accounts import HOME
 from tests.histories.cluster import ALL_KINDS, KINDS, Cluster, template
 from tests.histories.decisions import watch_decisions
 from tests.histories.loop import Process
-from tests.histories.objects import TEAM
+from tests.histories.objects import INVALID, TEAM
 from tests.histories.operators import Operators
 from tests.histories.plan import HOPELESS, WINDOWS
 from tests.histories.record import WORKLOADS, Record, is_true
@@ -172,8 +172,23 @@ class World:
         except ApiError as error:
             self.refused.append((self.loop.time(), None, str(error)))
 
+    def _pods_of(self, name):
+        return [p for p in self.cluster.objects(r.PODS) if p["metadata"]["name"].startswith(name)]
+
+    async def _workload_deleted(self, name):
+        """Delete the Workload of a job that stands: the job is stopped, and gets another one."""
+        found = [
+            workload["metadata"]["name"]
+            for workload in self.cluster.objects(r.WORKLOADS)
+            for owner in workload["metadata"].get("ownerReferences", ())
+            if owner["name"] == name and owner["kind"] != "Pod"
+        ]
+        for each in found:
+            await self._quietly(self.alice.delete(r.WORKLOADS, each, namespace=TEAM))
+        return not found
+
     async def _kill_pod(self, name, how):
-        mine = [p for p in self.cluster.objects(r.PODS) if p["metadata"]["name"].startswith(name)]
+        mine = self._pods_of(name)
         if not mine:
             return True
         pod = mine[int(how * len(mine))]["metadata"]
@@ -290,12 +305,15 @@ class World:
             await asyncio.sleep(lasts)
 
     async def _invalid(self, name, lasts):
-        """Have the operator of a RayJob find its spec invalid for a while."""
+        """Have the operator of a RayJob find its spec invalid for a while, before it makes pods."""
         resource, body = self._items(name)[0]
-        for found in ("ValidationFailed", "Initializing"):
+        if self._pods_of(f"{name}-"):
+            return True
+        for found in (INVALID, "Initializing"):
             patch = {"status": {"jobDeploymentStatus": found}}
             await self._insist(resource, body["metadata"]["name"], patch, TEAM, of="status")
             await asyncio.sleep(lasts)
+        return None
 
     async def _deactivate(self, lasts, how):
         found = [w for w in self.cluster.objects(r.WORKLOADS) if w["metadata"].get("namespace")]
@@ -373,6 +391,10 @@ class World:
         """Crash at a write of its own, before it is carried out or right after."""
         self._down_for = lasts
         self.trouble.strike_at(number, "after" if after else "before")
+
+    async def _unanswered_admission(self, lasts):
+        """Have the next admission time out after it was written, and no watch tell of it."""
+        self.trouble.strike_at(1, "unanswered")
 
     async def _freeze(self, lasts):
         victim = self._victim()

@@ -55,11 +55,11 @@ class QueueChanges:
 
     def _cluster_queue_changed(self, change: Change[ClusterQueue]) -> None:
         name = change.object.metadata.name
-        self._put_queue(name)
         match change:
             case Modified(old, new) if _relevant_fields(old) == _relevant_fields(new):
-                pass
+                pass  # we write its status after each decision: no cycle need follow
             case Added() | Modified() | Deleted():
+                self._put_queue(name)
                 self._touch_queue(name)
         if not isinstance(change, Deleted):
             self._cache.hooks.report(name)
