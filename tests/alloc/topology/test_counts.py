@@ -93,8 +93,12 @@ STEPS = {
 KINDS_OF_STEPS = (*STEPS, "look", "node", "hold")
 
 
+MOST_OF_A_STEP = 23
+"""Choices of a step, with that of its kind: two who hold three places each."""
+
+
 def step(choose, kind):
-    """A step, of 20 choices at most."""
+    """A step, of `MOST_OF_A_STEP` choices at most."""
     return kind, *STEPS[kind](choose)
 
 
@@ -104,7 +108,7 @@ def history(choose):
     return [("flavor", name) for name in sorted(first)] + [
         step(choose, choose.one(KINDS_OF_STEPS))
         for _ in range(choose.number(5, 30))
-        if choose.left > 20
+        if choose.left >= MOST_OF_A_STEP
     ]
 
 
