@@ -164,6 +164,17 @@ async def test_what_was_learnt_outlives_the_controller(world):
     assert start(world, "train-8").how == "exact"
 
 
+async def test_what_is_learnt_late_is_stored_soon(world):
+    world.put(r.CONFIG_MAPS, {"metadata": {"name": "memory", "namespace": "policyd"}})
+    await world.start()
+    await world.pass_time(FIRST_SAVE_SECONDS + 2 * REFRESH_SECONDS)  # there is nothing to store
+    await ran(world, count=1)
+
+    await world.pass_time(FIRST_SAVE_SECONDS + 2 * REFRESH_SECONDS)
+
+    assert KEY in world.store.get(r.CONFIG_MAPS, "policyd", "memory")["binaryData"]
+
+
 @pytest.mark.parametrize("names", [True, False])
 async def test_owners_and_names_are_stored_only_where_that_is_wanted(world, names):
     world.forecasts = ForecastsSettings(memory=MEMORY, names=names)

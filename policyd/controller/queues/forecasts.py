@@ -64,7 +64,8 @@ LOOKS: Final = 1_000
 TEACHES_SECONDS: Final = 3_600.0
 """From one forecast that corrects later ones to the next: what comes together waits alike."""
 FIRST_SAVE_SECONDS, SAVE_SECONDS = 60.0, 900.0
-"""From the start to the first write of the memory, and between writes."""
+"""From the start to the first write of the memory, or after none could be made; and between
+writes."""
 KEY: Final = "memory"
 """In the ConfigMap."""
 
@@ -115,9 +116,11 @@ class Forecasts:
             began = self._pace.clock.monotonic()
             await self.refresh()
             if self._pace.clock.monotonic() >= save_at:
+                saved = False
                 with log_unforeseen("forecast_error"):
-                    await self._save()
-                save_at = self._pace.clock.monotonic() + SAVE_SECONDS
+                    saved = await self._save()
+                pause = SAVE_SECONDS if saved else FIRST_SAVE_SECONDS
+                save_at = self._pace.clock.monotonic() + pause
             took = self._pace.clock.monotonic() - began
             known = self._cache.starts or self._cache.new_starts
             little = known and self._steps.spent < LITTLE_SECONDS
@@ -248,19 +251,20 @@ class Forecasts:
             self._since = memory.at
             log.info("forecast_memory_read", memory=place, arrivals=len(memory.arrivals))
 
-    async def _save(self) -> None:
-        """Store what is remembered, if this process leads and has learnt something."""
+    async def _save(self) -> bool:
+        """Store what is remembered, if this process leads and has learnt something; tell if so."""
         place, count = self._settings.memory, self._learning.count
         if not place or count == self._saved or not self._leading():
-            return
+            return False
         memory = await self._steps.run(remembered(self.forecaster, at=self._pace.clock.now()))
         body = await self._steps.run(pack(memory))
         try:
             await write_bytes(self._writes.client, place, KEY, body)
         except ApiError as error:
             log.warning("forecast_memory_unwritten", memory=place, error=str(error))
-        else:
-            self._saved = count
+            return False
+        self._saved = count
+        return True
 
 
 def share(lengths: Sequence[int], total: int) -> int:
