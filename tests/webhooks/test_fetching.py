@@ -2,7 +2,7 @@
 
 import asyncio
 import gzip
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from aiohttp import web
@@ -171,6 +171,18 @@ async def test_a_name_does_not_stand_for_the_machine_or_its_cloud(address, named
 @pytest.mark.anyio
 async def test_only_a_host_that_is_named_is_inside_the_network():
     async with serving(Names("10.0.0.1")) as (server, fetcher):
+        with pytest.raises(FetchError, match="which is not an internet address"):
+            await fetcher.fetch(get(server, host="storage.example"))
+
+
+@pytest.mark.anyio
+async def test_what_one_message_names_is_not_named_for_the_next():
+    async with serving(Names("10.0.0.1")) as (server, fetcher):
+        with suppress(FetchError, TimeoutError):  # nothing answers there
+            async with asyncio.timeout(0.2):
+                named = frozenset({"storage.example"})
+                await fetcher.fetch(get(server, host="storage.example", named=named))
+
         with pytest.raises(FetchError, match="which is not an internet address"):
             await fetcher.fetch(get(server, host="storage.example"))
 

@@ -160,10 +160,10 @@ class CheckedResolver(AbstractResolver):
         named: The hosts that the operator named.
     """
 
-    def __init__(self, resolver: AbstractResolver | None = None) -> None:
+    def __init__(self, named: frozenset[str], resolver: AbstractResolver | None = None) -> None:
         """Resolve as the machine does, or as another resolver."""
         self._resolver = resolver
-        self.named: set[str] = set()
+        self.named = named
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET

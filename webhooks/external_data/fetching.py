@@ -82,7 +82,9 @@ class Message:
 
 
 class Fetcher:
-    """Sends requests over one pool of connections.
+    """Sends requests over pools of connections: one for each set of hosts that messages may name.
+
+    A connection to a host that one message may reach is not there for another that may not.
 
     Args of the constructor:
         variables: The environment's, which may name a proxy.
@@ -93,17 +95,17 @@ class Fetcher:
         self, variables: Mapping[str, str], resolver: AbstractResolver | None = None
     ) -> None:
         self._variables = variables
-        self._resolver = CheckedResolver(resolver)
+        self._resolver = resolver
         self._free = asyncio.Semaphore(MOST_REQUESTS)
-        self._session: aiohttp.ClientSession | None = None
+        self._pools: dict[frozenset[str], aiohttp.ClientSession] = {}
 
     async def run(self) -> NoReturn:
-        """Keep the pool until cancelled, and close it then."""
+        """Keep the pools until cancelled, and close them then."""
         try:
             await asyncio.Event().wait()
         finally:
-            if self._session is not None:
-                await self._session.close()
+            for each in self._pools.values():
+                await each.close()
         raise AssertionError("the event is never set")
 
     async def fetch(self, message: Message) -> FetchedResponse:
@@ -120,7 +122,6 @@ class Fetcher:
             raise FetchError(f"{message.method} {message.url}: {reason}") from error
 
     async def _fetch(self, message: Message) -> FetchedResponse:
-        self._resolver.named |= message.named
         url, headers, led = message.url, message.headers, False
         for _ in range(message.redirects + 1):
             status, answered, body = await self._send(message, url, headers)
@@ -137,8 +138,13 @@ class Fetcher:
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Send a request to one address, and return status, headers and body of the answer."""
         proxy = proxy_for(str(url), self._variables)
-        self._check(url, message.named, proxy)
-        async with self._pool().request(
+        host = url.raw_host or ""
+        why = refused(host, literal_of(host), message.named)
+        if why:
+            raise ValueError(why)
+        # The environment names the proxy, whose address is all that is looked up.
+        asked = message.named if proxy is None else frozenset({URL(proxy).raw_host or ""})
+        async with self._pool(asked).request(
             message.method,
             url,
             headers=headers,
@@ -149,28 +155,16 @@ class Fetcher:
         ) as response:
             return response.status, response.headers, await _read(response)
 
-    def _check(self, url: URL, named: frozenset[str], proxy: str | None) -> None:
-        """Check a host as far as it is known before its name is looked up.
-
-        Raises:
-            ValueError: If nothing is sent there.
-        """
-        host = url.raw_host or ""
-        why = refused(host, literal_of(host), named)
-        if why:
-            raise ValueError(why)
-        if proxy is not None:  # the environment names it
-            self._resolver.named.add(URL(proxy).raw_host or "")
-
-    def _pool(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = open_session(
-                resolver=self._resolver,
+    def _pool(self, named: frozenset[str]) -> aiohttp.ClientSession:
+        pool = self._pools.get(named)
+        if pool is None:
+            pool = self._pools[named] = open_session(
+                resolver=CheckedResolver(named, self._resolver),
                 most_connections=MOST_REQUESTS,
                 keep_alive_seconds=15.0,
                 seconds=SECONDS,
             )
-        return self._session
+        return pool
 
 
 def _target(url: URL, status: int, headers: Mapping[str, str]) -> URL | None:
