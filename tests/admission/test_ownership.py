@@ -245,6 +245,27 @@ def whole(kind, version, spec, **metadata):
             whole("Notebook", "kubeflow.org/v1", {"template": TEMPLATE}), "", id="labels-are-copied"
         ),
         pytest.param(whole("Service", "v1", {"selector": {}}), "", id="has-no-pods"),
+        pytest.param(
+            whole(
+                "Workflow", "argoproj.io/v1alpha1", {"templates": [{"container": {"image": "a"}}]}
+            ),
+            "labels that its pods get",
+            id="container",
+        ),
+        pytest.param(
+            whole(
+                "Model",
+                "example.org/v1",
+                {"model": {"resources": {"limits": {"nvidia.com/gpu": 8}}}},
+            ),
+            "labels that its pods get",
+            id="resources-alone",
+        ),
+        pytest.param(
+            whole("Heap", "example.org/v1", {"template": NAMED, "tools": {"image": "a"}}),
+            "",
+            id="image-beside-a-template",
+        ),
         pytest.param(job(), "", id="is-held"),
     ],
 )

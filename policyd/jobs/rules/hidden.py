@@ -53,6 +53,9 @@ def hidden_from_queue(
     if (group, kind) == ("", "Pod"):
         return f"`{QUEUE_NAME}` on a Pod has no effect: the pod integration is off"
     missing = [*islice(_unlabelled(obj, group, kind, integrations), MOST_PLACES + 1)]
+    if not missing and (group, kind) not in _WITHOUT_TEMPLATES and _runs(obj, integrations):
+        advice = "name the queue in the labels that its pods get"
+        return f"`{QUEUE_NAME}` on a {kind} has no effect, and it has no pod template: {advice}"
     if not missing:
         return ""
     places = ", ".join(sorted(missing[:MOST_PLACES]))
@@ -85,9 +88,31 @@ def _within(where: str, step: str) -> str:
 
 
 def _templates(obj: Json, integrations: Integrations) -> Iterator[str]:
-    """Yield the labels of the pod templates in an object that name no queue.
+    """Yield the labels of the pod templates in an object that name no queue."""
+    for where, part in _parts(obj, integrations):
+        if where and _has_containers(part) and not _at(part, "metadata.labels").get(QUEUE_NAME):
+            yield f"{where}.metadata.labels"
 
-    A whole object in it, as a Job in an AppWrapper, may queue by itself.
+
+def _runs(obj: Json, integrations: Integrations) -> bool:
+    """Tell whether an object describes containers, and none of them in a pod template."""
+    found = False
+    for where, part in _parts(obj, integrations):
+        if where and _has_containers(part):
+            return False
+        found = found or isinstance(part.get("image"), str) or _requests(part)
+    return found
+
+
+def _requests(part: Mapping[str, Any]) -> bool:
+    resources = part.get("resources")
+    return isinstance(resources, dict) and bool({"limits", "requests"} & resources.keys())
+
+
+def _parts(obj: Json, integrations: Integrations) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the objects in an object, with their paths, and itself.
+
+    A whole object in it, as a Job in an AppWrapper, may queue by itself: it is left out.
     """
     left: list[tuple[str, Json]] = [("", obj)]
     for _ in range(MOST_PARTS):
@@ -98,8 +123,7 @@ def _templates(obj: Json, integrations: Integrations) -> Iterator[str]:
             left += ((_within(where, f"[{index}]"), each) for index, each in enumerate(part))
         if not isinstance(part, dict) or (where and _queues(part, integrations)):
             continue
-        if where and _has_containers(part) and not _at(part, "metadata.labels").get(QUEUE_NAME):
-            yield f"{where}.metadata.labels"
+        yield where, part
         left += ((_within(where, f".{key[:MOST_LETTERS]}"), each) for key, each in part.items())
 
 
