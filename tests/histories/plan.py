@@ -124,7 +124,7 @@ def _refine(random, setting):
     members = [queue for queue in queues.values() if queue["cohort"]]
     setting["cohorts"] = {}
     for queue in queues.values():
-        queue["weight"] = random.choice((1, 1, 2)) if setting["fair"] else 1
+        queue["weight"] = random.choice((1, 2, 4)) if setting["fair"] else 1
     if nested and len(members) > 1:
         members[0]["cohort"] = "left"
         for queue in members[1:]:
@@ -141,6 +141,9 @@ def _refine(random, setting):
     for part in (*queues.values(), *setting["cohorts"].values()):
         if part["lending"] and random.random() < 0.5:
             part["lending"] = 3  # where all jobs have 4 GPUs, one more is seen
+    if setting["fair"] and random.random() < 0.5:
+        for queue in queues.values():  # weights alone decide
+            queue |= {"borrowing": None, "lending": None, "reclaim": "Any"}
 
 
 def _jobs(random, setting, hours, size) -> Iterator[Event]:

@@ -19,8 +19,14 @@ OLDER = "LowerOrNewerEqualPriority"
 
 
 def preemptions_are_just(world, log):
-    """A workload is preempted by a right that its queue and that of the preemptor give."""
+    """A workload is preempted by a right that its queue and that of the preemptor give.
+
+    Where shares decide, a queue reclaims only what is its own. Elsewhere workloads of its own may
+    leave as well, or its cohort has the quota.
+    """
     court = Court(world)
+    for v in world.record.of(WORKLOADS):
+        court.count(v)
     for v in world.record.versions:
         if v.resource == QUEUES and v.new is not None:
             court.policies[v.key.lstrip("/")].append((v.at, v.new["spec"]["preemption"]))
@@ -40,16 +46,19 @@ class Court:
         self._fair = world.plan.setting["fair"]
         self.queues = {name: Own(name, world) for name in world.plan.setting["queues"]}
         self.policies = defaultdict(list)
-        self._workloads, self._priorities, self._used = {}, defaultdict(list), defaultdict(list)
+        self._workloads, self._priorities, self._held = {}, defaultdict(list), defaultdict(list)
+
+    def count(self, v):
+        """Take a write of a workload: what is decided in one moment is written in any order."""
+        for name, queue in self.queues.items():
+            if queue.note(v):
+                self._held[name].append((v.at, queue.held))
 
     def note(self, v):
-        """Take a write of a workload."""
+        """Take a write of a workload, once all are counted."""
         uid = v.last["metadata"]["uid"]
         self._workloads[uid] = v.last
         self._priorities[uid].append((v.at, v.last["spec"].get("priority", 0)))
-        for name, queue in self.queues.items():
-            if queue.note(v):
-                self._used[name].append((v.at, queue.borrowed(0)))
 
     def objections(self, v):
         """Yield what is wrong with a preemption."""
@@ -68,20 +77,34 @@ class Court:
             yield f"by {reason}, and its queue is {loser.name}, the other's {queue.name}"
         if not any(self._outranks(winner, v, right) for right in rights):
             yield f"by {winner['metadata']['name']}, by no right of {rights}"
-        borrows = max(self._lately(self._used[loser.name], v.at, MOMENT_SECONDS))
-        if queue is not loser and borrows <= 0:
+        held = self._lately(self._held[loser.name], v.at, MOMENT_SECONDS, later=MOMENT_SECONDS)
+        theirs = max(held) - loser.nominal
+        if queue is not loser and theirs <= 0:
             yield f"though {loser.name} borrows nothing"
-        if reason == "InCohortFairSharing" and not self._has_lower_share(winner, queue, loser):
-            yield f"by {winner['metadata']['name']}, whose share is not lower"
+        for text in self._objections_to_shares(v, winner, queue, loser, theirs):
+            yield f"by {winner['metadata']['name']}, {text}"
+
+    def _objections_to_shares(self, v, winner, queue, loser, theirs):
+        """Yield what is wrong by what both queues borrow; with partial admission it may be less."""
+        if any("minCount" in each for each in winner["spec"]["podSets"]):
+            return
+        reason = condition(v.new, PREEMPTED)["reason"]
+        ours = max(0, self._least_borrowed(winner, queue, v.at))
+        lower = queue.cohort != loser.cohort or ours / queue.weight < theirs / loser.weight
+        if reason == "InCohortFairSharing" and not (self._fair and lower):
+            yield "whose share is not lower"
+        if reason == "InCohortReclamation" and self._fair and ours:
+            yield "which has to borrow itself"
 
     def _rights(self, kind, queue, at):
         recent = self._lately(self.policies[queue.name], at, LATE_SECONDS)
         return sorted({each.get(kind, "Never") for each in recent})
 
-    def _lately(self, changes, at, seconds):
-        """Return what something was in the last seconds before a moment."""
+    def _lately(self, changes, at, seconds, *, later=0.0):
+        """Return what something was in the last seconds before a moment, and somewhat later."""
         before = [value for when, value in changes if when < at - seconds][-1:]
-        return before + [value for when, value in changes if when >= at - seconds] or [0]
+        found = [value for when, value in changes if at - seconds <= when <= at + later]
+        return before + found or [0]
 
     def _outranks(self, winner, v, right):
         """Tell whether a policy lets one workload preempt another, by any priorities of lately."""
@@ -93,14 +116,11 @@ class Court:
         newer = right == OLDER and equal and queued(v.old) > queued(winner)
         return right == "Any" or (right != "Never" and (lower or newer))
 
-    def _has_lower_share(self, winner, queue, loser):
-        """Tell whether one queue would borrow less than another does, with the preemptor."""
-        alike = queue.cohort == loser.cohort and self._fair
-        if not alike or any("minCount" in each for each in winner["spec"]["podSets"]):
-            return self._fair
+    def _least_borrowed(self, winner, queue, at):
+        """Return how much a queue would borrow at least with a workload, without evicted ones."""
         leaving = sum(
             held_gpus(each)[queue.name]
             for each in self._workloads.values() if is_true(each, EVICTED)
         )  # fmt: skip
-        ours = queue.borrowed(requested(winner) - leaving)
-        return max(0, ours) / queue.weight < loser.borrowed(0) / loser.weight
+        held = min(self._lately(self._held[queue.name], at, MOMENT_SECONDS))
+        return held + requested(winner) - leaving - queue.nominal

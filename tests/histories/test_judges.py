@@ -10,7 +10,7 @@ from tests.histories import accounts
 from tests.histories.gangs import gangs_are_whole
 from tests.histories.judges import LEASES, only_the_leader_writes
 from tests.histories.lifecycle import life_is_as_documented, steps
-from tests.histories.lived import HELD, TEXT, cluster_queue, judged, pod, workload
+from tests.histories.lived import HELD, TEXT, cluster_queue, judged, lived, pod, workload
 from tests.histories.objects import GPU
 from tests.histories.order import own_quota_comes_back, priority_is_heeded, shares_are_fair
 from tests.histories.reasons import reasons_are_true
@@ -143,6 +143,22 @@ class TestFairness:
         )
 
         assert len(judged(shares_are_fair, *writes, cohort="all")) == wrong
+
+    @pytest.mark.parametrize(("heavier", "wrong"), [("a", 0), ("b", 1)])
+    def test_shares_are_by_weight(self, heavier, wrong):
+        world = lived(
+            (0, cluster_queue(8)),
+            (0, cluster_queue(8, "b")),
+            (1, workload("h", *HELD, gpus=12)),
+            (1, workload("i", *HELD, gpus=12, queue="b")),
+            (2, workload("w", queue="b")),
+            (3, workload("v")),
+            (200, workload("v", *HELD)),
+            cohort="all",
+        )
+        world.plan.setting["queues"][heavier]["weight"] = 2
+
+        assert len(list(shares_are_fair(world, None))) == wrong
 
     @pytest.mark.parametrize(("limits", "wrong"), [({}, 1), ({"lendingLimit": "4"}, 0)])
     def test_who_borrows_in_part_comes_first_only_with_what_is_not_lent(self, limits, wrong):

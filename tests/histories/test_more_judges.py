@@ -103,26 +103,42 @@ class TestPreemptions:
         assert bool(judged(preemptions_are_just, *writes)) == bool(wrong)
 
     @pytest.mark.parametrize(
-        ("why", "held", "reclaim", "wrong"),
+        ("why", "held", "own", "reclaim", "wrong"),
         [
-            pytest.param("InCohortReclamation", 12, "Any", 0, id="what-was-borrowed"),
-            pytest.param("InCohortReclamation", 8, "Any", 1, id="what-is-its-own"),
-            pytest.param("InCohortReclamation", 12, "LowerPriority", 1, id="without-a-right"),
-            pytest.param("InCohortFairSharing", 12, "Any", 0, id="by-a-lower-share"),
-            pytest.param("InCohortFairSharing", 9, "Any", 1, id="by-a-higher-share"),
+            pytest.param("InCohortReclamation", 12, 4, "Any", 0, id="what-was-borrowed"),
+            pytest.param("InCohortReclamation", 8, 4, "Any", 1, id="what-is-its-own"),
+            pytest.param("InCohortReclamation", 12, 5, "Any", 1, id="by-one-that-has-to-borrow"),
+            pytest.param("InCohortReclamation", 12, 4, "LowerPriority", 1, id="without-a-right"),
+            pytest.param("InCohortFairSharing", 12, 7, "Any", 0, id="by-a-lower-share"),
+            pytest.param("InCohortFairSharing", 9, 7, "Any", 1, id="by-a-higher-share"),
         ],
     )
-    def test_within_a_cohort(self, why, held, reclaim, wrong):
+    def test_within_a_cohort(self, why, held, own, reclaim, wrong):
         writes = (
             (0, cluster_queue(8, reclaim=reclaim)),
             (0, cluster_queue(8, "b", reclaim=reclaim)),
             (1, workload("l", *HELD, gpus=held, queue="b")),
-            (1, workload("h", *HELD, gpus=7)),
+            (1, workload("h", *HELD, gpus=own)),
             (2, workload("w")),
             (200, workload("l", *HELD, "Preempted", gpus=held, queue="b", why=f"{why} w")),
         )
 
         assert bool(judged(preemptions_are_just, *writes, cohort="all")) == bool(wrong)
+
+    def test_what_is_decided_together_is_written_in_any_order(self):
+        why = "InCohortFairSharing w"
+        writes = (
+            (0, cluster_queue(8, reclaim="Any")),
+            (0, cluster_queue(8, "b", reclaim="Any")),
+            (1, workload("l", *HELD, gpus=9, queue="b")),
+            (1, workload("h", *HELD, gpus=7)),
+            (2, workload("w")),
+            (200, workload("l", *HELD, "Preempted", gpus=9, queue="b", why=why)),
+        )
+
+        for at, wrong in ((201, 0), (900, 1)):
+            later = at, workload("m", *HELD, queue="b")
+            assert len(judged(preemptions_are_just, *writes, later, cohort="all")) == wrong
 
     def test_the_preemptor_is_known(self):
         writes = (0, workload("l", *HELD)), (9, workload("l", *HELD, "Preempted", why="Any x"))
