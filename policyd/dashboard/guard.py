@@ -124,7 +124,7 @@ def host_name(text: str) -> str:
         ConfigurationError: If it is none.
     """
     name = text.lower()
-    if _name_in(name) != name:
+    if not name or _name_in(name) != name:
         raise ConfigurationError(
             f"`{text}` is not a host name", hint="write it without a scheme and a port"
         )
