@@ -42,3 +42,32 @@ def test_misshapen_values_are_left_to_their_readers(obj, odd):
 @pytest.mark.parametrize("obj", [pytest.param(o, id=name) for name, o in TAKEN.items()])
 def test_accepted_values_are_valid(obj):
     assert refusals(obj) == []
+
+
+@pytest.mark.parametrize(
+    "kind", ["ValidatingPolicy", "MutatingPolicy", "GeneratingPolicy", "DeletingPolicy"]
+)
+@pytest.mark.parametrize(
+    ("rule", "wrong"),
+    [
+        ({"operations": ["Create"]}, "`Create` is none of the operations"),
+        ({"resources": []}, "field `resources` is missing"),
+        ({"resources": ["*", "configmaps"]}, "`*` includes all other `resources`"),
+    ],
+)
+def test_rules_that_webhooks_cannot_have_are_reported_of_kyverno(kind, rule, wrong):
+    whole = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+    spec = {"matchConstraints": {"resourceRules": [whole | rule]}}
+    obj = {"apiVersion": "policies.kyverno.io/v1", "kind": kind, "spec": spec}
+
+    (finding,) = lint_document(Document({**obj, "metadata": {"name": "a"}}, "p.yaml"))
+
+    assert finding.message.startswith(f"the API server refuses its rules: {wrong}")
+
+
+def test_kyverno_completes_rules_without_operations():
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+    spec = {"matchConstraints": {"resourceRules": [rule]}}
+    obj = {"apiVersion": "policies.kyverno.io/v1", "kind": "ValidatingPolicy", "spec": spec}
+
+    assert not list(lint_document(Document(obj, "p.yaml")))
