@@ -62,7 +62,7 @@ def test_rules_that_webhooks_cannot_have_are_reported_of_kyverno(kind, rule, wro
 
     (finding,) = lint_document(Document({**obj, "metadata": {"name": "a"}}, "p.yaml"))
 
-    assert finding.message.startswith(f"the API server refuses its rules: {wrong}")
+    assert finding.message.startswith(f"the API server takes no such rule: {wrong}")
 
 
 def test_kyverno_completes_rules_without_operations():

@@ -1,7 +1,7 @@
 """Find what the API server rejects in its own policies and bindings.
 
-The server says so only when they are created; each of these was asked of one. It has the same rules
-for webhooks, and so for what Kyverno's policies match.
+The server says so only when they are created; each of these was asked of one. Kyverno stores any
+rule, and copies it into its webhooks: the server takes none of them then.
 """
 
 import re
@@ -40,18 +40,18 @@ _Wrong = tuple[str, Path, str | None]
 
 
 def refused(document: Document) -> Iterator[Finding]:
-    """Yield the errors for which the API server rejects a policy or binding, or its webhook."""
-    value, what = document.value, "it"
+    """Yield the errors for which the API server rejects a policy, a binding, or Kyverno's rules."""
+    value, what = document.value, "refuses it"
     if is_native(value):
         wrong = chain(_metadata(value), _policy(value))
     elif is_binding(value) and value["kind"] != "PolicyBinding":
         wrong = chain(_metadata(value), _binding(value))
     elif isinstance(value, dict) and str(value.get("apiVersion")).startswith(_KYVERNO):
-        wrong, what = _rules(value, "matchConstraints", optional="operations"), "its rules"
+        wrong, what = _rules(value, "matchConstraints", optional="operations"), "takes no such rule"
     else:
         return
     for message, path, hint in wrong:
-        finding = document.finding(f"the API server refuses {what}: {message}", path, hint=hint)
+        finding = document.finding(f"the API server {what}: {message}", path, hint=hint)
         yield replace(finding, rule="refused")
 
 
