@@ -74,7 +74,7 @@ class _PathOrLevel(click.Path):
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
             if ctx is not None and ctx.params.get("question") == "subsumes":
-                error.message += f" {_NO_STANDARD}"
+                self.fail(f"{error.message} {_NO_STANDARD}", param, ctx)
             raise
 
 

@@ -41,18 +41,19 @@ _Wrong = tuple[str, Path, str | None]
 
 def refused(document: Document) -> Iterator[Finding]:
     """Yield the errors for which the API server rejects a policy, a binding, or Kyverno's rules."""
-    value, what = document.value, "refuses it"
+    value = document.value
+    wrong: Iterator[_Wrong] = iter(())
     if is_native(value):
         wrong = chain(_metadata(value), _policy(value))
     elif is_binding(value) and value["kind"] != "PolicyBinding":
         wrong = chain(_metadata(value), _binding(value))
     elif isinstance(value, dict) and str(value.get("apiVersion")).startswith(_KYVERNO):
-        wrong, what = _rules(value, "matchConstraints", optional="operations"), "takes no such rule"
-    else:
-        return
+        for message, path, hint in _rules(value, "matchConstraints", optional="operations"):
+            what = f"the API server takes no such rule: {message}"
+            yield replace(document.finding(what, path, hint=hint), rule="refused")
     for message, path, hint in wrong:
-        finding = document.finding(f"the API server {what}: {message}", path, hint=hint)
-        yield replace(finding, rule="refused")
+        what = f"the API server refuses it: {message}"
+        yield replace(document.finding(what, path, hint=hint), rule="refused")
 
 
 def refused_annotations(policy: CompiledPolicy) -> Iterator[Finding]:
@@ -156,26 +157,29 @@ def _rule(rule: dict[str, Any], optional: str) -> Iterator[tuple[str, str]]:
         if not texts and part != optional:
             yield f"field `{part}` is missing", part
         if texts and isinstance(texts, list) and all(isinstance(text, str) for text in texts):
-            yield from ((message, part) for message in _texts(part, texts))
-    names = rule.get("resourceNames")
+            yield from _texts(texts, part)
+    yield from _names(rule.get("resourceNames"), "resourceNames")
+
+
+def _names(names: Any, part: str) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - any value
     for name, times in Counter(map(str, names if isinstance(names, list) else ())).items():
         if times > 1:
-            yield f"`{name}` is given twice", "resourceNames"
+            yield f"`{name}` is given twice", part
         if not _is_in_path(name):
-            yield f"`{name}` is not a valid object name", "resourceNames"
+            yield f"`{name}` is not a valid object name", part
 
 
-def _texts(part: str, texts: list[str]) -> Iterator[str]:
+def _texts(texts: list[str], part: str) -> Iterator[tuple[str, str]]:
     if part != "apiGroups" and "" in texts:
-        yield f"an empty text is none of `{part}`"
+        yield f"an empty text is none of `{part}`", part
     elif part == "resources":
-        yield from _resources(texts)
+        yield from ((message, part) for message in _resources(texts))
     elif "*" in texts and len(texts) > 1:
-        yield f"`*` includes all other `{part}`"
+        yield f"`*` includes all other `{part}`", part
     elif part == "operations":
         known = ", ".join(f"`{name}`" for name in _OPERATIONS)
         for unknown in dict.fromkeys(text for text in texts if text not in _OPERATIONS):
-            yield f"`{unknown}` is none of the operations {known}"
+            yield f"`{unknown}` is none of the operations {known}", part
 
 
 def _resources(names: list[str]) -> Iterator[str]:
