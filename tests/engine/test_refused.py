@@ -4,16 +4,16 @@ import pytest
 
 from policyd.engine.compile.load import load_document
 from policyd.engine.documents.reading import Document
-from policyd.engine.lint.policy_warnings import lint, lint_document
+from policyd.engine.export.refused import refused, refused_annotations
 from tests.live.refused import REFUSED, TAKEN, validating
 
 
 def refusals(obj):
     document = Document(obj, "p.yaml")
-    findings = [*lint_document(document)]
+    findings = [*refused(document)]
     for policy in load_document(document).policies:
-        findings += lint(policy)
-    return [finding.message for finding in findings if finding.severity == "error"]
+        findings += refused_annotations(policy)
+    return [finding.message for finding in findings]
 
 
 @pytest.mark.parametrize("obj", [pytest.param(o, id=name) for name, o in REFUSED.items()])
@@ -35,10 +35,39 @@ def test_a_version_that_it_has_not_is_reported():
 @pytest.mark.parametrize("obj", [pytest.param(o, id=name) for name, o in TAKEN.items()])
 def test_misshapen_values_are_left_to_their_readers(obj, odd):
     for field in obj["spec"]:
-        list(lint_document(Document({**obj, "spec": {**obj["spec"], field: odd}}, "p.yaml")))
-    list(lint_document(Document({**obj, "kind": odd}, "p.yaml")))
+        list(refused(Document({**obj, "spec": {**obj["spec"], field: odd}}, "p.yaml")))
+    list(refused(Document({**obj, "kind": odd}, "p.yaml")))
 
 
 @pytest.mark.parametrize("obj", [pytest.param(o, id=name) for name, o in TAKEN.items()])
 def test_accepted_values_are_valid(obj):
     assert refusals(obj) == []
+
+
+@pytest.mark.parametrize(
+    "kind", ["ValidatingPolicy", "MutatingPolicy", "GeneratingPolicy", "DeletingPolicy"]
+)
+@pytest.mark.parametrize(
+    ("rule", "wrong"),
+    [
+        ({"operations": ["Create"]}, "`Create` is none of the operations"),
+        ({"resources": []}, "field `resources` is missing"),
+        ({"resources": ["*", "configmaps"]}, "`*` includes all other `resources`"),
+    ],
+)
+def test_rules_that_webhooks_cannot_have_are_reported_of_kyverno(kind, rule, wrong):
+    whole = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+    spec = {"matchConstraints": {"resourceRules": [whole | rule]}}
+    obj = {"apiVersion": "policies.kyverno.io/v1", "kind": kind, "spec": spec}
+
+    (finding,) = refused(Document({**obj, "metadata": {"name": "a"}}, "p.yaml"))
+
+    assert finding.message.startswith(f"the API server takes no such rule: {wrong}")
+
+
+def test_kyverno_completes_rules_without_operations():
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+    spec = {"matchConstraints": {"resourceRules": [rule]}}
+    obj = {"apiVersion": "policies.kyverno.io/v1", "kind": "ValidatingPolicy", "spec": spec}
+
+    assert not list(refused(Document(obj, "p.yaml")))

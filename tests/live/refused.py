@@ -78,6 +78,29 @@ def _rule(*resources, **fields):
     return validating(matchConstraints={"resourceRules": [rule]})
 
 
+def _matching(rule):
+    """Return a policy of each kind, and a binding of each, with other fields in their rule."""
+    rules = {"resourceRules": [{**_RULE, "operations": ["CREATE"], **rule}]}
+    return {
+        "validating": validating(matchConstraints=rules),
+        "mutating": _mutating(matchConstraints=rules),
+        "validating-binding": _binding(matchResources=rules),
+        "mutating-binding": _of_mutating(_binding(matchResources=rules, validationActions=None)),
+    }
+
+
+def _of_mutating(binding):
+    return {**binding, "kind": "MutatingAdmissionPolicyBinding"}
+
+
+def _with(obj, **metadata):
+    return {**obj, "metadata": {**obj["metadata"], **metadata}}
+
+
+def _params(kind="ConfigMap", version="v1"):
+    return validating(paramKind={"kind": kind, "apiVersion": version})
+
+
 _BOTH = {
     "patchType": "JSONPatch",
     "jsonPatch": {"expression": "[JSONPatch{op: 'test', path: '/a'}]"},
@@ -133,6 +156,42 @@ REFUSED = {
     "deny-and-warn": _binding(validationActions=["Deny", "Warn"]),
     "deny-twice": _binding(validationActions=["Deny", "Deny"]),
     "params-that-may-be-missing": _binding(paramRef={"name": "a"}),
+    **{
+        f"{what}-in-{where}": obj
+        for what, rule in {
+            "operation-in-small-letters": {"operations": ["Create"]},
+            "operation-that-is-none": {"operations": ["CREATE", "FOO"]},
+            "name-twice": {"resourceNames": ["a", "a"]},
+            "name-with-a-slash": {"resourceNames": ["a/b"]},
+            "name-of-a-dot": {"resourceNames": ["."]},
+        }.items()
+        for where, obj in _matching(rule).items()
+    },
+    "nothing-to-mutate": _mutating(mutations=[]),
+    "binding-in-capitals": _with(_binding(), name="V_"),
+    "binding-to-nothing": _binding(policyName=""),
+    "binding-to-a-name-in-capitals": _binding(policyName="V_"),
+    "params-with-a-slash": _binding(paramRef={**_REF, "name": "a/b"}),
+    "params-with-a-wrong-label": _binding(
+        paramRef={
+            "selector": {"matchLabels": {"a b": "c"}},
+            "parameterNotFoundAction": "Deny",
+        }
+    ),
+    "params-without-a-kind": _params(kind=""),
+    "params-of-a-kind-with-an-underscore": _params(kind="config_map"),
+    "params-of-a-kind-with-a-digit": _params(kind="1Map"),
+    "params-of-a-long-kind": _params(kind="K" * 64),
+    "params-without-a-version": _params(version="a/"),
+    "params-of-no-version": _params(version=""),
+    "params-of-a-version-with-two-slashes": _params(version="a/b/c"),
+    "params-of-a-version-in-capitals": _params(version="V_1"),
+    "params-of-a-group-in-capitals": _params(version="A.b/v1"),
+    "label-with-a-space": _with(validating(), labels={"a b": "c"}),
+    "label-with-a-prefix-in-capitals": _with(validating(), labels={"A/b": "c"}),
+    "label-of-two-words": _with(_mutating(), labels={"a": "b c"}),
+    "annotated-with-a-space": _with(validating(), annotations={"a b": "c"}),
+    "binding-annotated-with-two-slashes": _with(_binding(), annotations={"a/b/c": "d"}),
 }
 
 TAKEN = {
@@ -151,5 +210,10 @@ TAKEN = {
     "resource-twice": _rule("pods", "pods"),
     "binding-with-no-rules": _binding(matchResources={}),
     "binding-with-params": _binding(paramRef=_REF),
+    "operation-twice": _rule("pods", operations=["CREATE", "CREATE"]),
+    "name-that-is-none": _rule("pods", resourceNames=["A_b", "*", ""]),
+    "params-of-a-kind-with-a-dash": _params(kind="Config-Map"),
+    "params-of-the-core-group": _params(version="/v1"),
+    "annotated-with-a-prefix-in-capitals": _with(validating(), annotations={"A/b": "c"}),
     "warn-and-audit": _binding(validationActions=["Warn", "Audit"]),
 }

@@ -13,7 +13,7 @@ from policyd.cli.formats.files import texts
 from policyd.cli.formats.progress import progress
 from policyd.clock import SystemClock, cpu_limit
 from policyd.dialects.registry import dialect_of
-from policyd.engine.compile.load import Loaded, gather, load_document, load_policies
+from policyd.engine.compile.load import Loaded, gather, load_document, load_policies, stood_in_for
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document, LazyItems, each_document, each_kept, is_blank
 from policyd.engine.export.refused import refused, refused_annotations
@@ -144,7 +144,10 @@ def _load_stored(document: Document, dialect: Dialect) -> Loaded:
     wrong = (*refused(document), *of_values)
     if not wrong:
         return loaded
-    return replace(loaded, policies=(), bindings=(), findings=(*loaded.findings, *wrong))
+    found = replace(
+        loaded, policies=(), bindings=(), background=(), findings=(*loaded.findings, *wrong)
+    )
+    return stood_in_for(found, document, dialect)
 
 
 def load_documents(
@@ -179,11 +182,12 @@ def _checked(loaded: Loaded) -> Loaded:
         if acting.id in background:
             findings.append(_twice(acting.policy, background[acting.id].policy))
         background[acting.id] = acting
-    findings += check_bindings(policies.values(), loaded.bindings)
+    bindings = (*loaded.bindings, *loaded.binding_placeholders)
+    findings += check_bindings(policies.values(), bindings, loaded.faulty)
     loaded = replace(
         loaded, policies=tuple(policies.values()), background=tuple(background.values())
     )
-    findings += check_exceptions(loaded.all_policies, loaded.exceptions)
+    findings += check_exceptions(loaded.all_policies, loaded.exceptions, loaded.faulty)
     return replace(loaded, findings=tuple(findings))
 
 

@@ -83,9 +83,24 @@ def left_out(document: Document, wanted: str) -> Finding:
     finding = document.finding(
         f"{shown} is no {wanted}, and is left out",
         ("kind",),
-        hint="`policyd export` writes policies in CEL as the API server's own kinds",
+        hint=_hint(str(value_at(value, ("apiVersion",)) or "").partition("/")[0], str(kind)),
     )
     return replace(finding, severity="warning")
+
+
+def _hint(group: str, kind: str) -> str | None:
+    """Return what to do with a document of a kind that is not converted."""
+    match group, kind:
+        case ("constraints.gatekeeper.sh", _) | ("templates.gatekeeper.sh", _):
+            return "`policyd migrate gatekeeper` converts constraints with their templates"
+        case "kyverno.io", "ClusterPolicy" | "Policy":
+            return "`policyd migrate kyverno` converts it"
+        case "kyverno.io", "CleanupPolicy" | "ClusterCleanupPolicy":
+            return "write it as a DeletingPolicy of policies.kyverno.io"
+        case ("policyd.io", _) | ("policies.kyverno.io", _):
+            return "`policyd export` writes policies in CEL as the API server's own kinds"
+        case _:
+            return None
 
 
 def exported(

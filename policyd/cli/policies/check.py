@@ -84,9 +84,7 @@ def command(
       policyd check -o sarif policies/ > policyd.sarif
     """
     documents, unreadable = read_objects(paths)
-    loaded = load_documents(
-        documents, unreadable, dialect_of(VERSIONS_BY_NAME[kubernetes]), stored=False
-    )
+    loaded = load_documents(documents, unreadable, dialect_of(VERSIONS_BY_NAME[kubernetes]))
     warnings = [*_warnings(documents, loaded), *_elsewhere(documents, loaded, kubernetes)]
     if steps is not None:
         proofs = Proofs(steps, seconds)
@@ -126,7 +124,7 @@ def _elsewhere(documents: Sequence[Document], loaded: Loaded, kubernetes: str) -
     for name in _NEWEST:
         if name == kubernetes:
             continue
-        there = load_documents(documents, (), dialect_of(VERSIONS_BY_NAME[name]), stored=False)
+        there = load_documents(documents, (), dialect_of(VERSIONS_BY_NAME[name]))
         for finding in there.findings:
             if finding.message not in known and finding.severity == "error":
                 message = f"under Kubernetes {name}: {finding.message}"

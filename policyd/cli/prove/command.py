@@ -39,6 +39,9 @@ _STANDARDS: Final = {
     "restricted": ("pod-security-baseline", "pod-security-restricted"),
 }
 """The policies of the library that are a Pod Security Standard."""
+_NO_STANDARD: Final = (
+    f"A Pod Security Standard is {' or '.join(f'`{each}`' for each in _STANDARDS)}."
+)
 _ARGUMENTS: Final = {"subsumes": "`baseline` or `restricted` and a file"}
 _CONTROLS: Final = {
     "proved": "controls that are enforced",
@@ -65,7 +68,14 @@ class _PathOrLevel(click.Path):
         ctx: click.Context | None,
     ) -> Any:  # noqa: ANN401 - as click has it
         """Return a name as it is, and the path of a file that exists."""
-        return value if value in _STANDARDS else super().convert(value, param, ctx)
+        if value in _STANDARDS:
+            return value
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            if ctx is not None and ctx.params.get("question") == "subsumes":
+                self.fail(f"{error.message} {_NO_STANDARD}", param, ctx)
+            raise
 
 
 @click.command("prove")

@@ -369,14 +369,21 @@ def ignored_fields() -> Iterator[IgnoredFields]:
         kind = f"{when}WebhookConfiguration"
         why = "the webhooks write them for the policies in force, with their caBundle"
         yield IgnoredFields(_REGISTRATION, kind, ("/webhooks",), why, name=_CONFIGURATION)
-    for kind, name, why in (
-        ("Secret", "policyd-webhooks", "the webhooks write their certificate"),
-        ("ConfigMap", "policyd-controller-memory", "the controller writes what forecasts learnt"),
-        ("ConfigMap", "policyd-controller-hours", "the controller writes the GPU-hours"),
+    why = "the webhooks write their certificate"
+    yield IgnoredFields("", "Secret", ("/data",), why, name="policyd-webhooks")
+    for name, fields, why in (
+        (
+            "policyd-controller-memory",
+            ("/binaryData",),
+            "the controller writes what forecasts learnt",
+        ),
+        ("policyd-controller-hours", ("/binaryData",), "the controller writes the GPU-hours"),
+        ("policyd-background", ("/binaryData", "/data"), "`policyd background` writes its record"),
     ):
-        yield IgnoredFields("", kind, ("/data",), why, name=name)
-    why = "the leading replica renews it"
-    yield IgnoredFields("coordination.k8s.io", "Lease", ("/spec",), why, name="policyd-controller")
+        yield IgnoredFields("", "ConfigMap", fields, why, name=name)
+    for name in ("policyd-controller", "policyd-background"):
+        why = "the leading replica renews it"
+        yield IgnoredFields("coordination.k8s.io", "Lease", ("/spec",), why, name=name)
     for kind in ("ClusterQueue", "LocalQueue"):
         why = "`policyd stop` and `policyd resume` write it"
         yield IgnoredFields(GROUP, kind, ("/spec/stopPolicy",), why)

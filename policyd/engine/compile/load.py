@@ -11,7 +11,7 @@ from policyd.api.policy import API_VERSION, GROUP, Policy
 from policyd.cel.compile.allowance import Allowance, within
 from policyd.engine.compile.check import check_policy
 from policyd.engine.compile.native import FORMS, is_binding, is_native, read_binding, read_policy
-from policyd.engine.compile.placeholders import binding_placeholders, placeholders
+from policyd.engine.compile.placeholders import binding_placeholders, name_of, placeholders
 from policyd.engine.compile.policies import OWN_FORM, Form, compile_policy
 from policyd.engine.compile.schema import MOST_FINDINGS, policy_shape
 from policyd.engine.compile.static_checks import static_findings
@@ -48,6 +48,7 @@ class Loaded:
         placeholders: Placeholders of policies that cannot be used.
         binding_placeholders: The same of bindings.
         background: Policies that act by themselves, and on no request.
+        faulty: Kind and name of each policy with an error.
     """
 
     policies: tuple[CompiledPolicy, ...] = ()
@@ -58,6 +59,7 @@ class Loaded:
     placeholders: tuple[CompiledPolicy, ...] = ()
     binding_placeholders: tuple[CompiledBinding, ...] = ()
     background: tuple[BackgroundPolicy, ...] = ()
+    faulty: tuple[tuple[str, str], ...] = ()
 
     @property
     def all_policies(self) -> tuple[CompiledPolicy, ...]:
@@ -82,6 +84,7 @@ def gather(parts: Iterable[Loaded]) -> Loaded:
         tuple(policy for part in parts for policy in part.placeholders),
         tuple(binding for part in parts for binding in part.binding_placeholders),
         tuple(policy for part in parts for policy in part.background),
+        tuple(key for part in parts for key in part.faulty),
     )
 
 
@@ -96,7 +99,7 @@ def load_document(
         out_of_time: Returns whether the caller's deadline has passed.
     """
     loaded = _bounded(document, dialect, out_of_time)
-    return _stood_in_for(loaded, document, dialect) if loaded.broken else loaded
+    return stood_in_for(loaded, document, dialect) if loaded.broken else loaded
 
 
 def load_policies(
@@ -120,16 +123,21 @@ def load_policies(
 
 def unusable(document: Document, reason: str, dialect: Dialect = DEFAULT_DIALECT) -> Loaded:
     """Return placeholders for a document that is not loaded, as for an invalid one."""
-    return _stood_in_for(Loaded(findings=(document.finding(reason),)), document, dialect)
+    return stood_in_for(Loaded(findings=(document.finding(reason),)), document, dialect)
 
 
-def _stood_in_for(loaded: Loaded, document: Document, dialect: Dialect) -> Loaded:
+def stood_in_for(loaded: Loaded, document: Document, dialect: Dialect) -> Loaded:
+    """Add the placeholders of a document with an error."""
     value = document.value
     if is_binding(value):
         return replace(loaded, binding_placeholders=binding_placeholders(document, loaded.findings))
     foreign = any(each.guards(value) for each in dialect.formats)
     if foreign or is_policy(value) or is_native(value):
-        return replace(loaded, placeholders=placeholders(document, loaded.findings, dialect))
+        return replace(
+            loaded,
+            placeholders=placeholders(document, loaded.findings, dialect),
+            faulty=((str(value.get("kind")), name_of(value)),),
+        )
     return loaded
 
 

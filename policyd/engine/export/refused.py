@@ -1,15 +1,24 @@
 """Find what the API server rejects in its own policies and bindings.
 
-The server says so only when they are created; each of these was asked of one.
+The server says so only when they are created; each of these was asked of one. Kyverno stores any
+rule, and copies it into its webhooks: the server takes none of them then.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, get_args
 
-from policyd.api.names import is_label_key, is_subdomain
+from policyd.api.admission import Operation
+from policyd.api.names import (
+    LABEL_1035,
+    LONGEST_LABEL,
+    is_label_key,
+    is_label_value,
+    is_subdomain,
+)
 from policyd.cel.types import DYN, NULL, STRING
 from policyd.engine.compile.native import VERSIONS, is_binding, is_native
 from policyd.engine.documents.findings import Finding
@@ -23,23 +32,28 @@ _RESERVED: Final = re.compile(
     "as|break|const|continue|else|false|for|function|if|import|in|let|loop|namespace|null|package"
     "|return|true|var|void|while"
 )
+_OPERATIONS: Final = ("*", *get_args(Operation))
+_KYVERNO: Final = "policies.kyverno.io/"
 _KEYS: Final = "letters, digits, `-`, `_` and `.`, at most 63, with a prefix if need be"
 
 _Wrong = tuple[str, Path, str | None]
 
 
 def refused(document: Document) -> Iterator[Finding]:
-    """Yield the errors for which the API server rejects one of its own policies or bindings."""
+    """Yield the errors for which the API server rejects a policy, a binding, or Kyverno's rules."""
     value = document.value
+    wrong: Iterator[_Wrong] = iter(())
     if is_native(value):
-        wrong = _policy(value)
+        wrong = chain(_metadata(value), _policy(value))
     elif is_binding(value) and value["kind"] != "PolicyBinding":
-        wrong = _binding(value)
-    else:
-        return
+        wrong = chain(_metadata(value), _binding(value))
+    elif isinstance(value, dict) and str(value.get("apiVersion")).startswith(_KYVERNO):
+        for message, path, hint in _rules(value, "matchConstraints", optional="operations"):
+            what = f"the API server takes no such rule: {message}"
+            yield replace(document.finding(what, path, hint=hint), rule="refused")
     for message, path, hint in wrong:
-        finding = document.finding(f"the API server refuses it: {message}", path, hint=hint)
-        yield replace(finding, rule="refused")
+        what = f"the API server refuses it: {message}"
+        yield replace(document.finding(what, path, hint=hint), rule="refused")
 
 
 def refused_annotations(policy: CompiledPolicy) -> Iterator[Finding]:
@@ -53,16 +67,59 @@ def refused_annotations(policy: CompiledPolicy) -> Iterator[Finding]:
             yield Finding(source=policy.place, message=message, hint=hint, rule="refused")
 
 
+def _metadata(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy or binding
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict):
+        return
+    generated = metadata.get("generateName")
+    name = str(metadata.get("name") or (generated and f"{generated}a") or "")
+    if not is_subdomain(name):
+        yield f"`{name}` is not a valid object name", ("metadata", "name"), None
+    yield from _labels(metadata.get("labels"), ("metadata", "labels"))
+    annotations = metadata.get("annotations")
+    for key in map(str, annotations if isinstance(annotations, dict) else ()):
+        if not is_label_key(key.lower()):  # the server takes a prefix in capitals
+            path = ("metadata", "annotations", key)
+            yield f"`{key}` is not a valid key of an annotation", path, _KEYS
+
+
+def _labels(labels: Any, path: Path) -> Iterator[_Wrong]:  # noqa: ANN401 - any value
+    for key, value in labels.items() if isinstance(labels, dict) else ():
+        if not is_label_key(str(key)):
+            yield f"`{key}` is not a valid key of a label", (*path, key), _KEYS
+        if isinstance(value, str) and not is_label_value(value):
+            yield f"`{value}` is not a valid value of a label", (*path, key), None
+
+
+def _param_kind(given: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any value
+    kind, version = value_at(given, ("kind",)), value_at(given, ("apiVersion",))
+    if isinstance(kind, str) and not _is_label_1035(kind.lower()):
+        yield f"`{kind}` is not a valid kind", ("spec", "paramKind", "kind"), None
+    if isinstance(version, str):
+        group, _, version_there = version.rpartition("/")
+        if not (_is_label_1035(version_there) and (not group or is_subdomain(group))):
+            path = ("spec", "paramKind", "apiVersion")
+            yield f"`{version}` is not a valid API version", path, "`v1`, or `group/v1`"
+
+
+def _is_label_1035(text: str) -> bool:
+    return len(text) <= LONGEST_LABEL and re.fullmatch(LABEL_1035, text) is not None
+
+
+def _is_in_path(name: str) -> bool:
+    """Tell whether a name can be a part of a URL's path, as names of params and objects are."""
+    return name not in {".", ".."} and not {"/", "%"} & {*name}
+
+
 def _policy(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy
     name, version = str(value_at(value, ("metadata", "name")) or ""), value["apiVersion"]
     if version.rpartition("/")[2] not in VERSIONS:
         yield f"`{version}` not found", ("apiVersion",), f"there are {', '.join(VERSIONS)}"
-    if not is_subdomain(name):
-        yield f"`{name}` is not a valid object name", ("metadata", "name"), None
     constraints = value_at(value, ("spec", "matchConstraints"))
     if isinstance(constraints, dict) and not constraints.get("resourceRules"):
         yield "field `resourceRules` is missing", ("spec", "matchConstraints"), None
     yield from _rules(value, "matchConstraints")
+    yield from _param_kind(value_at(value, ("spec", "paramKind")))
     yield from _each(value, "matchConditions", _condition)
     yield from _each(value, "variables", _variable)
     if value["kind"] == VALIDATING:
@@ -74,27 +131,55 @@ def _policy(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy
         yield from _mutating(value)
 
 
-def _rules(value: Any, field: str) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy or binding
-    """Yield the errors of the rules of a policy's constraints, or of a binding's resources."""
+def _rules(
+    value: Any,  # noqa: ANN401 - any policy or binding
+    field: str,
+    *,
+    optional: str = "",
+) -> Iterator[_Wrong]:
+    """Yield the errors of the rules of a policy's constraints, or of a binding's resources.
+
+    Args:
+        value: The policy or binding.
+        field: The field of its specification that has the rules.
+        optional: What a rule may leave out.
+    """
     for name in ("resourceRules", "excludeResourceRules"):
         rules = value_at(value, ("spec", field, name))
         for index, rule in enumerate(rules if isinstance(rules, list) else ()):
-            for message, part in _rule(rule) if isinstance(rule, dict) else ():
+            for message, part in _rule(rule, optional) if isinstance(rule, dict) else ():
                 yield message, ("spec", field, name, index, part), None
 
 
-def _rule(rule: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _rule(rule: dict[str, Any], optional: str) -> Iterator[tuple[str, str]]:
     for part in ("operations", "apiGroups", "apiVersions", "resources"):
         texts = rule.get(part)
-        if not texts:
+        if not texts and part != optional:
             yield f"field `{part}` is missing", part
-        elif isinstance(texts, list) and all(isinstance(text, str) for text in texts):
-            if part != "apiGroups" and "" in texts:
-                yield f"an empty text is none of `{part}`", part
-            elif part == "resources":
-                yield from ((message, part) for message in _resources(texts))
-            elif "*" in texts and len(texts) > 1:
-                yield f"`*` includes all other `{part}`", part
+        if texts and isinstance(texts, list) and all(isinstance(text, str) for text in texts):
+            yield from _texts(texts, part)
+    yield from _names(rule.get("resourceNames"), "resourceNames")
+
+
+def _names(names: Any, part: str) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - any value
+    for name, times in Counter(map(str, names if isinstance(names, list) else ())).items():
+        if times > 1:
+            yield f"`{name}` is given twice", part
+        if not _is_in_path(name):
+            yield f"`{name}` is not a valid object name", part
+
+
+def _texts(texts: list[str], part: str) -> Iterator[tuple[str, str]]:
+    if part != "apiGroups" and "" in texts:
+        yield f"an empty text is none of `{part}`", part
+    elif part == "resources":
+        yield from ((message, part) for message in _resources(texts))
+    elif "*" in texts and len(texts) > 1:
+        yield f"`*` includes all other `{part}`", part
+    elif part == "operations":
+        known = ", ".join(f"`{name}`" for name in _OPERATIONS)
+        for unknown in dict.fromkeys(text for text in texts if text not in _OPERATIONS):
+            yield f"`{unknown}` is none of the operations {known}", part
 
 
 def _resources(names: list[str]) -> Iterator[str]:
@@ -170,6 +255,8 @@ def _mutating(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy
         if isinstance(operations, list) and "DELETE" in operations:
             place = ("spec", "matchConstraints", "resourceRules", index, "operations")
             yield "a `DELETE` request cannot be mutated", place, None
+    if value_at(value, ("spec", "mutations")) == []:
+        yield "field `mutations` is empty", ("spec", "mutations"), None
     for index, item in enumerate(_items(value, "mutations")):
         if isinstance(item, dict) and item.keys() >= {"applyConfiguration", "jsonPatch"}:
             at = ("spec", "mutations", index)
@@ -184,9 +271,17 @@ def _binding(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any binding
         yield "`Deny` and `Warn` report the same message twice", at, "leave one of them out"
     for action in (action for action, times in counted.items() if times > 1):
         yield f"`{action}` is given twice", at, None
+    policy = value_at(value, ("spec", "policyName"))
+    if isinstance(policy, str) and not is_subdomain(policy):
+        yield f"`{policy}` is not a valid object name", ("spec", "policyName"), None
     yield from _rules(value, "matchResources")
     ref = value_at(value, ("spec", "paramRef"))
     if isinstance(ref, dict) and not ref.get("parameterNotFoundAction"):
         path = ("spec", "paramRef")
         hint = "set it to `Allow` or `Deny`"
         yield "field `parameterNotFoundAction` is missing", path, hint
+    name = value_at(ref, ("name",))
+    if isinstance(name, str) and not _is_in_path(name):
+        yield f"`{name}` is not a valid object name", ("spec", "paramRef", "name"), None
+    selected = ("spec", "paramRef", "selector", "matchLabels")
+    yield from _labels(value_at(value, selected), selected)

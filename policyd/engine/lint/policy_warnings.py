@@ -28,7 +28,6 @@ from policyd.engine.documents.reading import Document
 from policyd.engine.evaluate.conditions import EvaluationError, Invocation, Match, matches
 from policyd.engine.evaluate.mutation import mutate
 from policyd.engine.evaluate.verdict import VerdictBuilder
-from policyd.engine.export.refused import refused, refused_annotations
 from policyd.engine.lint.never_true import never_true
 from policyd.engine.lint.overwritten import overwritten
 from policyd.engine.model.compiled import (
@@ -155,7 +154,6 @@ def lint(policy: CompiledPolicy) -> Iterator[Finding]:
         _costs(policy),
     )
     yield from (_warning(policy, warning) for warning in found)
-    yield from refused_annotations(policy)
 
 
 def _idle(policy: CompiledPolicy) -> Iterator[LintWarning]:
@@ -175,11 +173,10 @@ def _warning(policy: CompiledPolicy, warning: LintWarning) -> Finding:
 
 
 def lint_document(document: Document) -> Iterator[Finding]:
-    """Yield the warnings about a policy's document, and the errors that the API server rejects."""
+    """Yield the warnings about a policy's document."""
     value = document.value
     if not isinstance(value, dict):
         return
-    yield from refused(document)
     spec = value.get("spec")
     if value.get("kind") not in (VALIDATING, MUTATING) or not isinstance(spec, dict):
         return

@@ -1,6 +1,6 @@
 """Combine policies with their bindings, which may be in other files."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 import msgspec
@@ -28,22 +28,25 @@ BINDING_KINDS = {
 
 
 def check_bindings(
-    policies: Iterable[CompiledPolicy], bindings: Iterable[CompiledBinding]
+    policies: Iterable[CompiledPolicy],
+    bindings: Iterable[CompiledBinding],
+    faulty: Collection[tuple[str, str]] = (),
 ) -> list[Finding]:
     """Say which bindings are for no policy, and which policies do nothing for want of a binding.
 
     Either may be meant: the other half may be elsewhere.
+
+    Args:
+        policies: The policies.
+        bindings: The bindings, those with an error included.
+        faulty: The kind and name of each policy with an error.
     """
     known = {(policy.kind, policy.name): policy for policy in policies}
     bound = {(binding.policy_kind, binding.policy): binding for binding in bindings}
     findings = [
-        _warning(
-            binding.place,
-            f"binding `{binding.name}` is for `{name}`, which is not here",
-            did_you_mean(name, [other for other_kind, other in known if other_kind == kind]),
-        )
-        for (kind, name), binding in bound.items()
-        if (kind, name) not in known
+        _absent(binding.place, f"binding `{binding.name}` is for", key, known, faulty)
+        for key, binding in bound.items()
+        if key not in known
     ]
     for (kind, name), policy in known.items():
         if needs_binding(policy) and not {(kind, name), (kind, policy.shadow_of)} & bound.keys():
@@ -54,26 +57,40 @@ def check_bindings(
             message = f"`{name}` would apply everywhere without its bindings"
             findings.append(_warning(policy.place, message, "set `requiresBinding: true`"))
         if policy.shadow_of not in {"", name} and (kind, policy.shadow_of) not in known:
-            message = f"`{name}` is a shadow of `{policy.shadow_of}`, which is not here"
-            near = did_you_mean(policy.shadow_of, [n for k, n in known if k == kind and n != name])
-            findings.append(_warning(policy.place, message, near))
+            others = [key for key in known if key != (kind, name)]
+            what = f"`{name}` is a shadow of"
+            findings.append(_absent(policy.place, what, (kind, policy.shadow_of), others, faulty))
     return findings
 
 
 def check_exceptions(
-    policies: Iterable[CompiledPolicy], exceptions: Iterable[CompiledException]
+    policies: Iterable[CompiledPolicy],
+    exceptions: Iterable[CompiledException],
+    faulty: Iterable[tuple[str, str]] = (),
 ) -> list[Finding]:
     """Report exceptions from policies that are not loaded: they may be elsewhere."""
+    faulty = {(kind, name) for of, name in faulty for kind in (of, "")}
     known = {(kind, policy.name) for policy in policies for kind in (policy.kind, "")}
     return [
-        _warning(
-            exception.place,
-            f"exception `{exception.name}` is from `{name}`, which is not here",
-            did_you_mean(name, [other for other_kind, other in known if other_kind == kind]),
-        )
+        _absent(exception.place, f"exception `{exception.name}` is from", key, known, faulty)
         for exception in exceptions
-        for kind, name in sorted(exception.policies - known)
+        for key in sorted(exception.policies - known)
     ]
+
+
+def _absent(
+    place: str,
+    what: str,
+    key: tuple[str, str],
+    known: Iterable[tuple[str, str]],
+    faulty: Collection[tuple[str, str]],
+) -> Finding:
+    """Warn of something that names a policy which cannot be used."""
+    kind, name = key
+    if key in faulty:
+        return _warning(place, f"{what} `{name}`, which has an error", None)
+    near = did_you_mean(name, [other for other_kind, other in known if other_kind == kind])
+    return _warning(place, f"{what} `{name}`, which is not here", near)
 
 
 def needs_binding(policy: CompiledPolicy) -> bool:

@@ -106,3 +106,21 @@ def test_objects_beside_policies_are_left_out_with_a_warning():
     assert code == 0
     assert "`ConfigMap` is no ClusterPolicy or Policy of kyverno.io, and is left out" in stderr
     assert len([*yaml.safe_load_all(stdout)]) == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "hint"),
+    [
+        ("constraints.gatekeeper.sh/v1beta1", "Labels", "`policyd migrate gatekeeper` converts"),
+        ("kyverno.io/v2", "CleanupPolicy", "write it as a DeletingPolicy"),
+        ("policyd.io/v1alpha1", "Policy", "`policyd export` writes"),
+    ],
+)
+def test_what_is_left_out_has_a_hint_of_its_kind(version, kind, hint):
+    other = f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n"
+
+    _, stderr, _ = migrate(f"{WHOLE}---\n{other}---\n{OTHER}")
+
+    assert stderr.count("is left out") == 2
+    assert stderr.count("policyd export") == hint.count("policyd export")
+    assert hint in stderr

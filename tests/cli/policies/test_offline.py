@@ -707,6 +707,36 @@ spec:
 """
 
 
+def test_a_policy_that_the_api_server_refuses_is_not_valid_and_its_binding_names_it():
+    binding = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: b}
+spec: {policyName: p, validationActions: [Deny]}
+"""
+
+    result = CliRunner().invoke(main, ["check", "-"], input=f"{REFUSED}---{binding}")
+
+    assert result.exit_code == 1
+    assert "binding `b` is for `p`, which has an error" in result.stderr
+    assert "0 policies valid" in result.stderr
+
+
+def test_a_policy_whose_binding_the_api_server_refuses_is_not_without_one():
+    policy = REFUSED.replace("resources: []", "resources: [pods]").replace('"1"', "\"'a'\"")
+    binding = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: b}
+spec: {policyName: p, validationActions: [Deny, Deny]}
+"""
+
+    result = CliRunner().invoke(main, ["check", "-"], input=f"{policy}---{binding}")
+
+    assert "the API server refuses it: `Deny` is given twice" in result.stderr
+    assert "without a binding" not in result.stderr
+
+
 @pytest.mark.parametrize("command", ["apply", "explain", "report"])
 def test_a_policy_that_the_api_server_refuses_is_not_used(tmp_path, command):
     policies, objects = tmp_path / "p.yaml", tmp_path / "o.yaml"

@@ -98,6 +98,13 @@ def test_a_standard_is_asked_for_by_its_level(prove):
     assert sentence.startswith("refuted: it is not so that each pod that the standard forbids")
 
 
+def test_a_standard_that_is_none_has_the_levels_named(prove):
+    result = prove("subsumes", "foo", "all.yaml")
+
+    assert result.exit_code == 2
+    assert "A Pod Security Standard is `baseline` or `restricted`." in result.stderr
+
+
 def test_a_standard_is_judged_control_by_control(prove, tmp_path):
     security = (tmp_path / "all.yaml").read_text()
     expression = next(line for line in security.splitlines() if "expression:" in line)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -119,6 +120,23 @@ def test_tools_of_gitops_get_the_address_and_the_fields_to_ignore(made):
     assert chart["spec"]["ignoreDifferences"] == for_argo_cd(of_chart=True)
     assert "RespectIgnoreDifferences=true" in policies["spec"]["syncPolicy"]["syncOptions"]
     assert flux["HelmRelease policyd"]["spec"]["driftDetection"]["ignore"] == for_flux()
+
+
+def test_the_rules_name_each_lease_and_record_of_the_chart():
+    texts = [path.read_text() for path in (PROJECT / "charts/policyd/templates").rglob("*.yaml")]
+    written = {
+        (kind, name.replace('{{ include "policyd.', "policyd-").replace('" . }}', ""))
+        for kind, name in re.findall(
+            r"^kind: (Lease|ConfigMap)\nmetadata:\n  name: (.+)$", "\n".join(texts), re.MULTILINE
+        )
+        if "dashboard" not in name  # its content is the chart's, as is the configuration
+    } - {("ConfigMap", "policyd-controller")}
+
+    assert written == {
+        (each["kind"], each["name"])
+        for each in for_argo_cd(of_chart=True)
+        if each["kind"] in {"Lease", "ConfigMap"}
+    }
 
 
 def test_the_rules_name_where_each_kind_of_job_is_suspended():
