@@ -9,6 +9,7 @@ together take no more than it was admitted with. The owner reference of a pod is
 counts only as far as that.
 """
 
+from bisect import bisect_left, insort
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -55,9 +56,11 @@ GRACE_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 30.0
 """Between checks of a pod that is outside: its job may get quota."""
 MOST_REPORTED: Final = 50
-"""Events of a namespace at once, and one more each second: many pods must not fill the API. The
-others come later."""
+"""Events of a namespace at once, and one more each second: many pods must not fill the API. Those
+of the largest pods come first, so that small ones cannot hide them."""
 MOST_NAMESPACES: Final = 1000
+
+_Rank = tuple[int, int, str]
 
 OUTSIDE: Final = "OutsideQuota"
 NO_WORKLOAD: Final = "NoWorkload"
@@ -89,6 +92,9 @@ class Usage:
         self._outside = OutsideUsage()
         self._since: dict[str, float] = {}
         self._reported: dict[str, str] = {}
+        self._waiting: defaultdict[str, list[_Rank]] = defaultdict(list)
+        """The pods of each namespace that are not reported yet, the largest first."""
+        self._ranks: dict[str, _Rank] = {}
         self._owners = SeenOwners(cache.mirrors, writes)
         self._claims_of: dict[str, frozenset[str]] = {}
         self._claimers: defaultdict[str, set[str]] = defaultdict(set)
@@ -244,6 +250,7 @@ class Usage:
         """Note that a pod is not outside."""
         self._since.pop(path, None)
         self._reported.pop(path, None)
+        self._wait_no_more(path)
         if self._outside.forget(path):
             self._metrics.outside_quota(self._outside.totals)
 
@@ -353,28 +360,55 @@ class Usage:
     # Telling.
 
     async def _note(self, pod: RunningPod, amounts: dict[str, int], reason: str) -> float:
-        path, now = pod.metadata.key, self._writes.now
+        path, now, look = pod.metadata.key, self._writes.now, LOOK_SECONDS
+        if self._reported.get(path) != reason:
+            self._wait(path, amounts)
         left = self._since.setdefault(path, now) + GRACE_SECONDS - now
         if left > 0:
             return left
         if path not in self._outside:
             self._outside.put(path, pod.metadata.namespace, amounts)
             self._metrics.outside_quota(self._outside.totals)
-        if self._reported.get(path) != reason and self._may_report(pod.metadata.namespace):
-            self._reported[path] = reason
-            self._report(pod, amounts, reason)
+        if path in self._ranks:
+            before = bisect_left(self._waiting[pod.metadata.namespace], self._ranks[path])
+            if self._may_report(pod.metadata.namespace, before):
+                self._wait_no_more(path)
+                self._reported[path] = reason
+                self._report(pod, amounts, reason)
+            else:
+                look = min(look, before + 1.0)
         if self._deletes and not pod.spec.node_name:
             await self._writes.delete(self.pods, pod)
-        return LOOK_SECONDS
+        return look
 
-    def _may_report(self, namespace: str) -> bool:
+    def _wait(self, path: str, amounts: Mapping[str, int]) -> None:
+        devices = sum(amount for name, amount in amounts.items() if is_device(name))
+        rank = (-devices, -sum(amounts.values()), path)
+        if self._ranks.get(path) != rank:
+            self._wait_no_more(path)
+            self._ranks[path] = rank
+            insort(self._waiting[path.partition("/")[0]], rank)
+
+    def _wait_no_more(self, path: str) -> None:
+        rank = self._ranks.pop(path, None)
+        if rank is None:
+            return
+        namespace = path.partition("/")[0]
+        waiting = self._waiting[namespace]
+        del waiting[bisect_left(waiting, rank)]
+        if not waiting:
+            del self._waiting[namespace]
+
+    def _may_report(self, namespace: str, before: int) -> bool:
+        """Tell whether there is an event left for a pod, with so many larger ones waiting."""
         now = self._writes.now
         left, at = self._allowed.pop(namespace, (float(MOST_REPORTED), now))
         left = min(float(MOST_REPORTED), left + max(0.0, now - at))
-        self._allowed[namespace] = (left - 1 if left >= 1 else left, now)
+        may = left >= before + 1
+        self._allowed[namespace] = (left - may, now)
         if len(self._allowed) > MOST_NAMESPACES:
             self._allowed.popitem(last=False)
-        return left >= 1
+        return may
 
     def _report(self, pod: RunningPod, amounts: dict[str, int], reason: str) -> None:
         taken = ", ".join(f"{name}: {_written(name, n)}" for name, n in sorted(amounts.items()))

@@ -309,6 +309,20 @@ async def test_no_flood_of_events(world):
 
 
 @ANYIO
+@pytest.mark.parametrize("later", [0, 40])
+async def test_small_pods_do_not_hide_large_ones(world, later):
+    for number in range(120):
+        bare(world, f"p{number}", gpus=1)
+    await world.pass_time(later)
+    for name in ("z-large", "z-larger"):
+        bare(world, name, gpus=32)
+    await world.pass_time(9)
+
+    reported = {each["involvedObject"]["name"] for each in world.events(OUTSIDE)}
+    assert {"z-large", "z-larger"} <= reported
+
+
+@ANYIO
 @pytest.mark.parametrize(("team", "found"), [("a", 8), ("b", 0)])
 async def test_namespaces_whose_jobs_do_not_queue_are_left_alone(team, found):
     world = World()

@@ -65,12 +65,13 @@ def refusal(request: AdmissionRequest, decision: Decision) -> RefusalStatus:
     """Say why a request is refused: all denials, the first one's code and reason."""
     first = decision.denials[0]
     lines = "\n".join(map(str, decision.denials))
-    message = cut(lines, LONGEST_MESSAGE_BYTES, end="...")
+    more = f"\n{decision.further} more objections are left out" if decision.further else ""
+    message = cut(lines, LONGEST_MESSAGE_BYTES - len(more), end="...") + more
     return RefusalStatus(
         code=first.code,
         reason=first.reason,
         message=f"{_forbidden(request)}{message}" if first.kind == VALIDATING else message,
-        details=_details(request, decision.denials),
+        details=None if more else _details(request, decision.denials),
     )
 
 

@@ -1,6 +1,6 @@
 """Evaluate all validations of all policies; each that is not true is a denial."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from policyd.cel import Budget, CelError, CelTimeError, LazyVariables
@@ -139,7 +139,7 @@ def _ask(invocation: Invocation, match: Match, facts: Facts, verdict: VerdictBui
     """Evaluate all validations first, since messages use the rest of the budget."""
     policy = invocation.policy
     objections: list[tuple[CompiledValidation, Match, CelError | None]] = []
-    for validation in policy.validations:
+    for validation in _in_time(policy.validations, facts):
         asked = match_for(policy, validation, match, facts)
         if asked is None:
             continue
@@ -152,10 +152,21 @@ def _ask(invocation: Invocation, match: Match, facts: Facts, verdict: VerdictBui
             objections.append((validation, asked, error))
     for validation, asked, failed in objections:
         if failed is None:
-            denial = _denial(invocation, validation, asked, facts)
+            explain = verdict.has_room(policy, invocation.binding.actions)
+            denial = _denial(invocation, validation, asked, facts, explain=explain)
             verdict.object_to(policy, denial, invocation.binding)
         else:
             verdict.fail(policy, _failure(policy, validation, failed), invocation.binding)
+
+
+def _in_time(
+    validations: Sequence[CompiledValidation], facts: Facts
+) -> Iterator[CompiledValidation]:
+    """Read the clock between validations: a policy may have a thousand."""
+    for number, validation in enumerate(validations):
+        if number:
+            facts.check_time()
+        yield validation
 
 
 def match_for(
@@ -187,12 +198,21 @@ def _failure(
 
 
 def _denial(
-    invocation: Invocation, validation: CompiledValidation, match: Match, facts: Facts
+    invocation: Invocation,
+    validation: CompiledValidation,
+    match: Match,
+    facts: Facts,
+    *,
+    explain: bool,
 ) -> Denial:
+    """Return the denial of a validation; the static message is enough for one that is left out."""
+    name, place = invocation.policy.name, validation.place
+    if not explain:
+        return Denial(policy=name, validation=place, message=validation.message)
     several = len(facts.templates) > 1 and match.view is not facts.whole
     return Denial(
-        policy=invocation.policy.name,
-        validation=validation.place,
+        policy=name,
+        validation=place,
         message=_message(invocation.policy, validation, match, facts),
         remedy=_remedy(validation, match),
         reason=validation.reason,
@@ -257,11 +277,11 @@ def _remedy(validation: CompiledValidation, match: Match) -> str:
 
 def _annotate(invocation: Invocation, match: Match, facts: Facts, verdict: VerdictBuilder) -> None:
     """Add the policy's audit annotations, with a budget of their own."""
-    facts.check_time()
     policy = invocation.policy
     budget = Budget(POLICY_LIMIT, facts.allowance, policy.id)
     variables = _anew(policy, match, budget).variables
     for key, program in policy.annotations:
+        facts.check_time()
         try:
             value = program.evaluate(variables, budget)
         except CelError as error:

@@ -1,12 +1,14 @@
 """Build a decision: the answer of each policy, by its enforcement."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import msgspec
 
 from policyd.api.meta import Json
-from policyd.api.policy import Reason
+from policyd.api.policy import Enforcement, Reason
 from policyd.cel import CelError
 from policyd.engine.evaluate.conditions import Invocation, failed_expression
 from policyd.engine.evaluate.patches import UndecodablePatchError
@@ -34,6 +36,12 @@ VALIDATION_FAILURE = "validation.policy.admission.k8s.io/validation_failure"
 MOST_FAILURES = 50
 """Failures that this annotation names at most."""
 
+MOST_REASONS = 100
+"""Objections and failures of a request that are kept, besides the first ones of each policy."""
+
+_Effects = tuple[Enforcement, ...] | Literal["ignored"]
+_Source = tuple[str, _Effects]
+
 CATCHABLE = (PolicydError, RecursionError)
 """The exceptions that a hostile object may cause in a policy; any other is a bug."""
 
@@ -44,9 +52,14 @@ class VerdictBuilder:
     """Collects the results of policies for one request."""
 
     def __init__(self) -> None:
-        self._denials: list[Denial] = []
+        self._denials: dict[Denial, None] = {}
         self._objections: list[Denial] = []
-        self._warnings: list[str] = []
+        self._violated: set[tuple[str, str]] = set()
+        self._warnings: dict[str, None] = {}
+        self._kept = 0
+        self._heard: set[_Source] = set()
+        self._further = 0
+        self._further_ignored: Counter[str] = Counter()
         self._audit: dict[str, str] = {}
         self._published: dict[str, dict[str, None]] = {}
         self._audited: list[dict[str, Json]] = []
@@ -69,21 +82,43 @@ class VerdictBuilder:
         """Note that a policy changed the object."""
         self._mutated[policy.name] = None
 
+    def has_room(self, policy: CompiledPolicy, actions: _Effects) -> bool:
+        """Tell whether another objection is kept: always the first of a policy with an effect.
+
+        So the decision is the same as if all were kept, and its first denial too.
+        """
+        return self._kept < MOST_REASONS or (policy.id, actions) not in self._heard
+
+    def _keeps(self, policy: CompiledPolicy, actions: _Effects) -> bool:
+        room = self.has_room(policy, actions)
+        self._heard.add((policy.id, actions))
+        self._kept += room
+        return room
+
     def object_to(self, policy: CompiledPolicy, denial: Denial, binding: CompiledBinding) -> None:
         """Take a policy's objection as its enforcement says: refuse, warn, or note for audits."""
+        kept = self._keeps(policy, binding.actions)
         if not policy.own:
             denial = replace(denial, lead=lead(policy, binding), kind=policy.kind)
-        self._objections.append(replace(denial, origin=policy.id, actions=binding.actions))
-        if "Deny" in binding.actions and denial not in self._denials:
-            self._denials.append(denial)
+        violated = policy.id, denial.validation
+        if kept or violated not in self._violated:
+            self._violated.add(violated)
+            self._objections.append(replace(denial, origin=policy.id, actions=binding.actions))
+        if kept:
+            self._enforce(policy, denial, binding)
+        else:
+            self._further += 1
+
+    def _enforce(self, policy: CompiledPolicy, denial: Denial, binding: CompiledBinding) -> None:
+        if "Deny" in binding.actions:
+            self._denials[denial] = None
         if "Warn" in binding.actions:
             warning = str(denial) if policy.own else _warning(policy, binding, denial)
-            if warning not in self._warnings:
-                self._warnings.append(warning)
+            self._warnings[warning] = None
         if "Audit" in binding.actions:
             if policy.own:
                 self.annotate(policy.name, denial.message)
-            else:
+            elif len(self._audited) < MOST_FAILURES:
                 self._audited.append(_audited(policy, binding, denial))
 
     def fail(
@@ -104,6 +139,9 @@ class VerdictBuilder:
         internal = isinstance(error, UndecodablePatchError) and not policy.own
         ignored = policy.ignores_failures and not internal
         text = "the object is nested too deep" if isinstance(error, RecursionError) else str(error)
+        if ignored and not self._keeps(policy, "ignored"):
+            self._further_ignored[policy.name] += 1
+            return
         self._failures.append(Failure(policy=policy.name, message=text, ignored=ignored))
         if ignored:
             self.annotate(policy.name, f"ignored, as it could not be evaluated: {text}")
@@ -117,7 +155,7 @@ class VerdictBuilder:
 
     def _fail_internally(self, policy: CompiledPolicy, text: str) -> None:
         denial = Denial(policy=policy.name, message=text, kind=policy.kind, failed=True)
-        self._denials.append(replace(denial, reason="InternalError"))
+        self._denials[replace(denial, reason="InternalError")] = None
 
     def _fail_own(
         self, policy: CompiledPolicy, error: Exception, text: str, binding: CompiledBinding
@@ -135,7 +173,7 @@ class VerdictBuilder:
         self._failures.append(Failure(policy=policy.name, message=message, ignored=ignored))
         if not ignored:
             denial = _failed(policy, message, invocation.binding)
-            self._denials.append(replace(denial, lead="") if policy.own else denial)
+            self._denials[replace(denial, lead="") if policy.own else denial] = None
 
     def _fail_foreign(
         self,
@@ -152,8 +190,8 @@ class VerdictBuilder:
             denial = replace(denial, status=_FORBIDDEN, reason=reason)
         if not configuration and not policy.mutations:
             self.object_to(policy, denial, known)
-        elif denial not in self._denials:
-            self._denials.append(denial)
+        else:
+            self._denials[denial] = None
 
     def publish(self, key: str, text: str) -> None:
         """Add a policy's audit annotation; equal values of several bindings are listed once."""
@@ -174,6 +212,8 @@ class VerdictBuilder:
         """Return the decision, denials ordered by policy; `obj` is the mutated object."""
         if self._mutated:
             self.annotate(MUTATED_BY, ", ".join(self._mutated))
+        for key, number in self._further_ignored.items():
+            self.annotate(key, f"{number} more failures are left out")
         for key, texts in self._published.items():
             self.annotate(key, ", ".join(texts))
         exempted = tuple(dict.fromkeys(exempted))
@@ -183,11 +223,12 @@ class VerdictBuilder:
             if name in self._matched:
                 self.annotate(ROLLED_OUT, "; ".join(f"{name}: {each}" for each in staged))
         if self._audited:
-            kept = msgspec.json.encode(self._audited[:MOST_FAILURES]).decode()
+            kept = msgspec.json.encode(self._audited).decode()
             self.annotate(VALIDATION_FAILURE, kept)
         return Decision(
             denials=tuple(sorted(self._denials, key=_rank)),
             warnings=tuple(self._warnings),
+            further=self._further,
             audit_annotations=self._audit,
             operations=tuple(operations),
             matched=tuple(self._matched),

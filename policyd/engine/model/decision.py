@@ -81,6 +81,7 @@ class Decision:
 
     Attributes:
         denials: The reasons for refusal, by policy name; the request is allowed if there are none.
+        further: The number of objections that are left out of these and of the warnings.
         warnings: The warnings for the user of an allowed request.
         audit_annotations: The entries for the audit log.
         operations: The changes, to be applied in order to the object as it came.
@@ -94,6 +95,7 @@ class Decision:
     """
 
     denials: tuple[Denial, ...] = ()
+    further: int = 0
     warnings: tuple[str, ...] = ()
     audit_annotations: Mapping[str, str] = field(default_factory=dict)
     operations: tuple[Operation, ...] = ()
