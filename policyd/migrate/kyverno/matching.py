@@ -88,6 +88,8 @@ def filters_of(block: Json) -> tuple[list[RequestFilter], bool]:
     if not isinstance(block, Mapping):
         raise Untranslatable("`match` and `exclude` are maps")
     if "any" in block or "all" in block:
+        if set(block) - {"any", "all"}:
+            raise Untranslatable("`any` or `all` is beside other filters, of which it is one")
         every = bool(block.get("all"))
         return [_filter(each) for each in block.get("all") or block.get("any") or ()], every
     return [_filter(block)], False
