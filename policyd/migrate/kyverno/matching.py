@@ -14,6 +14,16 @@ from policyd.migrate.kyverno.patterns import grouped, negated
 
 OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 
+_CONNECTED: Final = {
+    "PodExecOptions": ("Pod", "exec"),
+    "PodAttachOptions": ("Pod", "attach"),
+    "PodPortForwardOptions": ("Pod", "portforward"),
+    "PodProxyOptions": ("Pod", "proxy"),
+    "NodeProxyOptions": ("Node", "proxy"),
+    "ServiceProxyOptions": ("Service", "proxy"),
+}
+"""The objects of CONNECT, and the subresources that they are sent to."""
+
 _OF_ONE_GROUP: Final = frozenset(
     [
         *("Pod", "Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "ReplicationController"),
@@ -88,6 +98,8 @@ def filters_of(block: Json) -> tuple[list[RequestFilter], bool]:
     if not isinstance(block, Mapping):
         raise Untranslatable("`match` and `exclude` are maps")
     if "any" in block or "all" in block:
+        if set(block) - {"any", "all"}:
+            raise Untranslatable("`any` or `all` is beside other filters, of which it is one")
         every = bool(block.get("all"))
         return [_filter(each) for each in block.get("all") or block.get("any") or ()], every
     return [_filter(block)], False
@@ -245,8 +257,24 @@ def _operations(each: RequestFilter) -> str:
     return one_of("request.operation", wanted) if wanted else ""
 
 
+def connects(kinds: Iterable[str]) -> bool:
+    """Tell whether requests of CONNECT may be of one of several kinds."""
+    subresources = {each for _, each in _CONNECTED.values()} | {"*"}
+    return any(
+        kind in _CONNECTED or subresource in subresources
+        for _, _, kind, subresource in map(parse_kind, kinds)
+    )
+
+
+def _requested(text: str) -> str:
+    """Return the kind of the object of a request, which is of CONNECT for some subresources."""
+    _, _, kind, subresource = parse_kind(text)
+    named = (name for name, of in _CONNECTED.items() if of == (kind, subresource))
+    return next(named, kind)
+
+
 def _kind_condition(kinds: Sequence[str]) -> str:
-    names = [parse_kind(kind)[2] for kind in kinds]
+    names = [_requested(kind) for kind in kinds]
     if not names or "*" in names:
         return ""
     return one_of("request.kind.kind", names)
@@ -399,6 +427,7 @@ def _rules(
 def _resources(text: str) -> Iterator[tuple[str, str, str]]:
     """Yield the group, version and plural of what a kind may mean."""
     group, version, kind, subresource = parse_kind(text)
+    kind, subresource = _CONNECTED.get(kind, (kind, subresource))
     if is_pattern(kind):
         plurals = ["*"]
     else:

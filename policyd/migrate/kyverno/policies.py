@@ -15,6 +15,7 @@ from policyd.engine.compile.load import load_document
 from policyd.engine.documents.reading import Document
 from policyd.errors import PolicydError
 from policyd.migrate.cel_values import Untranslatable
+from policyd.migrate.kyverno.fields import references, refused_fields
 from policyd.migrate.kyverno.first_rule import IndexedRule, first_only
 from policyd.migrate.kyverno.mutations import chosen_of
 from policyd.migrate.kyverno.rules import (
@@ -201,6 +202,9 @@ def _rule(rule: Json, frame: PolicyFrame) -> list[ConvertedRule]:
     if not isinstance(rule, Mapping):
         raise UnconvertibleRuleError("the rule is not a map")
     try:
+        parts = {name: rule.get(name) for name in ("validate", "mutate")}
+        for each in (*refused_fields(rule, "rule"), *references(parts)):
+            raise UnconvertibleRuleError(each.reason, each.path, each.hint)
         return convert_rule(rule, frame)
     except Untranslatable as error:
         raise UnconvertibleRuleError(error.reason) from error
@@ -211,6 +215,8 @@ def _rule(rule: Json, frame: PolicyFrame) -> list[ConvertedRule]:
 
 
 def _refused_settings(spec: Mapping[str, Any]) -> Iterator[UnconvertedPart]:
+    for refused in refused_fields(spec, "spec", ("spec",)):
+        yield UnconvertedPart(refused.path, "", refused.reason, refused.hint)
     for index, each in enumerate(spec.get("validationFailureActionOverrides") or ()):
         names = each.get("namespaces") or [] if isinstance(each, Mapping) else []
         if any("*" in str(name) or "?" in str(name) for name in names):

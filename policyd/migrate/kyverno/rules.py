@@ -19,6 +19,7 @@ from policyd.migrate.kyverno.generating import GeneratedEntries, generated_entri
 from policyd.migrate.kyverno.matching import (
     OPERATIONS,
     Matching,
+    connects,
     extends_to_controllers,
     filters_of,
     matching_of,
@@ -262,6 +263,8 @@ def scope_of(
     structs = set()
     if subject not in ("object", _TRIGGER):
         kinds = {"Pod"}
+    if any(connects(each.kinds) for each in filters_of(match)[0]):
+        kinds = set()  # the object of CONNECT has other fields
     for kind in kinds:
         found = {r.type_name for r in resources() if r.kind == kind}
         structs |= found if len(found) == 1 else set()
@@ -293,8 +296,16 @@ def _operations(rule: Mapping[str, Any], asks: str) -> tuple[list[str], Json]:
     """
     text = json.dumps([rule.get("validate"), rule.get("preconditions"), rule.get("context")])
     every = asks == "deny" and "request.object" not in text and "element" not in text
-    operations: list[str] = [
-        o for o in OPERATIONS if o in ("CREATE", "UPDATE") or (every and o == "DELETE")
+    filters = filters_of(rule.get("match"))[0]
+    possible = [
+        o for o in OPERATIONS if o != "CONNECT" or any(connects(each.kinds) for each in filters)
+    ]
+    operations = [
+        o
+        for o in possible
+        if o in ("CREATE", "UPDATE")
+        or (every and o == "DELETE")
+        or (o == "CONNECT" and asks not in ("mutate", "generate"))
     ]
     block = rule.get("preconditions")
     some, all_listed = _lists(block)
@@ -306,9 +317,8 @@ def _operations(rule: Mapping[str, Any], asks: str) -> tuple[list[str], Json]:
         if wanted is None:
             continue
         operations = [
-            o for o in (OPERATIONS if asks in ("deny", "generate") else operations) if wanted(o)
+            o for o in (possible if asks in ("deny", "generate") else operations) if wanted(o)
         ]
-        operations = [o for o in operations if o != "CONNECT"]
         remaining = [other for other in remaining if other is not each]
         some = [other for other in some if other is not each]
     if not operations:

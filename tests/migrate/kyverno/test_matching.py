@@ -124,3 +124,28 @@ def test_labels_of_namespaces_select_objects_in_them(selector, of, expected, sev
 
     assert concerned(match, of, **given) is expected
     assert concerned(resource(kinds=["*"]), of, exclude=match, **given) is not expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "resource"),
+    [
+        ("Pod/exec", "pods/exec"),
+        ("Node/proxy", "nodes/proxy"),
+        ("PodExecOptions", "pods/exec"),
+        ("PodAttachOptions", "pods/attach"),
+        ("PodPortForwardOptions", "pods/portforward"),
+    ],
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_rules_of_connections_concern_connect(kind, resource, named):
+    operation = {"key": "{{ request.operation || 'BACKGROUND' }}", "operator": "Equals"}
+    only = {"preconditions": {"all": [operation | {"value": "CONNECT"}]}} if named else {}
+    match = {"any": [{"resources": {"kinds": [kind]}}]}
+
+    (made,) = convert(legacy(rule(match=match, validate={"deny": {}}, **only))).policies
+
+    (found,) = made["spec"]["matchConstraints"]["resourceRules"]
+    assert found["resources"] == [resource]
+    assert found["operations"] == (
+        ["CONNECT"] if named else ["CREATE", "UPDATE", "DELETE", "CONNECT"]
+    )
