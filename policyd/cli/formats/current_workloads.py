@@ -29,6 +29,7 @@ from policyd.controller.watch.workload_values import (
     workload_value,
 )
 from policyd.simulate.scenario import Arrival
+from policyd.workload.class_priority import new_class_value
 from policyd.workload.node_health import sends_pods_to
 from policyd.workload.records import job_of
 
@@ -118,6 +119,10 @@ class _Reader:
             each.metadata.name: each.metadata.labels
             for each in scenario_kind(objects, _Namespace, "Namespace")
         }
+        self._classes = {
+            each.metadata.name: each
+            for each in scenario_kind(objects, kueue.WorkloadPriorityClass, "WorkloadPriorityClass")
+        }
 
     def why_not(self, workload: kueue.Workload) -> str | None:
         """Return why a workload is not considered; empty if there is nothing to tell."""
@@ -139,6 +144,9 @@ class _Reader:
             f"{workload.metadata.namespace}/{workload.spec.queue_name}"
         )
         cluster_queue = "" if local_queue is None else local_queue.spec.cluster_queue
+        priority = new_class_value(workload, self._classes.get)
+        if priority is not None:
+            workload = replace(workload, spec=replace(workload.spec, priority=priority))
         value = workload_value(
             workload,
             self._context.within(workload.metadata.namespace),

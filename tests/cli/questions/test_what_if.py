@@ -182,6 +182,25 @@ def test_a_submitted_job_goes_last_and_preempts_by_priority(ask):
     assert stops["after"]["restarts"] == [600]
 
 
+def test_a_changed_priority_class_changes_its_workloads(ask):
+    urgent = {"kind": "WorkloadPriorityClass", "metadata": {"name": "urgent"}, "value": 0}
+    of_class = workload("second", 8, created=30, limit=60)
+    of_class["spec"]["priorityClassRef"] = {
+        "group": "kueue.x-k8s.io",
+        "kind": "WorkloadPriorityClass",
+        "name": "urgent",
+    }
+
+    answer = ask(
+        "--apply", "higher", dump=[*BUSY[:-1], of_class, urgent], higher=[{**urgent, "value": 10}]
+    )
+
+    assert changes(answer) == [
+        ("Job/job-second", "Earlier", -3600),
+        ("Job/job-first", "Later", 60),
+    ]
+
+
 def test_a_deleted_job_goes_with_its_workload(ask):
     answer = ask("--delete", "job/job-first")
 
