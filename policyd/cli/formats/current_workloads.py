@@ -28,6 +28,7 @@ from policyd.controller.watch.workload_values import (
     backs_off,
     workload_value,
 )
+from policyd.errors import did_you_mean
 from policyd.simulate.scenario import Arrival
 from policyd.workload.class_priority import new_class_value
 from policyd.workload.node_health import sends_pods_to
@@ -134,7 +135,8 @@ class _Reader:
             return "it is deactivated (`spec.active: false`)"
         local_queue = f"{workload.metadata.namespace}/{workload.spec.queue_name}"
         if local_queue not in self._local_queues:
-            return f"LocalQueue `{local_queue}` not found"
+            near = did_you_mean(local_queue, self._local_queues)
+            return f"LocalQueue `{local_queue}` not found{f', {near}' if near else ''}"
         return None
 
     def arrival(self, workload: kueue.Workload) -> Arrival:

@@ -287,12 +287,45 @@ def test_the_table_says_what_it_leaves_out(ask):
             "LocalQueue `ns/typo` not found",
             id="no-queue",
         ),
+        pytest.param(
+            ["--submit", "new"],
+            {"new": [job(**{QUEUE: "lqq"})]},
+            "did you mean `ns/lq`?",
+            id="mistyped-queue",
+        ),
+        pytest.param(
+            ["--apply", "new"],
+            {"new": [{**cluster_queue(), "kind": "ClusterQeue"}]},
+            "did you mean `ClusterQueue`?",
+            id="mistyped-kind",
+        ),
+        pytest.param(
+            ["--apply", "new"],
+            {"new": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}]},
+            "no queue depends on a ConfigMap",
+            id="no-part-of-queues",
+        ),
+        pytest.param(
+            ["--apply", "new"],
+            {"new": [{"kind": "Policy", "metadata": {"name": "p"}}]},
+            "what-if does not evaluate policies",
+            id="policy",
+        ),
+        pytest.param(
+            ["--delete", "job/job-first", "--until", "-5h"], {}, "`-5h` is negative", id="past"
+        ),
         pytest.param([], {}, "no change: name one with --submit", id="no-change"),
         pytest.param(["--apply", "new"], {"new": [{"a": 1}]}, "`kind` is missing", id="no-object"),
     ],
 )
 def test_a_change_that_is_none_is_named(ask, words, files, message):
     assert message in ask(*words, code=2, **files)
+
+
+def test_a_new_object_with_almost_the_name_of_another_is_a_warning(ask):
+    _, notes = ask("--apply", "new", output="table", new=[cluster_queue("cqq")], dump=BUSY)
+
+    assert "ClusterQueue cqq is new: did you mean `cq`?" in notes
 
 
 def test_a_dump_cut_in_half_is_refused(ask, tmp_path):
