@@ -6,14 +6,20 @@ from typing import Any, Final, NamedTuple
 from policyd.api.meta import Json
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError, did_you_mean
+from policyd.jobs.kinds.registry import KINDS
 from policyd.patch.merge_patch import apply_merge_patch
 
 _OF_CLUSTER: Final = frozenset(
     {
-        "AdmissionCheck", "ClusterQueue", "Cohort", "Configuration", "Namespace", "Node",
-        "PriorityClass", "ResourceFlavor", "Topology", "WorkloadPriorityClass",
+        "AdmissionCheck", "ClusterQueue", "Cohort", "Configuration", "DeviceClass", "Namespace",
+        "Node", "PriorityClass", "ResourceFlavor", "ResourceSlice", "Topology",
+        "WorkloadPriorityClass",
     }
 )  # fmt: skip
+_COUNTED: Final = _OF_CLUSTER | {
+    "LocalQueue", "Pod", "ResourceClaim", "ResourceClaimTemplate", "Workload",
+}  # fmt: skip
+"""What queues are decided by, apart from jobs."""
 _GIVEN_BY_SERVER: Final = (
     "creationTimestamp", "generation", "managedFields", "ownerReferences", "resourceVersion", "uid",
 )  # fmt: skip
@@ -42,10 +48,12 @@ class ChangedObjects(NamedTuple):
     Attributes:
         objects: All of them.
         lost: Names of the nodes that were deleted.
+        mistyped: Sentences about new objects that are named almost as one that is there.
     """
 
     objects: Objects
     lost: tuple[str, ...]
+    mistyped: tuple[str, ...] = ()
 
 
 def changed(
@@ -67,16 +75,23 @@ def changed(
         namespace: Of names without one.
 
     Raises:
-        ChangeError: If what is submitted is there, or what is deleted is not.
+        ChangeError: If what is submitted is there, what is deleted is not, or what is applied
+            has a kind that decides nothing.
     """
     found = {_name(each, namespace): each for each in objects}
     lost: list[str] = []
+    mistyped: list[str] = []
     for word in deleted:
         for name in _resolve(word, found, namespace):
             del found[name]
             lost += [name.name] if name.kind == "Node" else []
     for each in applied:
+        _refuse_uncounted(each)
         name = _name(each, namespace)
+        if name not in found:
+            others = [other.name for other in found if other[:2] == name[:2]]
+            near = did_you_mean(name.name, others)
+            mistyped += [f"{name} is new: {near}"] if near else []
         _refuse_queued(name, found, "change")
         found[name] = _placed(apply_merge_patch(found.get(name, {}), each), name)
     for each in submitted:
@@ -88,7 +103,27 @@ def changed(
             )
         _refuse_queued(name, found, "submit")
         found[name] = _placed(new, name)
-    return ChangedObjects(list(found.values()), tuple(lost))
+    return ChangedObjects(list(found.values()), tuple(lost), tuple(mistyped))
+
+
+def _refuse_uncounted(each: Mapping[str, Json]) -> None:
+    """Refuse an object that no queue depends on.
+
+    Raises:
+        ChangeError: If it is one.
+    """
+    kind, version = str(each["kind"]), str(each.get("apiVersion", ""))
+    if kind in _COUNTED or any(kind == known.kind for known in KINDS):
+        return
+    if kind.endswith("Policy"):
+        raise ChangeError(
+            f"what-if does not evaluate policies: {kind} of {version or 'no apiVersion'}",
+            hint="ask `policyd apply` or `policyd replay` about it",
+        )
+    raise ChangeError(
+        f"no queue depends on a {kind}",
+        hint=did_you_mean(kind, _COUNTED) or f"jobs, and: {', '.join(sorted(_COUNTED))}",
+    )
 
 
 def _name(each: Mapping[str, Json], namespace: str) -> _Name:

@@ -28,7 +28,9 @@ from policyd.controller.watch.workload_values import (
     backs_off,
     workload_value,
 )
+from policyd.errors import did_you_mean
 from policyd.simulate.scenario import Arrival
+from policyd.workload.class_priority import new_class_value
 from policyd.workload.node_health import sends_pods_to
 from policyd.workload.records import job_of
 
@@ -118,6 +120,10 @@ class _Reader:
             each.metadata.name: each.metadata.labels
             for each in scenario_kind(objects, _Namespace, "Namespace")
         }
+        self._classes = {
+            each.metadata.name: each
+            for each in scenario_kind(objects, kueue.WorkloadPriorityClass, "WorkloadPriorityClass")
+        }
 
     def why_not(self, workload: kueue.Workload) -> str | None:
         """Return why a workload is not considered; empty if there is nothing to tell."""
@@ -129,7 +135,8 @@ class _Reader:
             return "it is deactivated (`spec.active: false`)"
         local_queue = f"{workload.metadata.namespace}/{workload.spec.queue_name}"
         if local_queue not in self._local_queues:
-            return f"LocalQueue `{local_queue}` not found"
+            near = did_you_mean(local_queue, self._local_queues)
+            return f"LocalQueue `{local_queue}` not found{f', {near}' if near else ''}"
         return None
 
     def arrival(self, workload: kueue.Workload) -> Arrival:
@@ -139,6 +146,9 @@ class _Reader:
             f"{workload.metadata.namespace}/{workload.spec.queue_name}"
         )
         cluster_queue = "" if local_queue is None else local_queue.spec.cluster_queue
+        priority = new_class_value(workload, self._classes.get)
+        if priority is not None:
+            workload = replace(workload, spec=replace(workload.spec, priority=priority))
         value = workload_value(
             workload,
             self._context.within(workload.metadata.namespace),

@@ -369,8 +369,15 @@ def scenario_context(objects: Iterable[Mapping[str, Json]], now: float) -> Workl
 
 
 def seconds_of(text: str) -> float:
-    """Read a duration."""
+    """Read a duration.
+
+    Raises:
+        ScenarioError: If it is none, or negative.
+    """
     try:
-        return parse_duration(text).nanoseconds / 1e9
+        seconds = parse_duration(text).nanoseconds / 1e9
     except CelError as error:
         raise ScenarioError(f"`{text}` is not a duration", hint="such as 90s or 1h30m") from error
+    if seconds < 0:
+        raise ScenarioError(f"`{text}` is negative", hint="such as 90s or 1h30m")
+    return seconds

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, Unpack
 import click
 import msgspec
 
+from policyd.api.kueue.names import QUEUE_NAME
 from policyd.api.meta import Json, rfc3339
 from policyd.cli.clusters import connection_for
 from policyd.cli.configuring import CONFIG
@@ -203,6 +204,8 @@ def _answer(
         deleted=(*given["delete"], *(f"node/{name}" for name in given["lose_node"])),
         namespace=namespace,
     )
+    for sentence in after.mistyped:
+        _warn(sentence)
     if given["lose_node"] and not any(value_at(each, _TOPOLOGY) for each in objects):
         _warn(_ANY_NODE)
     left_out = SkippedJobs(Names())
@@ -215,9 +218,10 @@ def _answer(
     for sentence in left_out.sentences:
         _warn(sentence)
     if submitted and not any(each.change == "New" for each in answer.differences):
+        named = all(value_at(each, ("metadata", "labels", QUEUE_NAME)) for each in submitted)
         raise NoChangeError(
             "nothing of what is submitted can be queued",
-            hint="name a LocalQueue by the label `kueue.x-k8s.io/queue-name`; pods cannot be tried",
+            hint=_WARNED if named else _UNNAMED,
         )
     _show(answer, given)
 
@@ -226,6 +230,8 @@ def _read(files: Iterable[str]) -> list[dict[str, Json]]:
     return [each for file in files for each in scenario_objects(file)]
 
 
+_WARNED: Final = "the warnings above show why; pods cannot be tried"
+_UNNAMED: Final = "name a LocalQueue by the label `kueue.x-k8s.io/queue-name`; pods cannot be tried"
 _TOPOLOGY: Final = ("spec", "topologyName")
 _ANY_NODE: Final = (
     "no flavor has a topology: quotas do not depend on nodes, and jobs with pods on a node that is"

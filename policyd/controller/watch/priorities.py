@@ -12,6 +12,7 @@ from policyd.controller.patches import merge_patch
 from policyd.controller.watch.mirrors import Mirrors
 from policyd.errors import PolicydError
 from policyd.jobs.workload import Priority
+from policyd.workload.class_priority import new_class_value
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _INT32: Final = range(-(2**31), 2**31)
@@ -63,13 +64,8 @@ def priority_of(
 
 def class_change(workload: Workload, mirrors: Mirrors) -> Json:
     """Return the patch that gives a workload the value its class has now; None if it has it."""
-    reference = workload.spec.priority_class_ref
-    if reference is None or reference.kind != "WorkloadPriorityClass":
-        return None
-    named = mirrors.priorities.get(reference.name)
-    if named is None or named.value == (workload.spec.priority or 0):
-        return None
-    return merge_patch(workload.metadata, spec={"priority": named.value})
+    value = new_class_value(workload, mirrors.priorities.get)
+    return None if value is None else merge_patch(workload.metadata, spec={"priority": value})
 
 
 def _of_pods(name: str, mirrors: Mirrors) -> Priority:

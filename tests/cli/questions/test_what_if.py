@@ -182,6 +182,25 @@ def test_a_submitted_job_goes_last_and_preempts_by_priority(ask):
     assert stops["after"]["restarts"] == [600]
 
 
+def test_a_changed_priority_class_changes_its_workloads(ask):
+    urgent = {"kind": "WorkloadPriorityClass", "metadata": {"name": "urgent"}, "value": 0}
+    of_class = workload("second", 8, created=30, limit=60)
+    of_class["spec"]["priorityClassRef"] = {
+        "group": "kueue.x-k8s.io",
+        "kind": "WorkloadPriorityClass",
+        "name": "urgent",
+    }
+
+    answer = ask(
+        "--apply", "higher", dump=[*BUSY[:-1], of_class, urgent], higher=[{**urgent, "value": 10}]
+    )
+
+    assert changes(answer) == [
+        ("Job/job-second", "Earlier", -3600),
+        ("Job/job-first", "Later", 60),
+    ]
+
+
 def test_a_deleted_job_goes_with_its_workload(ask):
     answer = ask("--delete", "job/job-first")
 
@@ -268,12 +287,45 @@ def test_the_table_says_what_it_leaves_out(ask):
             "LocalQueue `ns/typo` not found",
             id="no-queue",
         ),
+        pytest.param(
+            ["--submit", "new"],
+            {"new": [job(**{QUEUE: "lqq"})]},
+            "did you mean `ns/lq`?",
+            id="mistyped-queue",
+        ),
+        pytest.param(
+            ["--apply", "new"],
+            {"new": [{**cluster_queue(), "kind": "ClusterQeue"}]},
+            "did you mean `ClusterQueue`?",
+            id="mistyped-kind",
+        ),
+        pytest.param(
+            ["--apply", "new"],
+            {"new": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}]},
+            "no queue depends on a ConfigMap",
+            id="no-part-of-queues",
+        ),
+        pytest.param(
+            ["--apply", "new"],
+            {"new": [{"kind": "Policy", "metadata": {"name": "p"}}]},
+            "what-if does not evaluate policies",
+            id="policy",
+        ),
+        pytest.param(
+            ["--delete", "job/job-first", "--until", "-5h"], {}, "`-5h` is negative", id="past"
+        ),
         pytest.param([], {}, "no change: name one with --submit", id="no-change"),
         pytest.param(["--apply", "new"], {"new": [{"a": 1}]}, "`kind` is missing", id="no-object"),
     ],
 )
 def test_a_change_that_is_none_is_named(ask, words, files, message):
     assert message in ask(*words, code=2, **files)
+
+
+def test_a_new_object_with_almost_the_name_of_another_is_a_warning(ask):
+    _, notes = ask("--apply", "new", output="table", new=[cluster_queue("cqq")], dump=BUSY)
+
+    assert "ClusterQueue cqq is new: did you mean `cq`?" in notes
 
 
 def test_a_dump_cut_in_half_is_refused(ask, tmp_path):
