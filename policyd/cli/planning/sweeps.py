@@ -18,7 +18,7 @@ from policyd.cli.formats.report import count
 from policyd.cli.formats.scenarios import scenario_objects
 from policyd.cli.formats.tables import show_table
 from policyd.cli.planning.trace_simulation import Conditions, TraceSimulation
-from policyd.cli.planning.trace_tables import figures_json, percent, written
+from policyd.cli.planning.trace_tables import figures_json, percent, wait_text
 from policyd.cli.planning.virtual_clusters import (
     ClusterSize,
     Objects,
@@ -169,12 +169,23 @@ def simulated(sweep: Sweep, number: int) -> TraceFigures:
 def show_sweep(sweep: Sweep, found: Sequence[TraceFigures]) -> None:
     """Print a line for each scenario."""
     names = [
-        *("PLAN", "POLICY", "LOAD", "SEED", "GPUS", "UTILIZATION", "MEAN WAIT", "P90"),
-        *("MEAN 8+", "PREEMPTED", "FAILED", "LOST GPU HOURS"),
+        *("PLAN", "POLICY", "LOAD", "SEED", "GPUS", "UTILIZATION", "JOBS", "STARTED"),
+        *("MEAN WAIT", "P90", "MEAN 8+", "PREEMPTED", "FAILED", "LOST GPU HOURS"),
     ]
     rows = [_row(*each) for each in zip(sweep.scenarios, found, strict=True)]
     show_table(names, rows, numbers=names[2:])
     click.echo(count(len(rows), "scenario"), err=True)
+
+
+def warn_of_unstarted(sweep: Sweep, found: Sequence[TraceFigures]) -> None:
+    """Say in which scenarios jobs do not start."""
+    for scenario, figures in zip(sweep.scenarios, found, strict=True):
+        waits = figures.waits
+        if waits.waiting is not None:
+            until = "never start" if waits.never else "have not started when the simulation stops"
+            words = f"{waits.jobs - waits.started:,} of {count(waits.jobs, 'job')} {until}"
+            name = f"{scenario.plan}, {scenario.policy}, seed {scenario.seed}"
+            click.secho(f"warning: {name}: {words}, and count in no wait", fg="yellow", err=True)
 
 
 def _row(scenario: Scenario, found: TraceFigures) -> list[str]:
@@ -186,9 +197,11 @@ def _row(scenario: Scenario, found: TraceFigures) -> list[str]:
         str(scenario.seed),
         f"{found.gpus:,}",
         percent(found.utilization),
-        written(found.waits.mean),
-        written(found.waits.p90),
-        "-" if large is None else written(large.mean),
+        f"{found.waits.jobs:,}",
+        f"{found.waits.started:,}",
+        wait_text(found.waits, found.waits.mean),
+        wait_text(found.waits, found.waits.p90),
+        "-" if large is None else wait_text(large, large.mean),
         f"{found.preempted:,}",
         f"{found.failed:,}",
         f"{found.lost_gpu_hours:,.1f}",

@@ -113,6 +113,19 @@ def test_a_table_has_a_line_for_each_scenario(trace):
     assert "16 scenarios" in done.stderr
 
 
+def test_a_table_shows_how_many_jobs_start(tmp_path):
+    (tmp_path / "jobs.csv").write_text("submit,seconds,gpus,team\n0,60,16,a\n0,60,4,a\n")
+    (tmp_path / "sweep.yaml").write_text("plans: {small: {gpus: 12}}\n")
+
+    done = simulate("--trace", tmp_path / "jobs.csv", "--sweep", tmp_path / "sweep.yaml")
+
+    head, line = done.stdout.splitlines()
+    end = head.index("STARTED") + len("STARTED")
+    assert line[:end].split()[-2:] == ["2", "1"]
+    assert "never" in line
+    assert "small, as-is, seed 0: 1 of 2 jobs never start" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
