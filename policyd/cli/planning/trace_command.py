@@ -36,6 +36,7 @@ from policyd.simulate.failures import FailureRates
 from policyd.simulate.trace_columns import NAMES, TableLayout, columns_of, time_of
 from policyd.simulate.traces import GPU, TracedJob, TraceError, in_window
 from policyd.standard_input import FILE, STORED_FILE
+from policyd.status.queues import inactive_queues
 
 
 class Planning(TypedDict):
@@ -176,7 +177,8 @@ def plan(
     if chart is not None:
         chart.draw(simulation.runs, simulation.figures)
     if sentence := unstarted_sentence(simulation.runs):
-        click.secho(f"warning: {sentence}", fg="yellow", err=True)
+        for each in (sentence, *inactive_queues(simulation.cluster.state)):
+            click.secho(f"warning: {each}", fg="yellow", err=True)
     packing = None
     if optimum is not None:
         packing = optimum.certify(simulation.cluster.state, options["resource"])

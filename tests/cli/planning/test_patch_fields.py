@@ -15,9 +15,7 @@ from policyd.cli.planning.patch_fields import unknown_fields
             {"spec": {"preemption": {"borrowWithinCohort": {"policy": "Never"}}}}, id="preemption"
         ),
         pytest.param({"spec": {"fairSharing": {"weight": "2"}}}, id="fair-sharing"),
-        pytest.param(
-            {"spec": {"flavorFungibility": {"whenCanBorrow": "Borrow"}}}, id="fungible"
-        ),
+        pytest.param({"spec": {"flavorFungibility": {"whenCanBorrow": "Borrow"}}}, id="fungible"),
         pytest.param({"spec": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}, id="selector"),
         pytest.param(
             {"spec": {"resourceGroups": [{"flavors": [{"resources": [{"lendingLimit": 3}]}]}]}},

@@ -276,3 +276,14 @@ def test_figures_of_jobs_that_never_start_are_null(tmp_path):
 
     large = json.loads(done.stdout)["figures"]["bySize"]["8+"]
     assert (large["started"], large["never"], large["meanSeconds"]) == (0, 2, None)
+
+
+def test_a_trace_on_queues_without_their_flavors_names_them(tmp_path):
+    (tmp_path / "jobs.csv").write_text(NEVER_FIT)
+    (tmp_path / "queues.yaml").write_text(SCENARIO.partition("---")[2])
+
+    done = simulate(tmp_path / "queues.yaml", "--trace", tmp_path / "jobs.csv")
+
+    assert "3 of 3 jobs never start" in done.stderr
+    assert "ClusterQueue research: " in done.stderr
+    assert "missing ResourceFlavor(s): h100" in done.stderr
