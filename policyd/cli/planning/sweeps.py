@@ -19,7 +19,6 @@ from policyd.cli.formats.files import text_of
 from policyd.cli.formats.report import count
 from policyd.cli.formats.scenarios import scenario_kind, scenario_objects
 from policyd.cli.formats.tables import show_table
-from policyd.cli.planning.patch_fields import unknown_fields
 from policyd.cli.planning.trace_simulation import Conditions, TraceSimulation
 from policyd.cli.planning.trace_tables import figures_json, percent, wait_text
 from policyd.cli.planning.virtual_clusters import (
@@ -28,6 +27,7 @@ from policyd.cli.planning.virtual_clusters import (
     changed,
     made_cluster,
     size_of_nodes,
+    unknown_fields,
 )
 from policyd.engine.documents.reading import Document, each_document
 from policyd.errors import PolicydError

@@ -3,7 +3,7 @@
 import pytest
 
 from policyd.api import kueue
-from policyd.cli.planning.patch_fields import unknown_fields
+from policyd.cli.planning.virtual_clusters import unknown_fields
 
 
 @pytest.mark.parametrize(
