@@ -168,9 +168,14 @@ class Simulation:
         for change in changes:
             self._at(change.at, change)
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing can happen any more."""
+        return not self._events or self._events[0][0] == inf
+
     def steps(self, *, until: float = float("inf")) -> Iterator[SimulatedCycle]:
         """Yield cycle after cycle, up to a time; those that decide nothing new are left out."""
-        while self._events and self._events[0][0] <= until and self._events[0][0] < inf:
+        while not self.over and self._events[0][0] <= until:
             if self._events[0][0] > self.now:
                 self._stops.clear()
             self.now = self.state.now = self._events[0][0]

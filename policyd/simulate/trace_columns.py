@@ -293,9 +293,9 @@ class _Row:
             return _checked(read(text), negative=field_ == "priority")
         except (ValueError, OverflowError) as error:
             column = self.reader.head[self.reader.places[field_]]
-            what = error.args[1] if len(error.args) > 1 else "number"
+            what = error.args[1] if len(error.args) > 1 else "is not a number"
             raise TraceError(
-                f"{self.reader.name}:{self.number}: column `{column}`: `{text}` is not a {what}"
+                f"{self.reader.name}:{self.number}: column `{column}`: `{text}` {what}"
             ) from error
 
 
@@ -305,8 +305,10 @@ def _checked(value: float, *, negative: bool) -> float:
     Raises:
         ValueError: If it is infinite, or less than 0 and must not be.
     """
-    if not isfinite(value) or (value < 0 and not negative):
+    if not isfinite(value):
         raise ValueError(value)
+    if value < 0 and not negative:
+        raise ValueError(value, "is negative")
     return value
 
 
@@ -328,7 +330,7 @@ def _number(text: str) -> float:
 
 def _count(text: str) -> float:
     if not float(text).is_integer():
-        raise ValueError(text, "whole number")
+        raise ValueError(text, "is not a whole number")
     return float(text)
 
 
@@ -349,7 +351,7 @@ def time_of(text: str) -> float:
     try:
         read = datetime.fromisoformat(text)
     except ValueError as error:
-        raise ValueError(text, "time") from error
+        raise ValueError(text, "is not a time") from error
     return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
 
 

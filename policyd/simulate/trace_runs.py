@@ -6,7 +6,8 @@ from heapq import heappop, heappush
 from math import ceil
 from typing import Final
 
-from policyd.alloc.plan import Admit, Evict, Preempt
+from policyd.alloc.plan import Action, Admit, Evict, Preempt, Requeue
+from policyd.alloc.reasons import Refusal
 from policyd.alloc.value import Value
 from policyd.simulate.scenario import SimulatedCycle
 from policyd.simulate.traces import TracedJob
@@ -25,6 +26,7 @@ class JobRun:
         preempted: How often it was stopped for another one, or evicted.
         failed: How often a failure stopped it.
         ended: Whether it came to its end.
+        refusal: Why it had to wait, the last time that it was looked at.
     """
 
     job: TracedJob
@@ -32,6 +34,7 @@ class JobRun:
     preempted: int = 0
     failed: int = 0
     ended: bool = False
+    refusal: Refusal | None = None
 
     def stop(self, at: float) -> None:
         """End the present run."""
@@ -48,12 +51,19 @@ class TraceRuns:
     Attributes:
         runs: By key.
         now: How late it is, in seconds since the beginning.
+        over: Whether nothing can happen any more.
     """
 
     def __init__(self, jobs: Iterable[TracedJob]) -> None:
         """Begin before the first arrival."""
         self.runs = {job.key: JobRun(job) for job in jobs}
         self.now = 0.0
+        self.over = False
+
+    @property
+    def come(self) -> list[JobRun]:
+        """The jobs that have come so far."""
+        return [run for run in self.runs.values() if run.job.at <= self.now]
 
     def follow(self, steps: Iterable[SimulatedCycle]) -> Iterator[str]:
         """Note what happens, and yield the key of each job that ends."""
@@ -67,22 +77,36 @@ class TraceRuns:
                 self.runs[key].stop(step.at)
                 yield key
             for action in step.plan.actions:
-                match action:
-                    case Admit(workload=workload):
-                        self.runs[workload.key].runs.append((step.at, None))
-                    case Preempt(workload=workload) | Evict(workload=workload):
-                        self.runs[workload.key].preempted += 1
-                        self.runs[workload.key].stop(step.at)
-                    case _:
-                        pass
+                self._note(action, step.at)
+            for each in step.waiting:
+                if each.refusal is not None:
+                    self.runs[each.workload.key].refusal = each.refusal
+
+    def _note(self, action: Action, at: float) -> None:
+        """Note a decision."""
+        run = self.runs[action.workload.key]
+        match action:
+            case Admit():
+                run.runs.append((at, None))
+                run.refusal = None
+            case Preempt() | Evict():
+                run.preempted += 1
+                run.stop(at)
+            case Requeue(refusal=refusal):
+                run.refusal = refusal
 
 
 class WaitFigures(Value, frozen=True):
     """How long jobs waited for their first start.
 
+    Only the waits of those that have started are known: the mean and what follows are of them, and
+    None if there are none.
+
     Attributes:
         jobs: How many there are.
-        started: How many of them have started; the others count with their wait so far.
+        started: How many of them have started.
+        never: How many of the others never start, since nothing can happen any more.
+        waiting: How long the others have waited so far at most, in seconds; None if there are none.
         mean: In seconds.
         median: In seconds.
         p90: Nine in ten waited no longer, in seconds.
@@ -91,10 +115,12 @@ class WaitFigures(Value, frozen=True):
 
     jobs: int
     started: int
-    mean: float
-    median: float
-    p90: float
-    longest: float
+    never: int
+    waiting: float | None
+    mean: float | None
+    median: float | None
+    p90: float | None
+    longest: float | None
 
 
 class TraceFigures(Value, frozen=True):
@@ -142,7 +168,7 @@ def figures(runs: TraceRuns, *, gpus: int, load: float, until: float) -> TraceFi
         until: The end of the time whose utilization is judged, in seconds: mostly the last arrival,
             since after it the cluster only empties.
     """
-    each = [run for run in runs.runs.values() if run.job.at <= runs.now]
+    each = runs.come
     begin = min((run.job.at for run in each), default=0.0)
     seconds = max(1.0, min(until, runs.now) - begin)
     held = sum(
@@ -164,33 +190,34 @@ def figures(runs: TraceRuns, *, gpus: int, load: float, until: float) -> TraceFi
         load=load,
         utilization=held / (gpus * seconds),
         lost_gpu_hours=lost / 3_600,
-        waits=waits(each, runs.now),
-        by_size={name: waits(found, runs.now) for name, found in sizes.items() if found},
-        by_team={t: waits([r for r in each if r.job.team == t], runs.now) for t in teams},
+        waits=waits(each, runs),
+        by_size={name: waits(found, runs) for name, found in sizes.items() if found},
+        by_team={t: waits([r for r in each if r.job.team == t], runs) for t in teams},
         ended=sum(run.ended for run in each),
         preempted=sum(run.preempted for run in each),
         failed=sum(run.failed for run in each),
     )
 
 
-def waits(runs: Sequence[JobRun], now: float) -> WaitFigures:
-    """Return how long jobs waited."""
-    found = sorted(run.waited(now) for run in runs)
+def waits(jobs: Sequence[JobRun], runs: TraceRuns) -> WaitFigures:
+    """Return how long some of the jobs of a simulation waited."""
+    found = sorted(run.waited(runs.now) for run in jobs if run.runs)
+    others = [run.waited(runs.now) for run in jobs if not run.runs]
     return WaitFigures(
-        jobs=len(found),
-        started=sum(bool(run.runs) for run in runs),
-        mean=sum(found) / len(found) if found else 0.0,
+        jobs=len(jobs),
+        started=len(found),
+        never=len(others) if runs.over else 0,
+        waiting=max(others, default=None),
+        mean=sum(found) / len(found) if found else None,
         median=_quantile(found, 0.5),
         p90=_quantile(found, 0.9),
-        longest=found[-1] if found else 0.0,
+        longest=_quantile(found, 1.0),
     )
 
 
-def _quantile(ordered: Sequence[float], part: float) -> float:
-    """Return the least value that `part` of all do not exceed; 0 of none."""
-    if not ordered:
-        return 0.0
-    return ordered[max(0, ceil(part * len(ordered)) - 1)]
+def _quantile(ordered: Sequence[float], part: float) -> float | None:
+    """Return the least value that `part` of all do not exceed; None of none."""
+    return ordered[max(0, ceil(part * len(ordered)) - 1)] if ordered else None
 
 
 def used_over_time(

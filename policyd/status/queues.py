@@ -284,3 +284,11 @@ def _count_pending(
 def _add(total: dict[K, int], more: Mapping[K, int]) -> None:
     for key, amount in more.items():  # a Counter takes four times as long
         total[key] = total.get(key, 0) + amount
+
+
+def inactive_queues(state: CoreState) -> Iterator[str]:
+    """Say of each ClusterQueue that admits nothing why it does not."""
+    for name in sorted(state.queues):
+        status = queue_status(state, name)
+        if not status.active:
+            yield f"ClusterQueue {name}: {status.message}"

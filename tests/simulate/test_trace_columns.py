@@ -150,7 +150,7 @@ def test_jobs_of_the_same_name_are_distinguished():
         pytest.param(
             CSV.replace("3600", "-5"),
             "",
-            "t:3: column `duration`: `-5` is not a number",
+            "t:3: column `duration`: `-5` is negative",
             id="negative",
         ),
         pytest.param(

@@ -105,13 +105,25 @@ def test_figures_of_a_small_trace():
     assert (found.ended, found.lost_gpu_hours) == (2, 0)
 
 
-def test_a_job_that_has_not_started_counts_with_its_wait_so_far():
+def test_a_job_that_has_not_started_counts_in_no_wait():
     runs, _ = run([job("t/a", seconds=100, gpus=8), job("t/b", at=10, gpus=4)], 8, until=20)
     runs.now = 60.0
 
-    found = waits(list(runs.runs.values()), runs.now)
+    found = waits(list(runs.runs.values()), runs)
 
-    assert (found.started, found.longest) == (1, 50)
+    assert (found.jobs, found.started, found.never, found.waiting) == (2, 1, 0, 50)
+    assert (found.mean, found.median, found.p90, found.longest) == (0, 0, 0, 0)
+
+
+def test_jobs_of_which_none_has_started_have_no_mean_wait():
+    runs, _ = run([job("t/a", gpus=9)], 8)
+    runs.over = True
+
+    found = waits(list(runs.runs.values()), runs)
+
+    assert (found.started, found.never) == (0, 1)
+    assert (found.mean, found.median, found.p90, found.longest) == (None, None, None, None)
+    assert runs.runs["t/a"].refusal is not None
 
 
 def test_work_before_a_failure_is_lost_and_done_again():
@@ -132,7 +144,7 @@ def test_a_time_limit_ends_a_job():
 def test_quantiles_are_those_of_the_waits():
     runs, _ = run([job(f"t/{n}", seconds=1) for n in range(10)], 1)
 
-    found = waits(list(runs.runs.values()), runs.now)
+    found = waits(list(runs.runs.values()), runs)
 
     assert (found.median, found.p90, found.longest) == (4, 8, 9)
 

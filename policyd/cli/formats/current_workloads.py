@@ -20,6 +20,7 @@ from policyd.cli.formats.scenarios import (
     most_seconds,
     scenario_context,
     scenario_kind,
+    scenario_workloads,
     seconds_of,
 )
 from policyd.controller.watch.workload_values import (
@@ -63,7 +64,7 @@ class CurrentWorkloads(NamedTuple):
 def last_known(objects: Iterable[Mapping[str, Json]]) -> float:
     """Return the last time that workloads name, in seconds since the epoch; 0 if they name none."""
     found = [0.0]
-    for workload in scenario_kind(objects, kueue.Workload, "Workload"):
+    for workload in scenario_workloads(objects):
         changes = (each.last_transition_time for each in workload.status.conditions)
         times = (*changes, workload.metadata.creation_timestamp)
         found.extend(each.timestamp() for each in times if each is not None)
@@ -86,7 +87,7 @@ def present(
         lost: Names of nodes that are lost: how long jobs run that have pods there is unknown.
     """
     reader = _Reader(objects, now, frozenset(lost))
-    workloads = scenario_kind(objects, kueue.Workload, "Workload")
+    workloads = list(scenario_workloads(objects))
     arrivals: list[Arrival] = []
     jobs: dict[str, str] = {}
     for workload in (*workloads, *job_workloads(objects, workloads, left_out)):

@@ -195,8 +195,19 @@ def scenario_device_offer(objects: Sequence[Mapping[str, Json]]) -> DeviceOffer:
 
 
 def scenario_workloads(objects: Iterable[Mapping[str, Json]]) -> Iterator[kueue.Workload]:
-    """Yield the Workloads."""
-    yield from _read(objects, kueue.Workload, "Workload")
+    """Yield the Workloads.
+
+    Raises:
+        ScenarioError: If one has no pod sets, which the API server asks for: without them it would
+            count as one that requests nothing.
+    """
+    for each in _read(objects, kueue.Workload, "Workload"):
+        if not each.spec.pod_sets:
+            raise ScenarioError(
+                f"Workload `{each.metadata.key}`: `spec.podSets` is missing",
+                hint="the file may have been cut off",
+            )
+        yield each
 
 
 def scenario_local_queues(objects: Iterable[Mapping[str, Json]]) -> dict[str, str]:

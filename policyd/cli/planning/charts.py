@@ -94,7 +94,7 @@ def _draw_waits(axes: Any, found: TraceFigures) -> None:  # noqa: ANN401
     shown = {"mean": -0.25, "median": 0.0, "p90": 0.25}
     for name, shift in shown.items():
         places = [number + shift for number in range(len(parts))]
-        heights = [getattr(each, name) / _HOUR for each in parts.values()]
+        heights = [(getattr(each, name) or 0.0) / _HOUR for each in parts.values()]
         axes.bar(places, heights, width=0.25, label=name)
     axes.set_xticks(
         range(len(parts)), [f"{name} GPUs" if name != "all" else name for name in parts]

@@ -54,7 +54,7 @@ from policyd.status.messages import message_of
 from policyd.status.naming import Names, Naming, OtherTeams
 from policyd.status.pending_reasons import ahead_of
 from policyd.status.profiles import gpus_wanted
-from policyd.status.queues import queue_status
+from policyd.status.queues import inactive_queues
 from policyd.status.remedies import nearest, remedy_text
 from policyd.status.remedy_search import cheapest, remedies
 
@@ -460,10 +460,7 @@ def _tagged(value: msgspec.Struct | None, naming: Naming) -> dict[str, Any]:
 
 
 def _left(state: CoreState) -> Iterator[str]:
-    for name in sorted(state.queues):
-        status = queue_status(state, name)
-        if not status.active:
-            yield f"ClusterQueue {name}: {status.message}"
+    yield from inactive_queues(state)
     for flavor in sorted(state.ledger.nodes.trees):
         missed = not_counted(state, flavor)
         if missed:

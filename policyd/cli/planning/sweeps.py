@@ -13,19 +13,23 @@ import click
 import msgspec
 import yaml
 
+from policyd.api import kueue
+from policyd.api.configuration import decode_configuration
 from policyd.cli.formats.files import text_of
 from policyd.cli.formats.report import count
-from policyd.cli.formats.scenarios import scenario_objects
+from policyd.cli.formats.scenarios import scenario_kind, scenario_objects
 from policyd.cli.formats.tables import show_table
 from policyd.cli.planning.trace_simulation import Conditions, TraceSimulation
-from policyd.cli.planning.trace_tables import figures_json, percent, written
+from policyd.cli.planning.trace_tables import figures_json, percent, wait_text
 from policyd.cli.planning.virtual_clusters import (
     ClusterSize,
     Objects,
     changed,
     made_cluster,
     size_of_nodes,
+    unknown_fields,
 )
+from policyd.engine.documents.reading import Document, each_document
 from policyd.errors import PolicydError
 from policyd.simulate.trace_runs import TraceFigures
 from policyd.simulate.traces import TracedJob
@@ -122,6 +126,7 @@ def read_sweep(
         raise PolicydError(f"{name}: no plan, and no cluster: FILE, --gpus or --nodes")
     plans = plans or {"given": list(given or ())}
     policies = read.policies or {"as-is": _Policy()}
+    _check_fields(policies, name, text)
     patches = {
         policy: {"clusterQueues": settings.cluster_queues, "configuration": settings.configuration}
         for policy, settings in policies.items()
@@ -131,13 +136,46 @@ def read_sweep(
     return Sweep(
         jobs=list(jobs),
         clusters={
-            (plan, policy): changed(objects, patch)
+            (plan, policy): _changed(objects, patch, f"{name}: plan `{plan}`, policy `{policy}`")
             for plan, objects in plans.items()
             for policy, patch in patches.items()
         },
         conditions=conditions,
         scenarios=[Scenario(*point) for point in points],
     )
+
+
+def _check_fields(policies: Mapping[str, _Policy], name: str, text: bytes) -> None:
+    """Check that ClusterQueues have the fields that are patched; a Configuration is strict itself.
+
+    Raises:
+        PolicydError: If they do not.
+    """
+    for policy, settings in policies.items():
+        for field in unknown_fields(settings.cluster_queues, kueue.ClusterQueue):
+            path = ("policies", policy, "clusterQueues", *field.path)
+            message = f"policy `{policy}`: ClusterQueues have no field `{field.path[-1]}`"
+            document = next(each_document(text, name))
+            if isinstance(document, Document):
+                message = str(document.finding(message, path, of_key=True))
+            raise PolicydError(message, hint=field.hint)
+
+
+def _changed(objects: Objects, patch: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+    """Return the objects of a plan with a policy.
+
+    Raises:
+        PolicydError: If a ClusterQueue or the Configuration is invalid then.
+    """
+    found = changed(objects, patch)
+    try:
+        scenario_kind(found, kueue.ClusterQueue, "ClusterQueue")
+        for each in found:
+            if each["kind"] == "Configuration":
+                decode_configuration(each)
+    except PolicydError as error:
+        raise PolicydError(f"{where}: {error}", hint=error.hint) from error
+    return found
 
 
 def _cluster(
@@ -169,12 +207,23 @@ def simulated(sweep: Sweep, number: int) -> TraceFigures:
 def show_sweep(sweep: Sweep, found: Sequence[TraceFigures]) -> None:
     """Print a line for each scenario."""
     names = [
-        *("PLAN", "POLICY", "LOAD", "SEED", "GPUS", "UTILIZATION", "MEAN WAIT", "P90"),
-        *("MEAN 8+", "PREEMPTED", "FAILED", "LOST GPU HOURS"),
+        *("PLAN", "POLICY", "LOAD", "SEED", "GPUS", "UTILIZATION", "JOBS", "STARTED"),
+        *("MEAN WAIT", "P90", "MEAN 8+", "PREEMPTED", "FAILED", "LOST GPU HOURS"),
     ]
     rows = [_row(*each) for each in zip(sweep.scenarios, found, strict=True)]
     show_table(names, rows, numbers=names[2:])
     click.echo(count(len(rows), "scenario"), err=True)
+
+
+def warn_of_unstarted(sweep: Sweep, found: Sequence[TraceFigures]) -> None:
+    """Say in which scenarios jobs do not start."""
+    for scenario, figures in zip(sweep.scenarios, found, strict=True):
+        waits = figures.waits
+        if waits.waiting is not None:
+            until = "never start" if waits.never else "have not started when the simulation stops"
+            words = f"{waits.jobs - waits.started:,} of {count(waits.jobs, 'job')} {until}"
+            name = f"{scenario.plan}, {scenario.policy}, seed {scenario.seed}"
+            click.secho(f"warning: {name}: {words}, and count in no wait", fg="yellow", err=True)
 
 
 def _row(scenario: Scenario, found: TraceFigures) -> list[str]:
@@ -186,9 +235,11 @@ def _row(scenario: Scenario, found: TraceFigures) -> list[str]:
         str(scenario.seed),
         f"{found.gpus:,}",
         percent(found.utilization),
-        written(found.waits.mean),
-        written(found.waits.p90),
-        "-" if large is None else written(large.mean),
+        f"{found.waits.jobs:,}",
+        f"{found.waits.started:,}",
+        wait_text(found.waits, found.waits.mean),
+        wait_text(found.waits, found.waits.p90),
+        "-" if large is None else wait_text(large, large.mean),
         f"{found.preempted:,}",
         f"{found.failed:,}",
         f"{found.lost_gpu_hours:,.1f}",

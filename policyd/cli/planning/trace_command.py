@@ -14,10 +14,21 @@ from policyd.cli.options import together
 from policyd.cli.planning.charts import Chart
 from policyd.cli.planning.executors import Scenarios, cores, run_here, run_on_ray
 from policyd.cli.planning.optimum import Certificate, Optimum
-from policyd.cli.planning.sweeps import read_sweep, show_sweep, simulated, sweep_json
+from policyd.cli.planning.sweeps import (
+    read_sweep,
+    show_sweep,
+    simulated,
+    sweep_json,
+    warn_of_unstarted,
+)
 from policyd.cli.planning.trace_files import TraceFormat, read_trace
 from policyd.cli.planning.trace_simulation import Conditions, TraceSimulation
-from policyd.cli.planning.trace_tables import gantt_lines, run_json, show_figures
+from policyd.cli.planning.trace_tables import (
+    gantt_lines,
+    run_json,
+    show_figures,
+    unstarted_sentence,
+)
 from policyd.cli.planning.virtual_clusters import ClusterSize, Objects, made_cluster, size_of_nodes
 from policyd.errors import PolicydError
 from policyd.program import uncollected
@@ -25,6 +36,7 @@ from policyd.simulate.failures import FailureRates
 from policyd.simulate.trace_columns import NAMES, TableLayout, columns_of, time_of
 from policyd.simulate.traces import GPU, TracedJob, TraceError, in_window
 from policyd.standard_input import FILE, STORED_FILE
+from policyd.status.queues import inactive_queues
 
 
 class Planning(TypedDict):
@@ -164,6 +176,9 @@ def plan(
             pass
     if chart is not None:
         chart.draw(simulation.runs, simulation.figures)
+    if sentence := unstarted_sentence(simulation.runs):
+        for each in (sentence, *inactive_queues(simulation.cluster.state)):
+            click.secho(f"warning: {each}", fg="yellow", err=True)
     packing = None
     if optimum is not None:
         packing = optimum.certify(simulation.cluster.state, options["resource"])
@@ -205,6 +220,7 @@ def _sweep(
         found = run_on_ray(scenarios, options["ray"])
     else:
         found = run_here(scenarios, options["workers"] or cores())
+    warn_of_unstarted(sweep, found)
     if output == "json":
         click.echo(json.dumps(sweep_json(sweep, found), indent=2))
     else:

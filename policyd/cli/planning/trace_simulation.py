@@ -76,6 +76,7 @@ class TraceSimulation:
         """Let time pass, and yield the key of each job as it ends."""
         until = self._conditions.until
         yield from self.runs.follow(self._simulation.steps(until=until))
+        self.runs.over = self._simulation.over
         if until < inf:
             self.runs.now = self.cluster.state.now = until
 

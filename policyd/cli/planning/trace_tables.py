@@ -10,11 +10,13 @@ from policyd.cli.formats.report import count
 from policyd.cli.formats.tables import show_table
 from policyd.cli.planning.trace_simulation import TraceSimulation
 from policyd.simulate.trace_runs import JobRun, TraceFigures, TraceRuns, WaitFigures
+from policyd.status.messages import message_of
 
 MOST_LINES: Final = 50
 """Jobs that a Gantt chart of characters shows."""
 
 _WIDTH: Final = 60
+_COUNTS: Final = ("jobs", "started", "never")
 
 
 def show_figures(found: TraceFigures) -> None:
@@ -37,6 +39,18 @@ def show_figures(found: TraceFigures) -> None:
         _show_waits(title, parts)
 
 
+def unstarted_sentence(runs: TraceRuns) -> str:
+    """Say how many jobs do not start, and why the first of them waits; "" if all do."""
+    come = runs.come
+    waiting = [run for run in come if not run.runs]
+    if not waiting:
+        return ""
+    until = "never start" if runs.over else "have not started when the simulation stops"
+    known = next(((run.job.key, run.refusal) for run in waiting if run.refusal is not None), None)
+    why = "" if known is None else f": `{known[0]}`: {message_of(known[1])}"
+    return f"{len(waiting):,} of {count(len(come), 'job')} {until}, and count in no wait{why}"
+
+
 def _show_waits(title: str, parts: Mapping[str, WaitFigures]) -> None:
     names = (title, "JOBS", "STARTED", "MEAN WAIT", "MEDIAN", "P90", "LONGEST")
     rows = [[name, *_texts(waits)] for name, waits in parts.items()]
@@ -45,7 +59,17 @@ def _show_waits(title: str, parts: Mapping[str, WaitFigures]) -> None:
 
 def _texts(waits: WaitFigures) -> Sequence[str]:
     times = (waits.mean, waits.median, waits.p90, waits.longest)
-    return [f"{waits.jobs:,}", f"{waits.started:,}", *map(written, times)]
+    texts = [wait_text(waits, seconds) for seconds in times]
+    return [f"{waits.jobs:,}", f"{waits.started:,}", *texts]
+
+
+def wait_text(waits: WaitFigures, seconds: float | None) -> str:
+    """Write one of the figures of waits, or what is known instead if no job has started."""
+    if seconds is not None:
+        return written(seconds)
+    if waits.waiting is None:
+        return "-"
+    return "never" if waits.never else f"> {written(waits.waiting)}"
 
 
 def written(seconds: float) -> str:
@@ -81,7 +105,7 @@ def _renamed(value: object) -> object:
     if not isinstance(value, dict):
         return value
     if "jobs" in value and not isinstance(value["jobs"], dict):
-        return {n if n in ("jobs", "started") else f"{n}Seconds": v for n, v in value.items()}
+        return {n if n in _COUNTS else f"{n}Seconds": v for n, v in value.items()}
     return {name: _renamed(each) for name, each in value.items()}
 
 

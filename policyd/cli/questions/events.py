@@ -7,7 +7,13 @@ from typing import Unpack
 import click
 
 from policyd.cli.formats.tables import table_lines
-from policyd.cli.questions.question import ALL_NAMESPACES, SHARED, Question, QuestionOptions, show
+from policyd.cli.questions.question import (
+    ALL_NAMESPACES,
+    OF_CLUSTER,
+    Question,
+    QuestionOptions,
+    show,
+)
 from policyd.clock import SystemClock
 from policyd.kube.client import Reader
 from policyd.questions.event_lines import EventLine, EventScope, queue_events
@@ -27,7 +33,7 @@ class _Given(QuestionOptions):
 
 @click.command("events")
 @click.argument("job", metavar="[KIND/NAME]", default="")
-@SHARED
+@OF_CLUSTER
 @ALL_NAMESPACES
 @click.option("--queue", default="", help="Only those of this LocalQueue or ClusterQueue.")
 def command(**given: Unpack[_Given]) -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from policyd.api.kueue import Workload
 from policyd.cli.formats.tables import table_lines
 from policyd.cli.formats.times import MOMENT
-from policyd.cli.questions.question import SHARED, Question, QuestionOptions, show
+from policyd.cli.questions.question import OF_CLUSTER, Question, QuestionOptions, show
 from policyd.clock import SystemClock
 from policyd.kube.client import Reader
 from policyd.kube.errors import ForbiddenError
@@ -43,7 +43,7 @@ class _Given(QuestionOptions):
 
 
 @click.command("history")
-@SHARED
+@OF_CLUSTER
 @click.option(
     "-A", "--all-namespaces", "everywhere", is_flag=True, help="Workloads of all namespaces."
 )

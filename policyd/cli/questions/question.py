@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NotRequired, TypeVar
 
 import click
 
@@ -29,21 +29,17 @@ class QuestionOptions(ContextOptions):
     """The options that these commands share."""
 
     namespace: str
-    snapshot: str | None
+    snapshot: NotRequired[str | None]
     output: Output
     watch: bool
 
 
-SHARED = together(
+_FIRST: Final = (
     KUBECONFIG,
     CONTEXT,
     click.option("-n", "--namespace", default="", help="Namespace to ask for.  [the context's]"),
-    click.option(
-        "--snapshot",
-        type=FILE,
-        metavar="FILE",
-        help="Read a queue snapshot from a file, or -, instead of asking a cluster.",
-    ),
+)
+_LAST: Final = (
     OUTPUT,
     click.option(
         "-w",
@@ -51,6 +47,19 @@ SHARED = together(
         is_flag=True,
         help="Ask every two seconds, and print the answer again when it has changed.",
     ),
+)
+OF_CLUSTER = together(*_FIRST, *_LAST)
+"""The options of questions that only a cluster can answer."""
+
+SHARED = together(
+    *_FIRST,
+    click.option(
+        "--snapshot",
+        type=FILE,
+        metavar="FILE",
+        help="Read a queue snapshot from a file, or -, instead of asking a cluster.",
+    ),
+    *_LAST,
 )
 ALL_NAMESPACES = click.option(
     "-A",
@@ -67,7 +76,8 @@ class Question(Generic[T]):
 
     Attributes:
         of_cluster: Asks a cluster, for a namespace.
-        of_file: Asks a snapshot that was kept; None if the command needs a cluster.
+        of_file: Asks a snapshot that was kept; None if the command has no
+            `--snapshot`.
         lines: Writes an answer for people; without lines, `empty` is printed.
         empty: What to say of an answer that has nothing.
         version: Returns what of an answer is another when it is to be printed again.
@@ -109,16 +119,15 @@ def of_snapshot(
 
 def show(given: QuestionOptions, question: Question[T]) -> None:
     """Ask what a command asks, a file or a cluster, and print the answer; with --watch, go on."""
-    empty = question.empty + ("" if given["snapshot"] else question.hint)
+    file = given.get("snapshot")
+    empty = question.empty + ("" if file else question.hint)
     page = Page(given["output"], question.lines, empty, question.version)
-    if not given["snapshot"]:
+    if not file or question.of_file is None:
         run(partial(_asked, given, question, page))
         return
     if given["watch"]:
         raise click.UsageError("--watch asks a cluster, and --snapshot a file: use one of both")
-    if question.of_file is None:
-        raise click.UsageError("a snapshot does not say this: leave --snapshot out")
-    page.show(question.of_file(read_file(given["snapshot"])))
+    page.show(question.of_file(read_file(file)))
 
 
 async def _asked(

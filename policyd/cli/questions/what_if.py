@@ -64,6 +64,7 @@ from policyd.simulate.scenario import Arrival
 from policyd.standard_input import FILE
 from policyd.status.ages import duration
 from policyd.status.naming import Names
+from policyd.status.queues import inactive_queues
 
 _HEAD: Final = ("NAMESPACE", "JOB", "CLUSTERQUEUE", "STARTS", "WOULD START", "CHANGE")
 
@@ -217,6 +218,9 @@ def _answer(
     answer = what_if(objects, after, horizon, left_out)
     for sentence in left_out.sentences:
         _warn(sentence)
+    if any(each.after is not None and each.after.start == "Never" for each in answer.differences):
+        for sentence in inactive_queues(scenario_state(list(after.objects))):
+            _warn(sentence)
     if submitted and not any(each.change == "New" for each in answer.differences):
         named = all(value_at(each, ("metadata", "labels", QUEUE_NAME)) for each in submitted)
         raise NoChangeError(

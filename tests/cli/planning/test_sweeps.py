@@ -113,6 +113,19 @@ def test_a_table_has_a_line_for_each_scenario(trace):
     assert "16 scenarios" in done.stderr
 
 
+def test_a_table_shows_how_many_jobs_start(tmp_path):
+    (tmp_path / "jobs.csv").write_text("submit,seconds,gpus,team\n0,60,16,a\n0,60,4,a\n")
+    (tmp_path / "sweep.yaml").write_text("plans: {small: {gpus: 12}}\n")
+
+    done = simulate("--trace", tmp_path / "jobs.csv", "--sweep", tmp_path / "sweep.yaml")
+
+    head, line = done.stdout.splitlines()
+    end = head.index("STARTED") + len("STARTED")
+    assert line[:end].split()[-2:] == ["2", "1"]
+    assert "never" in line
+    assert "small, as-is, seed 0: 1 of 2 jobs never start" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -122,6 +135,35 @@ def test_a_table_has_a_line_for_each_scenario(trace):
         pytest.param("plans: {a: {nodes: 8}}", "Expected `str`, got `int`", id="type"),
         pytest.param("loads: [0]", "a load is more than 0", id="load"),
         pytest.param("seeds: [-1]", "a seed at least 0", id="seed"),
+        pytest.param(
+            "plans: {a: {gpus: 8}}\npolicies:\n  strict:\n"
+            "    clusterQueues: {spec: {queueingStrateg: StrictFIFO}}\n",
+            "sweep.yaml:4:28: policy `strict`: ClusterQueues have no field `queueingStrateg`",
+            id="misspelt-field",
+        ),
+        pytest.param(
+            "plans: {a: {gpus: 8}}\npolicies:\n  strict: {clusterQueues: {spec: {resourceGroups: "
+            "[{flavors: [{resources: [{nominalQuotas: 3}]}]}]}}}\n",
+            "ClusterQueues have no field `nominalQuotas`",
+            id="misspelt-field-in-a-list",
+        ),
+        pytest.param(
+            "plans: {a: {gpus: 8}}\npolicies:\n  strict: {clusterQueues: {metadata: "
+            "{anotations: {a: b}}}}\n",
+            "did you mean `annotations`?",
+            id="misspelt-field-of-the-metadata",
+        ),
+        pytest.param(
+            "plans: {a: {gpus: 8}}\npolicies:\n  strict: {clusterQueues: {spec: "
+            "{queueingStrategy: Strict}}}\n",
+            "sweep.yaml: plan `a`, policy `strict`: ClusterQueue `none`: Invalid enum value",
+            id="bad-value",
+        ),
+        pytest.param(
+            "plans: {a: {gpus: 8}}\npolicies: {fair: {configuration: {fairSharin: {}}}}\n",
+            "sweep.yaml: plan `a`, policy `fair`: ",
+            id="misspelt-field-of-the-configuration",
+        ),
         pytest.param("seeds: [", "sweep.yaml:", id="no-yaml"),
         pytest.param("seeds: [1]", "no plan, and no cluster", id="no-cluster"),
         pytest.param("- 1", "Expected `object`, got `array`", id="a-list"),

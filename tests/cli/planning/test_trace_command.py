@@ -241,3 +241,49 @@ def test_a_file_a_trace_or_a_cluster_is_needed():
 
     assert done.exit_code == 2
     assert "FILE, --trace or --cluster is required" in done.stderr
+
+
+NEVER_FIT = "submit,seconds,gpus,team\n0,600,16,a\n0,7200,4,a\n60,600,16,a\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wait", "warning"),
+    [
+        pytest.param((), ["never"] * 4, "2 of 3 jobs never start", id="to-the-end"),
+        pytest.param(
+            ("--until", "20m"),
+            [">", "00:20:00"] * 4,
+            "2 of 3 jobs have not started when the simulation stops",
+            id="stopped",
+        ),
+    ],
+)
+def test_jobs_that_do_not_start_count_in_no_wait(tmp_path, arguments, wait, warning):
+    (tmp_path / "jobs.csv").write_text(NEVER_FIT)
+
+    done = simulate("--trace", tmp_path / "jobs.csv", "--gpus", 12, *arguments)
+
+    large = next(line for line in done.stdout.splitlines() if line.startswith("8+"))
+    assert large.split() == ["8+", "2", "0", *wait]
+    assert warning in done.stderr
+    assert "> maximum capacity (12)" in done.stderr
+
+
+def test_figures_of_jobs_that_never_start_are_null(tmp_path):
+    (tmp_path / "jobs.csv").write_text(NEVER_FIT)
+
+    done = simulate("--trace", tmp_path / "jobs.csv", "--gpus", 12, "-o", "json")
+
+    large = json.loads(done.stdout)["figures"]["bySize"]["8+"]
+    assert (large["started"], large["never"], large["meanSeconds"]) == (0, 2, None)
+
+
+def test_a_trace_on_queues_without_their_flavors_names_them(tmp_path):
+    (tmp_path / "jobs.csv").write_text(NEVER_FIT)
+    (tmp_path / "queues.yaml").write_text(SCENARIO.partition("---")[2])
+
+    done = simulate(tmp_path / "queues.yaml", "--trace", tmp_path / "jobs.csv")
+
+    assert "3 of 3 jobs never start" in done.stderr
+    assert "ClusterQueue research: " in done.stderr
+    assert "missing ResourceFlavor(s): h100" in done.stderr

@@ -579,3 +579,22 @@ def test_a_configuration_of_a_file_counts_before_and_after_a_change(tmp_path, ow
 
     assert asked() == ["Never", "Never"]
     assert asked("--config", str(tmp_path / "config.yaml")) == ["Starts", "Starts"]
+
+
+@pytest.mark.parametrize("flavors", [True, False])
+def test_a_queue_in_which_nothing_can_start_is_a_warning(ask, flavors):
+    dump = BUSY[:3] if flavors else BUSY[1:3]
+
+    table, warnings = ask("--submit", "new", dump=dump, new=[job()], output="table")
+
+    assert ("never" in table) is not flavors
+    assert ("ClusterQueue cq: " in warnings and "missing ResourceFlavor" in warnings) is not flavors
+
+
+def test_a_workload_that_was_cut_off_is_an_error(ask):
+    cut = {**workload("cut", 8), "spec": {"queueName": "lq"}}
+
+    error = ask("--submit", "new", dump=[*BUSY, cut], new=[job()], code=2)
+
+    assert "Workload `ns/cut`: `spec.podSets` is missing" in error
+    assert "cut off" in error
