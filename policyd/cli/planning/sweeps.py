@@ -20,7 +20,7 @@ from policyd.cli.formats.report import count
 from policyd.cli.formats.scenarios import scenario_kind, scenario_objects
 from policyd.cli.formats.tables import show_table
 from policyd.cli.planning.trace_simulation import Conditions, TraceSimulation
-from policyd.cli.planning.trace_tables import figures_json, percent, wait_text
+from policyd.cli.planning.trace_tables import figures_json, percent, unstarted_text, wait_text
 from policyd.cli.planning.virtual_clusters import (
     ClusterSize,
     Objects,
@@ -220,10 +220,10 @@ def warn_of_unstarted(sweep: Sweep, found: Sequence[TraceFigures]) -> None:
     for scenario, figures in zip(sweep.scenarios, found, strict=True):
         waits = figures.waits
         if waits.waiting is not None:
-            until = "never start" if waits.never else "have not started when the simulation stops"
-            words = f"{waits.jobs - waits.started:,} of {count(waits.jobs, 'job')} {until}"
+            never = bool(waits.never)
+            words = unstarted_text(waits.jobs - waits.started, waits.jobs, never=never)
             name = f"{scenario.plan}, {scenario.policy}, seed {scenario.seed}"
-            click.secho(f"warning: {name}: {words}, and count in no wait", fg="yellow", err=True)
+            click.secho(f"warning: {name}: {words}", fg="yellow", err=True)
 
 
 def _row(scenario: Scenario, found: TraceFigures) -> list[str]:

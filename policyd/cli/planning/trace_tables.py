@@ -45,10 +45,15 @@ def unstarted_sentence(runs: TraceRuns) -> str:
     waiting = [run for run in come if not run.runs]
     if not waiting:
         return ""
-    until = "never start" if runs.over else "have not started when the simulation stops"
     known = next(((run.job.key, run.refusal) for run in waiting if run.refusal is not None), None)
     why = "" if known is None else f": `{known[0]}`: {message_of(known[1])}"
-    return f"{len(waiting):,} of {count(len(come), 'job')} {until}, and count in no wait{why}"
+    return unstarted_text(len(waiting), len(come), never=runs.over) + why
+
+
+def unstarted_text(unstarted: int, jobs: int, *, never: bool) -> str:
+    """Write how many of the jobs do not start."""
+    until = "never start" if never else "have not started when the simulation stops"
+    return f"{unstarted:,} of {count(jobs, 'job')} {until}, and count in no wait"
 
 
 def _show_waits(title: str, parts: Mapping[str, WaitFigures]) -> None:
