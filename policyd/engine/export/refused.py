@@ -1,7 +1,8 @@
 """Find what the API server rejects in its own policies and bindings.
 
-The server says so only when they are created; each of these was asked of one. Kyverno stores any
-rule, and copies it into its webhooks: the server takes none of them then.
+The server says so only when they are created; each of these was asked of one. Of Kyverno's
+policies, the rules are checked: those of most kinds are copied into webhooks, which the server
+takes as a whole or not at all.
 """
 
 import re
