@@ -178,6 +178,11 @@ def place_of(wanted: Value, values: list[Value], budget: Budget | None = None) -
     """
     if type(wanted) is str:
         return values.index(wanted) if wanted in values else -1
+    if type(wanted) in _SCALARS:  # to compare it with containers takes longer than is charged
+        for place, value in enumerate(values):
+            if type(value) in _SCALARS and equal(value, wanted):
+                return place
+        return -1
     known = budget and type(wanted) in _CONTAINERS and budget.weigh(values).certain
     for place, value in enumerate(values):
         if (known and value is wanted) or equal(value, wanted):
