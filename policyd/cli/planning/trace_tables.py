@@ -11,6 +11,7 @@ from policyd.cli.formats.tables import show_table
 from policyd.cli.planning.trace_simulation import TraceSimulation
 from policyd.simulate.trace_runs import JobRun, TraceFigures, TraceRuns, WaitFigures
 from policyd.status.messages import message_of
+from policyd.status.naming import PLAIN
 
 MOST_LINES: Final = 50
 """Jobs that a Gantt chart of characters shows."""
@@ -46,7 +47,7 @@ def unstarted_sentence(runs: TraceRuns) -> str:
     if not waiting:
         return ""
     known = next(((run.job.key, run.refusal) for run in waiting if run.refusal is not None), None)
-    why = "" if known is None else f": `{known[0]}`: {message_of(known[1])}"
+    why = "" if known is None else f": `{known[0]}`: {message_of(known[1], PLAIN)}"
     return unstarted_text(len(waiting), len(come), never=runs.over) + why
 
 

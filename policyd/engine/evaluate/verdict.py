@@ -57,7 +57,7 @@ class VerdictBuilder:
         self._violated: set[tuple[str, str]] = set()
         self._warnings: dict[str, None] = {}
         self._kept = 0
-        self._heard: set[_Source] = set()
+        self._objecting: set[_Source] = set()
         self._further = 0
         self._further_ignored: Counter[str] = Counter()
         self._audit: dict[str, str] = {}
@@ -87,11 +87,11 @@ class VerdictBuilder:
 
         So the decision is the same as if all were kept, and its first denial too.
         """
-        return self._kept < MOST_REASONS or (policy.id, actions) not in self._heard
+        return self._kept < MOST_REASONS or (policy.id, actions) not in self._objecting
 
     def _keeps(self, policy: CompiledPolicy, actions: _Effects) -> bool:
         room = self.has_room(policy, actions)
-        self._heard.add((policy.id, actions))
+        self._objecting.add((policy.id, actions))
         self._kept += room
         return room
 
