@@ -58,6 +58,11 @@ def is_subdomain(text: str) -> bool:
     return len(text) <= LONGEST_SUBDOMAIN and re.fullmatch(SUBDOMAIN, text) is not None
 
 
+def is_label_1035(text: str) -> bool:
+    """Tell whether a text is a DNS-1035 label, as versions are, and kinds in lower case."""
+    return len(text) <= LONGEST_LABEL and re.fullmatch(LABEL_1035, text) is not None
+
+
 def is_label_key(text: str) -> bool:
     """Tell whether a text is the key of a label: `name` or `prefix/name`."""
     prefix, slash, name = text.rpartition("/")

@@ -13,13 +13,7 @@ from itertools import chain
 from typing import Any, Final, get_args
 
 from policyd.api.admission import Operation
-from policyd.api.names import (
-    LABEL_1035,
-    LONGEST_LABEL,
-    is_label_key,
-    is_label_value,
-    is_subdomain,
-)
+from policyd.api.names import is_label_1035, is_label_key, is_label_value, is_subdomain
 from policyd.cel.types import DYN, NULL, STRING
 from policyd.engine.compile.native import VERSIONS, is_binding, is_native
 from policyd.engine.documents.findings import Finding
@@ -94,17 +88,13 @@ def _labels(labels: Any, path: Path) -> Iterator[_Wrong]:  # noqa: ANN401 - any 
 
 def _param_kind(given: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any value
     kind, version = value_at(given, ("kind",)), value_at(given, ("apiVersion",))
-    if isinstance(kind, str) and not _is_label_1035(kind.lower()):
+    if isinstance(kind, str) and not is_label_1035(kind.lower()):
         yield f"`{kind}` is not a valid kind", ("spec", "paramKind", "kind"), None
     if isinstance(version, str):
         group, _, version_there = version.rpartition("/")
-        if not (_is_label_1035(version_there) and (not group or is_subdomain(group))):
+        if not (is_label_1035(version_there) and (not group or is_subdomain(group))):
             path = ("spec", "paramKind", "apiVersion")
             yield f"`{version}` is not a valid API version", path, "`v1`, or `group/v1`"
-
-
-def _is_label_1035(text: str) -> bool:
-    return len(text) <= LONGEST_LABEL and re.fullmatch(LABEL_1035, text) is not None
 
 
 def _is_in_path(name: str) -> bool:
