@@ -161,6 +161,13 @@ def _latest_rows() -> Iterator[tuple[str, str]]:
         if gate in DEFAULTS:
             here = f"with the gate `{gate}`, {_WORDS[DEFAULTS[gate]]} by default"
         yield change, here
+    again = "https://github.com/kubernetes-sigs/kueue/pull/14128"
+    yield (
+        "under fair sharing, a preemptor that took victims of its own queue without fitting goes "
+        f"through the passed-over candidates by the first strategy again ([14128]({again}), also "
+        "merged into the branches of 0.18 and 0.19 in August 2026)",
+        "not here",
+    )
 
 
 def _gate_rows() -> Iterator[tuple[str, ...]]:
