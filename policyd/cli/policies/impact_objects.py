@@ -14,15 +14,15 @@ from policyd.cli.formats.documents import ManyObjects, read_many_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import unusable
 from policyd.cli.planning.executors import cores
-from policyd.cli.policies.impact_command import finish, gather, logged_request, note, team_of
-from policyd.cli.policies.impact_outputs import ImpactAnswer
-from policyd.cli.policies.judging import Judge, Judging, JudgingRun, Named, Setup
-from policyd.cli.policies.policy_reports import (
+from policyd.cli.policies.existing_objects import (
     KNOWN,
     ReportOptions,
     looked_up,
     take_objects,
 )
+from policyd.cli.policies.impact_command import finish, gather, logged_request, note, team_of
+from policyd.cli.policies.impact_outputs import ImpactAnswer
+from policyd.cli.policies.judging import Judge, Judging, JudgingRun, Named, Setup
 from policyd.cli.policies.request_options import NamespaceOptions
 from policyd.cli.policies.surroundings import read_scan_surroundings
 from policyd.engine.compile.load import Loaded
