@@ -14,7 +14,7 @@ from policyd.jobs.rules.defaults import ELASTIC_GATE, default_on_create, gate_el
 from policyd.jobs.rules.surroundings import JobContext
 from policyd.jobs.rules.validation import validate_job
 from policyd.patch.draft import Draft
-from tests.conformance.kueue_objects import TRUSTED, TRUSTING, run_table
+from tests.conformance.kueue_objects import TRUSTED, TRUSTING, convert, run_table
 from tests.conformance.kueue_scene import (
     Scene,
     compared,
@@ -218,7 +218,7 @@ def job_of(given):
 def read(path, case):
     """Return a table's kind of job, and a case's job of it."""
     kind = kind_of(path)
-    return kind, msgspec.convert(job_of(given(case)), kind.type)
+    return kind, convert(job_of(given(case)), kind.type)
 
 
 def kind_of(path):
@@ -254,7 +254,7 @@ def run_pod_sets(path):
     def failure(case):
         kind, job = read(path, case)
         pod_sets = Scene(case).steps.requested(kind.pod_sets(job))
-        wanted = msgspec.convert(case.data["observed"]["gotPodSets"], list[PodSet])
+        wanted = convert(case.data["observed"]["gotPodSets"], list[PodSet])
         return difference([repr(each) for each in pod_sets], [repr(each) for each in wanted], "")
 
     yield from run_table(path, failure)
@@ -265,7 +265,7 @@ def run_labels(path):
 
     def failure(case):
         template = {"metadata": {"labels": case.input.get("labels") or {}}}
-        job = msgspec.convert({"spec": {"template": template}}, BATCH_JOB.type)
+        job = convert({"spec": {"template": template}}, BATCH_JOB.type)
         (pod_set,), (whole,) = BATCH_JOB.pod_sets(job), BATCH_JOB.whole(job, [template])
         got = [pod_set.template.metadata.labels, whole["metadata"]["labels"]]
         return difference(got, [case.want["wantLabels"] or {}] * 2, "labels")

@@ -21,7 +21,7 @@ from policyd.api.kueue.topology_assignment import (
     nodes_of,
     pod_counts,
 )
-from tests.conformance.kueue_objects import run_table
+from tests.conformance.kueue_objects import convert, run_table
 
 BYTES = 1_500_000
 """What of an object an assignment may take, so that it can be stored."""
@@ -38,7 +38,7 @@ def domains(internal):
 
 
 def assignment(body):
-    return msgspec.convert(body, TopologyAssignment)
+    return convert(body, TopologyAssignment)
 
 
 def as_written(found):
@@ -97,9 +97,9 @@ def run_nodes(path):
 
 def _nodes(case):
     if "admission" in case.input:
-        nodes = assigned_nodes(msgspec.convert(case.input["admission"], Admission))
+        nodes = assigned_nodes(convert(case.input["admission"], Admission))
     else:
-        nodes = set(nodes_of(msgspec.convert(case.input["psa"], PodSetAssignment)))
+        nodes = set(nodes_of(convert(case.input["psa"], PodSetAssignment)))
     found = case.input["nodeName"] in nodes
     return "" if found == case.want["want"] else f"got {nodes}"
 

@@ -19,7 +19,7 @@ from policyd.jobs.workload import within_sizes
 from policyd.workload.conversion import weight_of
 from policyd.workload.lifecycle import required_checks
 from policyd.workload.transitions import with_requests
-from tests.conformance.kueue_objects import NOW, Cluster, decode, run_table, seconds
+from tests.conformance.kueue_objects import NOW, Cluster, convert, decode, run_table, seconds
 
 CLIENT = "errors of the API when an object is read: policyd reads mirrors of its objects"
 CODE = "a Go function as input"
@@ -53,7 +53,7 @@ def _info(case):
         resources=ResourcesConfiguration(
             exclude_resource_prefixes=tuple(options.get("excludedResourcePrefixes") or ()),
             transformations=tuple(
-                msgspec.convert(each, ResourceTransformation)
+                convert(each, ResourceTransformation)
                 for each in (options.get("resourceTransformations") or {}).values()
             ),
         )
@@ -150,7 +150,7 @@ def run_limit_ranges(path):
             wanted = case.want["expected"]
             return _unlike(_stripped(summarize(ranges)), _stripped(_summary(wanted)))
         table = json.loads(path.read_text())["fixtures"]
-        spec = msgspec.convert(case.input.get("podSpec") or table["podSpec"], PodSpec)
+        spec = convert(case.input.get("podSpec") or table["podSpec"], PodSpec)
         errors = limit_errors(spec, _summary(case.input["summary"]), table["podSpecPath"])
         return _field_errors(errors, case.want["want"])
 
@@ -158,7 +158,7 @@ def run_limit_ranges(path):
 
 
 def _summary(given):
-    return {name: msgspec.convert(item, LimitRangeItem) for name, item in given.items()}
+    return {name: convert(item, LimitRangeItem) for name, item in given.items()}
 
 
 def _stripped(summary):
@@ -204,8 +204,8 @@ def run_reclaimable(path):
     table = json.loads(path.read_text())["fixtures"]
 
     def failure(case):
-        given = msgspec.convert(case.input.get("reclaimablePods") or (), tuple[ReclaimablePod, ...])
-        wanted = msgspec.convert(case.want["want"] or (), tuple[ReclaimablePod, ...])
+        given = convert(case.input.get("reclaimablePods") or (), tuple[ReclaimablePod, ...])
+        wanted = convert(case.want["want"] or (), tuple[ReclaimablePod, ...])
         return _unlike(within_sizes(given, _workload(table["wl"]).spec.pod_sets), wanted)
 
     yield from run_table(path, failure)
