@@ -500,8 +500,7 @@ def run_hashes(path):
 
 
 def same_hash(case):
-    first, *others = [role_hash(each["pod"]["spec"], {}) for each in case.input["pods"]]
-    return all(each == first for each in others)
+    return len({role_hash(each["pod"]["spec"], {}) for each in case.input["pods"]}) <= 1
 
 
 def run_shapes(path):

@@ -33,7 +33,8 @@ IDENTIFIERS = {"poolIDLength": 22, "nodeIDLength": 6}
 
 def domains(internal):
     return [
-        DomainPods(tuple(each["Values"]), each["Count"]) for each in internal.get("Domains") or ()
+        DomainPods(tuple(each["Values"]), each.get("Count", 0))
+        for each in internal.get("Domains") or ()
     ]
 
 
@@ -85,7 +86,7 @@ def _reading(case):
     found = assignment(case.input["v1beta2"])
     got = (list(decode_topology(found)), pod_counts(found), domain_count(found))
     wanted = (domains(internal), case.input["podCounts"], case.input["totalDomainCount"])
-    if got[0] != wanted[0] or list(found.levels) != internal["Levels"]:
+    if got[0] != wanted[0] or list(found.levels) != (internal.get("Levels") or []):
         return f"expected {wanted[0]}, got {got[0]}"
     return "" if got == wanted else f"expected {wanted}, got {got}"
 
@@ -174,7 +175,7 @@ def _size(naming, nodes, *, in_order=False):
 
 def node_names(naming, nodes):
     """Return names of `nodes` nodes: what all have, then the pool's, then the node's own."""
-    fixed = "n" * (naming["fixedPrefixAndSuffixLength"] - 1) + "-"
+    fixed = "n" * (naming.get("fixedPrefixAndSuffixLength", 0) - 1) + "-"
     pools = naming.get("pools") or 0
     pool_names = [f"{name}-" for name in islice(words(naming.get("poolIDLength", 0)), pools)] or [
         ""
@@ -183,7 +184,7 @@ def node_names(naming, nodes):
     names = [
         f"{fixed}{pool}{name}"
         for pool in pool_names
-        for name in islice(words(naming["nodeIDLength"]), each)
+        for name in islice(words(naming.get("nodeIDLength", 0)), each)
     ]
     return names[:nodes]
 

@@ -77,7 +77,7 @@ def _info(case):
             p.get("Flavors") or {},
             (p.get("TopologyRequest") or {}).get("DomainRequests") or [],
         )
-        for p in case.want["wantInfo"]["TotalRequests"] or ()
+        for p in case.want["wantInfo"].get("TotalRequests") or ()
     ]
     return _unlike(got, wanted)
 
@@ -98,13 +98,13 @@ def run_usage(path):
                 name=str(index),
                 count=each.get("Count", 1),
                 flavors=each.get("Flavors") or {},
-                usage=each["Requests"],
+                usage=each.get("Requests") or {},
             )
             for index, each in enumerate((case.input["info"] or {}).get("TotalRequests") or ())
         )
         usage = ReservedQuota(cluster_queue="", pod_sets=pod_sets).usage()
         got = {f"{flavor}/{resource}": n for (flavor, resource), n in usage.items()}
-        return _unlike(got, case.want["want"]["Assigned"])
+        return _unlike(got, (case.want["want"] or {}).get("Assigned") or {})
 
     yield from run_table(path, failure)
 
@@ -115,7 +115,8 @@ def run_propagation(path):
     def failure(case):
         workload = _workload(case.input["wl"])
         requests = {
-            p["Name"]: p["Requests"] for p in (case.input["info"] or {}).get("TotalRequests") or ()
+            p["Name"]: p.get("Requests") or {}
+            for p in (case.input["info"] or {}).get("TotalRequests") or ()
         }
         status = with_requests(workload.status, requests)
         changed = status.resource_requests != workload.status.resource_requests
@@ -293,10 +294,11 @@ def run_penalties(path):
         history = UsageHistory(UsageBasedOrder(half_life_seconds=1e-9))
         for each in case.input["ops"]:
             if "push" in each:
-                history.push("ns/lq", each["wl"], nanos(amounts(each["push"])), NOW)
+                history.push("ns/lq", each.get("wl", ""), nanos(amounts(each["push"])), NOW)
             else:
-                history.drop("ns/lq", each["wl"])
-        penalty = history.entries["ns/lq"].penalty
+                history.drop("ns/lq", each.get("wl", ""))
+        entry = history.entries.get("ns/lq")
+        penalty = {} if entry is None else entry.penalty
         got = {name: value // 10**6 for name, value in penalty.items()}
         wanted = {n: v for n, v in (case.want["wantMilli"] or {}).items() if v}
         return _unlike((bool(got), got), (case.want["wantHas"], wanted))
