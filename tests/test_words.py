@@ -283,5 +283,6 @@ def test_a_public_class_name_has_one_meaning():
     several = {name: files for name, files in defined.items() if len(files) > 1}
 
     assert several.keys() <= CLASSES.keys(), several
+    assert {len(files) for files in several.values()} <= {2}, several
     assert len(CLASSES) <= 5
     assert CLASSES.keys() <= several.keys(), "an exception that nothing needs"

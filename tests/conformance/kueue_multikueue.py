@@ -294,7 +294,7 @@ def run_nominations(path):
         )
         stored = manager.all(manager.cluster.client, WORKLOADS)[0]
         names = stored["status"].get("nominatedClusterNames")
-        wanted_names = want["wantNominatedClusterNames"]
+        wanted_names = want.get("wantNominatedClusterNames")
         pairs = [
             (failed, want["wantErr"], "error"),
             (created, sorted(want["wantCreated"] or ()), "created"),

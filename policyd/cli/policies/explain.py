@@ -15,11 +15,11 @@ from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all, unusable
 from policyd.cli.formats.steps import brief, line_of, outcome_as_json, step_as_json
 from policyd.cli.options import OBJECTS, POLICIES, TEXT_OR_JSON
+from policyd.cli.policies.given_surroundings import surroundings_of
 from policyd.cli.policies.request_options import (
     Labels,
     RequestOptions,
     request_of,
-    surroundings_of,
     with_request_options,
 )
 from policyd.clock import SystemClock

@@ -16,10 +16,11 @@ from policyd.cli.formats.files import texts
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all
 from policyd.cli.planning.executors import cores
-from policyd.cli.policies.audit_files import LogFile, LogProblems
+from policyd.cli.policies.audit_files import LogFile, LogProblems, reviews_of
 from policyd.cli.policies.impact_outputs import (
     ImpactAnswer,
     Output,
+    ReplayOptions,
     has_impact,
     show_impact,
     unconcerned,
@@ -27,7 +28,6 @@ from policyd.cli.policies.impact_outputs import (
     unnamed,
 )
 from policyd.cli.policies.judging import Judge, JudgedEntry, Judging, Setup
-from policyd.cli.policies.replay import ReplayOptions, reviews_of
 from policyd.cli.policies.request_options import NamespaceOptions, ObjectSurroundings
 from policyd.cli.policies.surroundings import read_scan_surroundings
 from policyd.engine.documents.findings import Finding

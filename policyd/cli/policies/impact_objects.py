@@ -14,21 +14,21 @@ from policyd.cli.formats.documents import ManyObjects, read_many_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import unusable
 from policyd.cli.planning.executors import cores
-from policyd.cli.policies.impact_command import finish, gather, logged_request, note, team_of
-from policyd.cli.policies.impact_outputs import ImpactAnswer
-from policyd.cli.policies.judging import Judge, Judging, JudgingRun, Named, Setup
-from policyd.cli.policies.policy_reports import (
+from policyd.cli.policies.existing_objects import (
     KNOWN,
     ReportOptions,
     looked_up,
     take_objects,
 )
+from policyd.cli.policies.impact_command import finish, gather, logged_request, note, team_of
+from policyd.cli.policies.impact_outputs import ImpactAnswer
+from policyd.cli.policies.judging import Judge, Judging, JudgingRun, Named, Setup
 from policyd.cli.policies.request_options import NamespaceOptions
 from policyd.cli.policies.surroundings import read_scan_surroundings
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
 from policyd.engine.objects.workloads import value_at
-from policyd.engine.offline.audit_log import Gone, LoggedRequest, Owners
+from policyd.engine.offline.audit_log import Gone, LoggedRequest, RecentOwners
 from policyd.engine.offline.impact import Impact
 from policyd.engine.offline.requests import (
     CustomKinds,
@@ -83,7 +83,7 @@ def _of_files(named: Named, loaded: Loaded, given: ReportOptions) -> tuple[Impac
     judge = Judge(setup, loaded)
     judging = Judging(setup, judge, given["workers"] or cores())
     impact = Impact(team_of(given["team"], judge, dict))
-    owners = Owners()
+    owners = RecentOwners()
     for value, _ in documents:
         owners.learn_from(value)
     source = _Existing(judge, owners, custom_kinds(objects))
@@ -113,7 +113,7 @@ def _labels_of(given: ReportOptions) -> NamespaceOptions:
 class _Existing:
     """Makes requests of objects that exist."""
 
-    def __init__(self, judge: Judge, owners: Owners, kinds: CustomKinds) -> None:
+    def __init__(self, judge: Judge, owners: RecentOwners, kinds: CustomKinds) -> None:
         self._judge = judge
         self._owners = owners
         self._kinds = kinds
@@ -161,7 +161,7 @@ def _of_cluster(named: Named, loaded: Loaded, given: ReportOptions) -> tuple[Imp
         judge = Judge(setup, loaded)
         judging = Judging(setup, judge, given["workers"] or cores())
         impact = Impact(team_of(given["team"], judge, dict))
-        owners = Owners()
+        owners = RecentOwners()
         listed = resources_to_list(judge.new.policies, KNOWN)
         if any(each.plural == "pods" for each in listed):
             for each in _OWNERS:

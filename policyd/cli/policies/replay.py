@@ -17,10 +17,10 @@ from policyd.cli.formats.documents import load, read_objects
 from policyd.cli.formats.files import once
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all
-from policyd.cli.options import IMPACT_OPTIONS, ClusterOptions, check_cluster, from_cluster
-from policyd.cli.policies.audit_files import LogFile, log_files
-from policyd.cli.policies.impact_outputs import OUTPUTS, Output
-from policyd.cli.policies.request_options import NAMESPACE_LABELS, Labels, NamespaceOptions
+from policyd.cli.options import IMPACT_OPTIONS, check_cluster, from_cluster
+from policyd.cli.policies.audit_files import LogFile, log_files, reviews_of
+from policyd.cli.policies.impact_outputs import OUTPUTS, ReplayOptions
+from policyd.cli.policies.request_options import NAMESPACE_LABELS, Labels
 from policyd.clock import SystemClock
 from policyd.engine.documents.findings import Finding
 from policyd.engine.evaluate.policy_set import PolicySet
@@ -30,26 +30,10 @@ from policyd.engine.offline.replay import (
     ReplayedAnswer,
     compare,
     read_recording,
-    recordings,
 )
 from policyd.engine.offline.requests import offline_set
 from policyd.errors import PolicydError
-from policyd.policy_files import MOST_BYTES
 from policyd.standard_input import PATH
-
-
-class ReplayOptions(NamespaceOptions, ClusterOptions):
-    """The arguments of the command."""
-
-    recorded: tuple[str, ...]
-    policies: tuple[str, ...]
-    against: tuple[str, ...]
-    objects: tuple[str, ...]
-    queue: bool
-    summary: bool
-    team: str
-    workers: int | None
-    output: Output
 
 
 @click.command("replay")
@@ -183,12 +167,6 @@ def _policies(
     findings += (finding for finding in loaded.findings if finding.severity == "error")
     now = SystemClock().now
     return offline_set(loaded, labels.lookup, objects=objects, now=now, makers=Makers())
-
-
-def reviews_of(file: LogFile) -> Iterator[tuple[str, bytes]]:
-    """Yield each review of a file with where it is."""
-    for number, review in enumerate(recordings(file.content(MOST_BYTES)), start=1):
-        yield f"{file.name}: review {number}", review
 
 
 def _replay(
