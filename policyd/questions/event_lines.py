@@ -12,7 +12,7 @@ from policyd.jobs.pods import group_name
 from policyd.kube.client import Reader
 from policyd.kube.pages import pages
 from policyd.kube.resources import EVENTS, LOCAL_QUEUES, WORKLOADS
-from policyd.questions.core_events import CoreEvent
+from policyd.questions.core_events import CoreEvent, plain_kind
 from policyd.questions.unqueued_jobs import POD_GROUP, JobQuery, owners
 from policyd.workload.records import job_of
 
@@ -104,26 +104,6 @@ async def queue_events(reader: Reader, scope: EventScope) -> list[EventLine]:
     return list(merge_events(events, {each.metadata.key: each.job for each in workloads}))
 
 
-async def events_about(
-    reader: Reader, namespace: str, kind: str, name: str, *, most: int = 500
-) -> tuple[CoreEvent, ...]:
-    """Return the events about one object that tell of queues.
-
-    Raises:
-        ApiError: If the API server refuses, or does not answer.
-    """
-    about = f"involvedObject.kind={_plain(kind)},involvedObject.name={name}"
-    page = await reader.page(
-        EVENTS, into=CoreEvent, namespace=namespace, field_selector=about, limit=most
-    )
-    return tuple(each for each in page.items if each.is_of_queues)
-
-
-def _plain(kind: str) -> str:
-    """Return a kind as an event has it: without the group that tells it from others."""
-    return kind.partition(".")[0]
-
-
 def _place(event: CoreEvent) -> tuple[str, str, str]:
     about = event.involved_object
     return about.kind, about.namespace, about.name
@@ -146,7 +126,7 @@ async def _of_job(
     if job.kind == POD_GROUP:
         job = job._replace(kind="Workload")
     chain = await owners(reader, job)
-    found = {(_plain(part.kind), part.namespace, part.name) for part, _ in chain}
+    found = {(plain_kind(part.kind), part.namespace, part.name) for part, _ in chain}
     groups = {group_name(metadata) for part, metadata in chain if part.kind == "Pod"} - {""}
     uids = {metadata.uid for _, metadata in chain}
     for each in workloads:
@@ -179,7 +159,7 @@ async def _of_queue(
         if (namespace, each.spec.queue_name) in chosen:
             found.add(("Workload", namespace, each.metadata.name))
             kind, _, name = each.job.partition("/")
-            found.add((_plain(kind), namespace, name))
+            found.add((plain_kind(kind), namespace, name))
     return found
 
 
