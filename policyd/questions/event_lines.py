@@ -7,12 +7,12 @@ import msgspec
 
 from policyd.api.kueue import LocalQueue
 from policyd.api.meta import ObjectMeta, Wire, rfc3339
-from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.pods import group_name
 from policyd.kube.client import Reader
 from policyd.kube.pages import pages
 from policyd.kube.resources import EVENTS, LOCAL_QUEUES, WORKLOADS
 from policyd.questions.core_events import CoreEvent, plain_kind
+from policyd.questions.known_names import QUEUE, NameFilter, require
 from policyd.questions.unqueued_jobs import POD_GROUP, JobQuery, owners
 from policyd.workload.records import job_of
 
@@ -74,16 +74,12 @@ class EventScope(NamedTuple):
     queue: str = ""
 
 
-class UnknownQueueError(PolicydError):
-    """No LocalQueue and no workload is of the queue that is asked for."""
-
-
 async def queue_events(reader: Reader, scope: EventScope) -> list[EventLine]:
     """Return the events about queues, the latest last.
 
     Raises:
         JobNotFoundError: If there is no such job.
-        UnknownQueueError: If there is no such queue.
+        UnknownNameError: If there is no such queue.
         ApiError: If the API server refuses, or does not answer.
     """
     namespace = scope.namespace
@@ -145,12 +141,7 @@ async def _of_queue(
         for each in page.items
     }
     known = {name for _, name in locals_} | set(locals_.values())
-    if scope.queue not in known:
-        names = ", ".join(sorted(known)) or "none"
-        raise UnknownQueueError(
-            f"no LocalQueue here is `{scope.queue}`, or leads to a ClusterQueue of that name",
-            hint=did_you_mean(scope.queue, known) or f"queues: {names}",
-        )
+    require(NameFilter(scope.queue, QUEUE, known))
     chosen = {place for place, queue in locals_.items() if scope.queue in {place[1], queue}}
     found = {("LocalQueue", *place) for place in chosen}
     found |= {("ClusterQueue", "", scope.queue), ("ClusterQueue", "default", scope.queue)}
