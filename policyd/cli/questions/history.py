@@ -10,12 +10,19 @@ from msgspec.structs import replace
 from policyd.api.kueue import Workload
 from policyd.cli.formats.tables import table_lines
 from policyd.cli.formats.times import MOMENT
-from policyd.cli.questions.question import OF_CLUSTER, Question, QuestionOptions, show
+from policyd.cli.questions.question import OF_CLUSTER, Question, QuestionOptions, show, warn_of
 from policyd.clock import SystemClock
 from policyd.kube.client import Reader
 from policyd.kube.errors import ForbiddenError
 from policyd.kube.pages import pages
 from policyd.kube.resources import WORKLOADS
+from policyd.questions.known_names import (
+    QUEUE,
+    NameFilter,
+    check_names,
+    owner_filter,
+    queues_read,
+)
 from policyd.status.ages import duration, seconds_of
 from policyd.status.quantities import amounts_text
 from policyd.status.shortages import and_others
@@ -62,7 +69,7 @@ def command(**given: Unpack[_Given]) -> None:
     `objectRetentionPolicies` allows. WAITED and RAN are sums over all evictions. WHERE shows
     nodes if a topology placed the pods, and otherwise flavors.
 
-    Exits with 0, or 2 if the cluster cannot be asked.
+    Exits with 0, or 2 if a name does not exist or the cluster cannot be asked.
 
     \b
     Examples:
@@ -112,9 +119,11 @@ async def history(
         since: In seconds since the epoch; those that ended before are left out.
 
     Raises:
+        UnknownNameError: If there is no such queue.
         ApiError: If the API server refuses, or does not answer.
     """
-    records, names, now = [], {}, SystemClock().now()
+    records: list[WorkloadRecord] = []
+    names, now = {}, SystemClock().now()
     try:
         async for page in pages(reader, WORKLOADS, into=Workload, namespace=namespace):
             for each in page.items:
@@ -125,6 +134,10 @@ async def history(
         raise ForbiddenError(
             str(error), hint=f"an administrator has to grant `list` on `workloads` {where}"
         ) from error
+    queues = {name for each in records for name in (each.local_queue, each.cluster_queue)} - {""}
+    owners = {each.owner for each in records}
+    filters = (NameFilter(queue, QUEUE, queues, queues_read), owner_filter(owner, owners))
+    warn_of(await check_names(reader, namespace, filters))
     chosen = (
         replace(each, preempted_by=_preemptor(each, names))
         for each in records
