@@ -26,6 +26,7 @@ from policyd.engine.evaluate.kept_values import KeptValues
 from policyd.engine.evaluate.verdict import CATCHABLE, VerdictBuilder
 from policyd.engine.inject.templates import ABSENT
 from policyd.engine.model.compiled import VALIDATING, CompiledPolicy, CompiledValidation
+from policyd.engine.model.deadline import OutOfTimeError
 from policyd.engine.model.decision import Denial
 from policyd.engine.model.facts import Facts
 from policyd.engine.objects.extracts import without_containers
@@ -135,28 +136,50 @@ def _invoke(invocation: Invocation, facts: Facts, verdict: VerdictBuilder) -> No
         verdict.fail(policy, error, binding)
 
 
+_Objection = tuple[CompiledValidation, Match, CelError | None]
+"""A validation that is not true, what it was asked with, and its error if it has one."""
+
+
 def _ask(invocation: Invocation, match: Match, facts: Facts, verdict: VerdictBuilder) -> None:
-    """Evaluate all validations first, since messages use the rest of the budget."""
+    """Evaluate all validations first, since messages use the rest of the budget.
+
+    Raises:
+        OutOfTimeError: If there is no time left; the objections found before that count.
+        OutOfBudgetError: If a foreign policy costs too much; it then has no objection at all, as
+            in the API server.
+    """
     policy = invocation.policy
-    objections: list[tuple[CompiledValidation, Match, CelError | None]] = []
-    for validation in _in_time(policy.validations, facts):
-        asked = match_for(policy, validation, match, facts)
-        if asked is None:
-            continue
-        try:
-            if validation.program.evaluate(asked.variables, match.budget) is not True:
-                objections.append((validation, asked, None))
-        except CelError as error:
-            if not policy.own or isinstance(error, CelTimeError):
-                stop(error, match.budget)
-            objections.append((validation, asked, error))
-    for validation, asked, failed in objections:
+    found: list[_Objection] = []
+    late: OutOfTimeError | None = None
+    try:
+        for objection in _objections(invocation, match, facts):
+            found.append(objection)  # noqa: PERF402 - those before an error are kept
+    except OutOfTimeError as error:
+        late = error
+    for validation, asked, failed in found:
         if failed is None:
             explain = verdict.has_room(policy, invocation.binding.actions)
             denial = _denial(invocation, validation, asked, facts, explain=explain)
             verdict.object_to(policy, denial, invocation.binding)
         else:
             verdict.fail(policy, _failure(policy, validation, failed), invocation.binding)
+    if late is not None:
+        raise late
+
+
+def _objections(invocation: Invocation, match: Match, facts: Facts) -> Iterator[_Objection]:
+    policy = invocation.policy
+    for validation in _in_time(policy.validations, facts):
+        asked = match_for(policy, validation, match, facts)
+        if asked is None:
+            continue
+        try:
+            if validation.program.evaluate(asked.variables, match.budget) is not True:
+                yield validation, asked, None
+        except CelError as error:
+            if not policy.own or isinstance(error, CelTimeError):
+                stop(error, match.budget)
+            yield validation, asked, error
 
 
 def _in_time(
