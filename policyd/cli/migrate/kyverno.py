@@ -67,7 +67,7 @@ def kyverno(
             findings.append(left_out(document, "ClusterPolicy or Policy of kyverno.io"))
             continue
         try:
-            made = convert(document.value, kyverno=target == "vpol")
+            made = convert(document.value, kyverno=target == "vpol", steps=target == "policyd")
         except PolicydError as error:
             findings.append(unusable(document, error))
             continue
