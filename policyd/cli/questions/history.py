@@ -19,6 +19,7 @@ from policyd.kube.resources import WORKLOADS
 from policyd.status.ages import duration, seconds_of
 from policyd.status.quantities import amounts_text
 from policyd.status.shortages import and_others
+from policyd.workload.families import PARENT, parent_of
 from policyd.workload.records import WorkloadRecord, preemptor_text, record_of
 
 MOST_PLACES = 3
@@ -114,12 +115,15 @@ async def history(
     Raises:
         ApiError: If the API server refuses, or does not answer.
     """
-    records, names, now = [], {}, SystemClock().now()
+    found, names, parents, now = [], {}, set(), SystemClock().now()
     try:
         async for page in pages(reader, WORKLOADS, into=Workload, namespace=namespace):
             for each in page.items:
                 names[each.metadata.uid] = each.metadata.key
-                records.append(record_of(each, now=now))
+                if each.metadata.labels.get(PARENT) == "true":
+                    parents.add(each.metadata.uid)
+                above = parent_of(each)
+                found.append((record_of(each, now=now), above and above.uid))
     except ForbiddenError as error:
         where = f"in namespace {namespace}" if namespace else "in all namespaces"
         raise ForbiddenError(
@@ -127,8 +131,9 @@ async def history(
         ) from error
     chosen = (
         replace(each, preempted_by=_preemptor(each, names))
-        for each in records
-        if queue in {"", each.local_queue, each.cluster_queue}
+        for each, parent in found
+        if parent not in parents  # a variant: its parent has what became of the job
+        and queue in {"", each.local_queue, each.cluster_queue}
         and owner in {"", each.owner}
         and not _ended_before(each, since)
     )
