@@ -288,21 +288,20 @@ class Usage:
         """
         count, amounts = 0, dict[str, int]()
         for key in self._cache.index.chain(group):
-            holding = self._cache.state.holding(key)
             workload = self._cache.mirrors.workloads.get(key)
-            if holding is None:
+            holding = None if workload is None else self._cache.holding_of(workload)
+            if workload is None or holding is None:
                 continue
             own: dict[str, int] = {}
             for each in holding.admission.pod_sets:
                 for name, amount in each.usage.items():
                     own[name] = own.get(name, 0) + amount
-            if workload is not None:
-                own[CLAIMS] = sum(
-                    len(each.template.spec.resource_claims) * each.count
-                    for each in workload.spec.pod_sets
-                )
-                if anew:
-                    own = _larger(own, self._counted_anew(workload, holding))
+            own[CLAIMS] = sum(
+                len(each.template.spec.resource_claims) * each.count
+                for each in workload.spec.pod_sets
+            )
+            if anew:
+                own = _larger(own, self._counted_anew(workload, holding))
             count = max(count, sum(each.count for each in holding.admission.pod_sets))
             amounts = _larger(own, amounts)
         return AdmittedUsage(count=count, amounts=amounts)

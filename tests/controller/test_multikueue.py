@@ -417,3 +417,17 @@ def test_a_service_that_changes_does_so_on_its_worker(on):
     back = status_back(local, copy, "w", settings)
 
     assert back.forwarded == ({"spec": {"serveConfigV2": "new"}} if on else None)
+
+
+@pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
+@pytest.mark.gate("MultiKueueBatchJobClearingTTLSecondsAfterFinishedOnWorkerCluster")
+async def test_a_job_that_ended_stays_on_its_worker_until_that_is_known_here(on):
+    gate = "MultiKueueBatchJobClearingTTLSecondsAfterFinishedOnWorkerCluster"
+    manager = Manager(8, 0, gates={gate: on})
+    job(manager, "train")
+    local = manager.get(r.JOBS, "train")
+    manager.put(r.JOBS, {**local, "spec": {**local["spec"], "ttlSecondsAfterFinished": 0}})
+    async with clusters(manager):
+        (copy,) = manager.remote(r.JOBS)["east"]
+        assert ("ttlSecondsAfterFinished" in copy["spec"]) is not on
+        assert manager.get(r.JOBS, "train")["spec"]["ttlSecondsAfterFinished"] == 0

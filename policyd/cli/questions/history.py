@@ -26,6 +26,7 @@ from policyd.questions.known_names import (
 from policyd.status.ages import duration, seconds_of
 from policyd.status.quantities import amounts_text
 from policyd.status.shortages import and_others
+from policyd.workload.families import PARENT, parent_of
 from policyd.workload.records import WorkloadRecord, preemptor_text, record_of
 
 MOST_PLACES = 3
@@ -122,26 +123,30 @@ async def history(
         UnknownNameError: If there is no such queue.
         ApiError: If the API server refuses, or does not answer.
     """
-    records: list[WorkloadRecord] = []
-    names, now = {}, SystemClock().now()
+    found: list[tuple[WorkloadRecord, str | None]] = []
+    names, parents, now = {}, set(), SystemClock().now()
     try:
         async for page in pages(reader, WORKLOADS, into=Workload, namespace=namespace):
             for each in page.items:
                 names[each.metadata.uid] = each.metadata.key
-                records.append(record_of(each, now=now))
+                if each.metadata.labels.get(PARENT) == "true":
+                    parents.add(each.metadata.uid)
+                above = parent_of(each)
+                found.append((record_of(each, now=now), above and above.uid))
     except ForbiddenError as error:
         where = f"in namespace {namespace}" if namespace else "in all namespaces"
         raise ForbiddenError(
             str(error), hint=f"an administrator has to grant `list` on `workloads` {where}"
         ) from error
-    queues = {name for each in records for name in (each.local_queue, each.cluster_queue)} - {""}
-    owners = {each.owner for each in records}
+    queues = {name for each, _ in found for name in (each.local_queue, each.cluster_queue)} - {""}
+    owners = {each.owner for each, _ in found}
     filters = (NameFilter(queue, QUEUE, queues, queues_read), owner_filter(owner, owners))
     warn_of(await check_names(reader, namespace, filters))
     chosen = (
         replace(each, preempted_by=_preemptor(each, names))
-        for each in records
-        if queue in {"", each.local_queue, each.cluster_queue}
+        for each, parent in found
+        if parent not in parents  # a variant: its parent has what became of the job
+        and queue in {"", each.local_queue, each.cluster_queue}
         and owner in {"", each.owner}
         and not _ended_before(each, since)
     )
