@@ -123,7 +123,7 @@ async def history(
         UnknownNameError: If there is no such queue.
         ApiError: If the API server refuses, or does not answer.
     """
-    found: list[tuple[WorkloadRecord, str | None]] = []
+    found: list[tuple[WorkloadRecord, str]] = []
     names, parents, now = {}, set(), SystemClock().now()
     try:
         async for page in pages(reader, WORKLOADS, into=Workload, namespace=namespace):
@@ -132,7 +132,7 @@ async def history(
                 if each.metadata.labels.get(PARENT) == "true":
                     parents.add(each.metadata.uid)
                 above = parent_of(each)
-                found.append((record_of(each, now=now), above and above.uid))
+                found.append((record_of(each, now=now), above.uid if above else ""))
     except ForbiddenError as error:
         where = f"in namespace {namespace}" if namespace else "in all namespaces"
         raise ForbiddenError(
