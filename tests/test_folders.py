@@ -28,7 +28,7 @@ def test_a_folder_says_what_is_in_it_what_it_imports_and_where_to_start(folder):
     assert re.search(r"\bImports\b", docstring), "what it may import is missing"
     assert start, "where to start is missing"
     first = re.match(r"`(\w+)`", start[1])
-    assert first, "where to start is no name in backticks"
+    assert first, "where to start is not a name in backticks"
     path = PROJECT / folder / first[1]
     assert path.is_dir() or path.with_suffix(".py").exists(), first[1]
 

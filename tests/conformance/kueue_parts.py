@@ -77,7 +77,7 @@ from tests.conformance.kueue_scheduler import Scheduler
 REFUSED = refusal(500, "InternalError", "refused by test")
 
 MOST_PODS = 2**63 - 1
-"""More are no number of pods that a group can have."""
+"""More are not a number of pods that a group can have."""
 
 
 def workload_of(body):

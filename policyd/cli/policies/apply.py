@@ -214,7 +214,7 @@ def _apply(
     labels: Labels,
     surroundings: ObjectSurroundings,
 ) -> tuple[list[_Applied], list[Finding]]:
-    """Evaluate each object; a document that is no object, or is undecided, is a finding."""
+    """Evaluate each object; a document that is not an object, or is undecided, is a finding."""
     policies, acting = asked
     applied: list[_Applied] = []
     findings: list[Finding] = []

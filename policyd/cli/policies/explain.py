@@ -107,7 +107,7 @@ def _check_names(names: Sequence[str], loaded: Loaded) -> None:
 def _explain(
     documents: Sequence[Document], loaded: Loaded, given: _Given, findings: list[Finding]
 ) -> Iterator[tuple[Document, list[PolicyExplanation]]]:
-    """Yield each object with its explanation; a document that is no object is a finding."""
+    """Yield each object with its explanation; a document that is not an object is a finding."""
     objects = [document.value for document in documents]
     surroundings = surroundings_of(given, loaded, objects)
     findings += surroundings.findings

@@ -124,7 +124,7 @@ class _Existing:
         """Yield the requests for an object, and that it is gone if it has ended.
 
         Raises:
-            ObjectError: If it is no object.
+            ObjectError: If it is not an object.
         """
         request = request_for(value, RequestCircumstances(kinds=self._kinds))
         ended = False

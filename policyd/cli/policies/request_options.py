@@ -114,7 +114,7 @@ def request_of(
         surroundings: Where the objects are as they were; the same as sent if left out.
 
     Raises:
-        ObjectError: If it is no object of Kubernetes, or it is not known what is updated.
+        ObjectError: If it is not an object of Kubernetes, or it is not known what is updated.
     """
     circumstances = RequestCircumstances(
         operation=given["operation"],
