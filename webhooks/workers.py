@@ -20,7 +20,7 @@ from policyd.clock import Clock, processor_seconds
 from policyd.engine.model.deadline import OutOfTime
 from policyd.engine.model.decision import Decision
 from webhooks.external_data.lookups import ExternalLookups
-from webhooks.turns import Lane, LoopTime
+from webhooks.turns import FREE_SECONDS, Lane, LoopTime
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ class Workers:
                     return self._decide_on_loop(decide, request, out_of_time)
                 except TooLongError:
                     pass  # other reviews must not wait for this one
-            brief = partial(self._decide_within, BRIEF_SECONDS, decide, request, out_of_time)
+            brief = partial(self._decide_briefly, decide, request, out_of_time)
             try:
                 return await self._brief.run(brief, namespace)
             except TooLongError:
@@ -106,31 +106,33 @@ class Workers:
     def _decide_on_loop(
         self, decide: Decide, request: AdmissionRequest, out_of_time: OutOfTime
     ) -> Decision:
-        began = self._spent()
+        began_at, spent = self._now(), self._spent()
         try:
-            return self._decide_within(LOOP_SECONDS, decide, request, out_of_time)
+            return decide(request, self._late(LOOP_SECONDS, out_of_time, began_at, spent))
         finally:
-            self._loop_time.take(request.namespace, self._spent() - began)
+            if self._now() - began_at > FREE_SECONDS:
+                self._loop_time.take(request.namespace, self._spent() - spent)
 
-    def _decide_within(
-        self, seconds: float, decide: Decide, request: AdmissionRequest, out_of_time: OutOfTime
+    def _decide_briefly(
+        self, decide: Decide, request: AdmissionRequest, out_of_time: OutOfTime
     ) -> Decision:
-        """Decide on a request, on any thread.
+        return decide(request, self._late(BRIEF_SECONDS, out_of_time, self._now(), self._spent()))
 
-        Raises:
-            TooLongError: If that takes more processor time.
-        """
-        now, spent = self._now, self._spent
-        until, most = now() + seconds, spent() + seconds
+    def _late(
+        self, seconds: float, out_of_time: OutOfTime, began_at: float, spent: float
+    ) -> OutOfTime:
+        """Return a function that raises TooLongError once this thread spent so much time more."""
+        now, spent_by_now = self._now, self._spent
+        until, most = began_at + seconds, spent + seconds
 
         def is_late() -> bool:
             if now() <= until:
                 return False
-            if spent() > most:
+            if spent_by_now() > most:
                 raise TooLongError
             return out_of_time()  # the machine had something else to do
 
-        return decide(request, is_late)
+        return is_late
 
 
 def size_of(request: AdmissionRequest) -> int:
