@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
-from policyd.api.kueue.names import EVICTED, FINISHED, QUEUE_NAME, QUOTA_RESERVED
+from policyd.api.kueue.names import FINISHED, QUEUE_NAME, QUOTA_RESERVED
 from policyd.api.meta import Json, ObjectMeta, OwnerReference, find_condition, rfc3339
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.ancestors import LONGEST_CHAIN
@@ -28,6 +28,8 @@ from policyd.kube.resources import (
 )
 from policyd.questions.core_events import CoreEvent, events_about
 from policyd.snapshot.answers import State, WhyAnswer
+from policyd.status.queues import stopped_text
+from policyd.workload.records import why_inactive
 
 POD_GROUP: Final = "PodGroup"
 """What a group of plain pods is called as a kind; its Workload has its name."""
@@ -275,7 +277,8 @@ _REMEDIES: Final[Mapping[str, str]] = {
 def _of_workload(about: WhyAnswer, job: FoundJob, workload: Workload, state: State) -> WhyAnswer:
     """Return what the condition of a Workload says that belongs to a state."""
     kind, default_message = _CONDITIONS[state]
-    condition = find_condition(workload.status.conditions, kind)
+    conditions = workload.status.conditions
+    condition = find_condition(conditions, kind) if kind else why_inactive(conditions)
     local = job.queues.get(job.queue)
     about = replace(
         about,
@@ -288,9 +291,12 @@ def _of_workload(about: WhyAnswer, job: FoundJob, workload: Workload, state: Sta
     if condition is None:
         return about
     since = condition.last_transition_time
+    message = condition.message or default_message
+    if state == "Pending" and local is not None and local.spec.stop_policy != "None":
+        message = stopped_text(local)
     return replace(
         about,
-        message=condition.message or default_message,
+        message=message,
         reason=condition.reason,
         since=None if since is None else rfc3339(since.timestamp()),
     )
@@ -311,10 +317,10 @@ def _resuming(job: FoundJob, state: State) -> str:
 _CONDITIONS: Mapping[State, tuple[str, str]] = {
     "Admitted": (QUOTA_RESERVED, "it is not waiting for quota"),
     "Finished": (FINISHED, "it has finished"),
-    "Inactive": (EVICTED, "its Workload is deactivated: `spec.active` is false"),
+    "Inactive": ("", "its Workload is deactivated: `spec.active` is false"),
     "Pending": (QUOTA_RESERVED, "no reason is known yet"),
 }
-"""The condition that tells of a state, and what to say without one."""
+"""The condition that tells of a state, if it is always the same, and what to say without one."""
 
 
 def _outside(job: FoundJob) -> tuple[str, str] | None:
