@@ -33,8 +33,8 @@ PHRASES = {
     r"\bpolic(y|ies) fine\b": "valid",
     r"\banswer(ed)? otherwise\b": "differ",
     r"\b([Ss]aid|[Tt]old|[Ss]poken|[Ww]hom)\b": "message, reported, the noun",
-    r"(?<![Tt]here )\b(is|are) no (address|count|day|duration|file|known|list|map|name|number|object|"
-    r"registry|resource|weight)\b": "is not a …",
+    r"(?<![Tt]here )\b(is|are) no (address|count|day|duration|file|known|list|map|name|number|"
+    r"object|registry|resource|weight)\b": "is not a …",
 }
 """What is not written, and what is instead."""
 

@@ -6,8 +6,8 @@ from policyd.alloc.settings import Gates, QueueingSettings
 from policyd.controller.retention import TimeLimits
 from policyd.kube import resources as r
 from policyd.workload.time_limits import ReadyRules
-from tests.controller.test_topologies import RACK, make_pods, node, places, racks
-from tests.controller.test_topologies import job as ring
+from tests.controller.topology.test_topologies import RACK, make_pods, node, places, racks
+from tests.controller.topology.test_topologies import job as ring
 from tests.controller.world import GPU, HELD, World, condition, held_gpus, plain, running
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ import pytest
 
 from policyd.kube import resources as r
 from policyd.kube.errors import ApiError, ConflictError, UnreachableError
-from tests.controller.test_topologies import RACK, flavor, job, node, places, racks, start
+from tests.controller.topology.test_topologies import RACK, flavor, job, node, places, racks, start
 from tests.controller.world import Mortal, World, held_gpus, pod_spec, running
 
 pytestmark = pytest.mark.anyio
