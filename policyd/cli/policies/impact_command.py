@@ -11,7 +11,7 @@ from policyd.api.admission import AdmissionRequest
 from policyd.api.kueue.names import QUEUE_NAME
 from policyd.api.meta import Json
 from policyd.cli.clusters import missing, read_cluster
-from policyd.cli.formats.documents import load_texts, read_objects
+from policyd.cli.formats.documents import end_if_invalid, load_texts, read_objects
 from policyd.cli.formats.files import texts
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all
@@ -69,9 +69,7 @@ def sum_up(files: Sequence[LogFile], given: ReplayOptions) -> None:
     documents, findings = read_objects(given["objects"])
     policies = tuple(texts(given["policies"]))
     loaded = load_texts(policies)
-    if not loaded.policies and not loaded.findings:
-        raise click.UsageError(f"no policy in {', '.join(given['policies'])}")
-    findings += (each for each in loaded.findings if each.severity == "error")
+    end_if_invalid(loaded, given["policies"])
     surroundings = _surroundings(given, loaded)
     findings += surroundings.findings
     setup = Setup(

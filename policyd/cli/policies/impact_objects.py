@@ -10,7 +10,7 @@ import msgspec
 from policyd.api.admission import GroupVersionResource
 from policyd.api.meta import Json
 from policyd.cli.clusters import read_cluster
-from policyd.cli.formats.documents import ManyObjects, read_many_objects
+from policyd.cli.formats.documents import ManyObjects, end_if_invalid, read_many_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import unusable
 from policyd.cli.planning.executors import cores
@@ -62,12 +62,13 @@ def sum_up_objects(named: Named, loaded: Loaded, given: ReportOptions) -> NoRetu
     output = given["output"]
     if output == "yaml":
         raise click.UsageError("-o yaml writes reports, and --summary sums them up: leave out one")
+    end_if_invalid(loaded, given["policies"])
     if given["cluster"]:
         impact, findings = _of_cluster(named, loaded, given)
     else:
         impact, findings = _of_files(named, loaded, given)
     answer = ImpactAnswer(impact=impact, policies=loaded.policies)
-    finish(answer, output, "report", [*loaded.findings, *findings])
+    finish(answer, output, "report", findings)
 
 
 def _of_files(named: Named, loaded: Loaded, given: ReportOptions) -> tuple[Impact, list[Finding]]:
