@@ -171,6 +171,8 @@ def _objections(policy: CompiledPolicy, match: Match, facts: Facts) -> list[_Obj
         except CelError as error:
             if not policy.own or isinstance(error, CelTimeError):
                 stop(error, match.budget)
+            # Its frames are not kept: the garbage collector would look through a thousand.
+            error.__context__ = error.__traceback__ = None
             objections.append(_Objection(validation, asked, error))
     return objections
 
