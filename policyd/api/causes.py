@@ -1,6 +1,5 @@
 """Why reviews are not evaluated, and what can help: one table for all answers to them."""
 
-from http import HTTPStatus
 from typing import Final, NamedTuple
 
 
@@ -13,33 +12,27 @@ class UnevaluatedCause(NamedTuple):
         lasts: Whether the same request will never be evaluated by the same policies.
     """
 
-    status: HTTPStatus
+    status: int
     advice: str
     lasts: bool = False
 
 
 _AGAIN: Final = "try again in a moment"
 
-OVERLOADED: Final = UnevaluatedCause(HTTPStatus.SERVICE_UNAVAILABLE, _AGAIN)
-SLOW: Final = UnevaluatedCause(HTTPStatus.REQUEST_TIMEOUT, _AGAIN)
+OVERLOADED: Final = UnevaluatedCause(503, _AGAIN)
+SLOW: Final = UnevaluatedCause(408, _AGAIN)
 OUT_OF_TIME: Final = UnevaluatedCause(
-    HTTPStatus.SERVICE_UNAVAILABLE, f"{_AGAIN}, and with a smaller object if that does not help"
+    503, f"{_AGAIN}, and with a smaller object if that does not help"
 )
-TOO_LARGE: Final = UnevaluatedCause(
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "make the object smaller", lasts=True
-)
+TOO_LARGE: Final = UnevaluatedCause(413, "make the object smaller", lasts=True)
 NO_LENGTH: Final = UnevaluatedCause(
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    413,
     "ask the administrator of the cluster to have reviews sent with a Content-Length",
 )
 TOO_DEEP: Final = UnevaluatedCause(
-    HTTPStatus.BAD_REQUEST,
+    400,
     "write the object with fewer lists and maps inside each other",
     lasts=True,
 )
-UNREADABLE: Final = UnevaluatedCause(
-    HTTPStatus.BAD_REQUEST, "correct the value that cannot be read", lasts=True
-)
-DEFECT: Final = UnevaluatedCause(
-    HTTPStatus.INTERNAL_SERVER_ERROR, "ask the administrator of policyd, whose log has the error"
-)
+UNREADABLE: Final = UnevaluatedCause(400, "correct the value that cannot be read", lasts=True)
+DEFECT: Final = UnevaluatedCause(500, "ask the administrator of policyd, whose log has the error")

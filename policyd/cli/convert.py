@@ -54,7 +54,7 @@ def _unknown(document: Document) -> Finding | None:
     """Say that v1beta1 does not have the kind of an object; None if it has, or is not asked.
 
     Raises:
-        UnconvertibleError: If it is no object at all.
+        UnconvertibleError: If it is not an object at all.
     """
     value = document.value
     kind = value.get("kind") if isinstance(value, dict) else None

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
-from policyd.api.kueue.names import EVICTED, FINISHED, QUEUE_NAME, QUOTA_RESERVED
+from policyd.api.kueue.names import FINISHED, QUEUE_NAME, QUOTA_RESERVED
 from policyd.api.meta import Json, ObjectMeta, OwnerReference, find_condition, rfc3339
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.ancestors import LONGEST_CHAIN
@@ -17,8 +17,19 @@ from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.parents import ParentKind
 from policyd.kube.client import PartialObject, Reader
 from policyd.kube.errors import ForbiddenError, NotFoundError
-from policyd.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, PODS, WORKLOADS, Resource
+from policyd.kube.resources import (
+    CLUSTER_QUEUES,
+    LOCAL_QUEUES,
+    PODS,
+    PRIORITY_CLASSES,
+    WORKLOAD_PRIORITY_CLASSES,
+    WORKLOADS,
+    Resource,
+)
+from policyd.questions.core_events import CoreEvent, events_about
 from policyd.snapshot.answers import State, WhyAnswer
+from policyd.status.queues import stopped_text
+from policyd.workload.records import why_inactive
 
 POD_GROUP: Final = "PodGroup"
 """What a group of plain pods is called as a kind; its Workload has its name."""
@@ -129,6 +140,7 @@ class FoundJob(NamedTuple):
         queues: The LocalQueues of its namespace, by name.
         cluster_queue: Whether the ClusterQueue of its LocalQueue exists; None if that is unknown.
         workload: Its newest Workload, if it has one.
+        warning: What the controller warned of last, if it has none.
     """
 
     subject: JobQuery
@@ -136,6 +148,7 @@ class FoundJob(NamedTuple):
     queues: Mapping[str, LocalQueue]
     cluster_queue: bool | None = None
     workload: Workload | None = None
+    warning: CoreEvent | None = None
 
     @property
     def queue(self) -> str:
@@ -156,6 +169,8 @@ async def look_up(reader: Reader, subject: JobQuery, metadata: ObjectMeta) -> Fo
     local = by_name.get(found.queue)
     if local is None:
         return found
+    if found.workload is None:
+        found = found._replace(warning=await _last_warning(reader, subject))
     try:
         await reader.get(CLUSTER_QUEUES, local.spec.cluster_queue, into=ClusterQueue)
     except NotFoundError:
@@ -163,6 +178,16 @@ async def look_up(reader: Reader, subject: JobQuery, metadata: ObjectMeta) -> Fo
     except ForbiddenError:
         return found
     return found._replace(cluster_queue=True)
+
+
+async def _last_warning(reader: Reader, job: JobQuery) -> CoreEvent | None:
+    """Return what the controller warned of last about a job; None if that is not known."""
+    try:
+        events = await events_about(reader, job.namespace, job.kind, job.name)
+    except ForbiddenError:
+        return None
+    warnings = (each for each in events if each.type == "Warning")
+    return max(warnings, key=lambda each: each.last_at, default=None)
 
 
 async def newest_workload(
@@ -215,20 +240,45 @@ def why_found(job: FoundJob) -> WhyAnswer:
         message, user = outside
         return replace(about, message=message, user=user)
     if workload is None:
-        return replace(
-            about,
-            message="it has no Workload: the controller has not made one yet, or cannot",
-            user=f"see its events: `kubectl events --for {kind.lower()}/{name} -n {namespace}`",
-        )
+        return _without_workload(about, job)
     if not workload.spec.active:
         return _of_workload(about, job, workload, "Inactive")
     return _of_workload(about, job, workload, "Admitted" if has_quota(workload) else "Pending")
 
 
+def _without_workload(about: WhyAnswer, job: FoundJob) -> WhyAnswer:
+    """Return what the controller warned of that could not make a Workload for a job."""
+    kind, namespace, name = job.subject
+    if job.warning is None:
+        return replace(
+            about,
+            message="it has no Workload: the controller has not made one yet, or cannot",
+            user=f"see its events: `kubectl events --for {kind.lower()}/{name} -n {namespace}`",
+        )
+    return replace(
+        about,
+        message=f"it has no Workload: {job.warning.message}",
+        reason=job.warning.reason,
+        since=rfc3339(job.warning.last_at),
+        user=_REMEDIES.get(job.warning.reason, ""),
+    )
+
+
+_REMEDIES: Final[Mapping[str, str]] = {
+    f"{kind}NotFound": f"create it again with a class that exists: `kubectl get {plural}`"
+    for kind, plural in (
+        (PRIORITY_CLASSES.kind, PRIORITY_CLASSES.plural),
+        (WORKLOAD_PRIORITY_CLASSES.kind, WORKLOAD_PRIORITY_CLASSES.plural),
+    )
+}
+"""What the user of a job without a Workload can do, by the reason of the warning."""
+
+
 def _of_workload(about: WhyAnswer, job: FoundJob, workload: Workload, state: State) -> WhyAnswer:
     """Return what the condition of a Workload says that belongs to a state."""
     kind, default_message = _CONDITIONS[state]
-    condition = find_condition(workload.status.conditions, kind)
+    conditions = workload.status.conditions
+    condition = find_condition(conditions, kind) if kind else why_inactive(conditions)
     local = job.queues.get(job.queue)
     about = replace(
         about,
@@ -241,9 +291,12 @@ def _of_workload(about: WhyAnswer, job: FoundJob, workload: Workload, state: Sta
     if condition is None:
         return about
     since = condition.last_transition_time
+    message = condition.message or default_message
+    if state == "Pending" and local is not None and local.spec.stop_policy != "None":
+        message = stopped_text(local)
     return replace(
         about,
-        message=condition.message or default_message,
+        message=message,
         reason=condition.reason,
         since=None if since is None else rfc3339(since.timestamp()),
     )
@@ -264,10 +317,10 @@ def _resuming(job: FoundJob, state: State) -> str:
 _CONDITIONS: Mapping[State, tuple[str, str]] = {
     "Admitted": (QUOTA_RESERVED, "it is not waiting for quota"),
     "Finished": (FINISHED, "it has finished"),
-    "Inactive": (EVICTED, "its Workload is deactivated: `spec.active` is false"),
+    "Inactive": ("", "its Workload is deactivated: `spec.active` is false"),
     "Pending": (QUOTA_RESERVED, "no reason is known yet"),
 }
-"""The condition that tells of a state, and what to say without one."""
+"""The condition that tells of a state, if it is always the same, and what to say without one."""
 
 
 def _outside(job: FoundJob) -> tuple[str, str] | None:

@@ -185,6 +185,33 @@ def test_a_broken_policy_leaves_standard_output_empty(tmp_path):
         assert "p.yaml:4:" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(words.split(), id=words)
+        for words in (
+            "explain -f",
+            "explain -o json -f",
+            "replay",
+            "replay -o json",
+            "replay -o markdown",
+            "replay --summary",
+            "report --summary -f",
+        )
+    ],
+)
+def test_no_answer_is_given_by_the_policies_that_are_left(words, tmp_path):
+    """What the valid ones refuse, or leave as it was, is not what all would."""
+    policies = tmp_path / "p.yaml"
+    policies.write_text(f"{POLICY.read_text()}---\n{BROKEN}")
+    text = GIVEN["replay" if words[0] == "replay" else "apply"].texts[0]
+
+    result = CliRunner().invoke(main, [*words, "-", "-p", str(policies)], input=text)
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "field `matchConstraints` is missing" in result.stderr
+
+
 @pytest.mark.parametrize("text", ["", "# made by a command that failed\n", "---\n---\n"])
 @pytest.mark.parametrize(
     "words",

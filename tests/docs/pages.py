@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
+KUEUE = "Kueue"
+"""What the fence of a block says that is run on a cluster with Kueue, by the test of takeovers."""
 FENCE = re.compile(r"^```(\w*) *([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
 ANCHOR = re.compile(r"\]\(([^)#\s]*)#([^)\s]+)\)")

@@ -24,8 +24,11 @@ import yaml
 from policyd.cli import demo
 from policyd.kube.kueue_lease import HOLDER
 from tests.charts import release
-from tests.controlplane.programs import API_SERVER, ETCD, free_ports
+from tests.controlplane.programs import API_SERVER, ETCD, find_binaries, free_ports
 from tests.controlplane.server import ControlPlane
+from tests.docs.pages import KUEUE, blocks, commands, pages
+from tests.docs.shell import Shell, path_with, project_copy
+from tests.docs.test_consoles import check, run
 from tests.e2e.kueue import NAMESPACE, Kueue
 from tests.scenarios import api as driver
 from tests.scenarios import foreign
@@ -146,9 +149,12 @@ class World:
     def __init__(self, api, kueue, control_plane, folder, stack):
         self.api, self.kueue, self.stack = api, kueue, stack
         self.control_plane, self.folder = control_plane, folder
+        self.webhooks = None
 
     def install_policyd(self):
-        """Run policyd's processes by the accounts of its chart."""
+        """Run policyd's processes by the accounts of its chart, unless they run already."""
+        if self.webhooks is not None:
+            return
         crds = subprocess.run(
             [COMMANDS / "policyd", "crds"], capture_output=True, text=True, check=True
         ).stdout
@@ -478,3 +484,28 @@ def back_again(world, before):
     eventually(lambda: world.admitted("theirs"), what="Kueue starts a job")
     eventually(lambda: world.runs("last"), within=120, what="Kueue starts a group that was held")
     eventually(lambda: world.nodes("groups").total() == 6, within=60, what="all groups run again")
+
+
+def test_the_guide_shows_what_happens(world, tmp_path):
+    """Kueue leads, be it again, and policyd stands by."""
+    world.install_policyd()
+    log = world.controller.log
+    eventually(lambda: "standing_by" in log.read_text(), what="policyd stands by")
+    shown = [
+        command
+        for page in pages()
+        for block in blocks(page)
+        if block.remark == KUEUE
+        for command in commands(block)
+    ]
+    path = path_with(tmp_path / "bin", find_binaries() / "kubectl")
+    variables = {"HOME": str(tmp_path), "KUBECONFIG": world.kueue_config, "PATH": path}
+    with Shell(project_copy(tmp_path), variables) as shell:
+        for command in shown:
+            check(command, run(shell, command))
+
+    assert [each.line.split()[:3] for each in shown[-2:]] == [
+        ["policyd", "takeover", "start"],
+        ["policyd", "takeover", "back"],
+    ]
+    assert world.kueue.holder() not in ("", None, HOLDER)

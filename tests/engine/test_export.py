@@ -168,6 +168,13 @@ def policy(body, *, groups='""', resources="pods"):
             "the loop variable `pod` needs another name",
             id="a-loop-that-hides-the-pod",
         ),
+        pytest.param(
+            "validations: [{expression: 'true'}]\n"
+            "auditAnnotations: [{key: a, valueExpression: object.metadata.name}]",
+            "as ValidatingAdmissionPolicy, spec.auditAnnotations[0].valueExpression: the API server"
+            " refuses it: annotation `a` is dyn",
+            id="an-annotation-of-any-type",
+        ),
     ],
 )
 def test_policies_that_need_policyd_are_reported_and_not_exported(body, message):

@@ -1,9 +1,10 @@
 """`make replayed-week`: what a replay of the audit log forecasts, compared with what then happens.
 
 A seeded load is sent to a real API server with an audit log and without policies. The log is
-replayed with policies. The API server then enforces them itself, and gets the same load again, in
-other namespaces. A request that it refuses is sent again by a user whom no policy concerns, so that
-the state stays that of the first time, and each request is compared.
+replayed with policies. Then they are enforced, those of the API server's kinds by itself, and those
+of Kyverno's by policyd's webhooks, and the same load is sent again, in other namespaces. A request
+that is refused is sent again by a user whom no policy concerns, so that the state stays that of the
+first time, and each request is compared.
 """
 
 import argparse
@@ -15,11 +16,12 @@ import ssl
 import sys
 import tempfile
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import yaml
 from click.testing import CliRunner
 
 from policyd.cli import main
@@ -30,6 +32,7 @@ from policyd.cli.policies.judging import Judge, Judging, Setup
 from policyd.engine.offline.audit_log import AuditReader, Gone
 from tests.controlplane.programs import API_SERVER, ETCD
 from tests.controlplane.server import ControlPlane
+from tests.scenarios import clusters
 
 RECALL, PRECISION = 1.0, 0.99
 """What is asked of the forecast."""
@@ -38,7 +41,12 @@ NAMESPACES = {"a": "prod", "b": "prod", "c": "test"}
 TENANT = "tenant"
 TENANTS = "tenants"
 MARK = "cost-center"
+"""The label that a policy of the API server's kind adds, to Services."""
+MARKS = {MARK, "stage"}
+"""The labels that policies add; a policy of Kyverno's adds the other one, to Deployments."""
 CREATED = 201
+REFUSALS = ("AdmissionPolicy", "denied the request: ")
+"""What refusals by the API server's policies say, and by those of the webhooks."""
 
 
 def _policy(name, rules, expression, *, selector=None):
@@ -154,6 +162,77 @@ POLICIES += [
 ]
 
 
+KYVERNO = "policies.kyverno.io/v1"
+
+
+def _of_kyverno(kind, name, resources, operations, **spec):
+    group, plural = resources
+    return {
+        "apiVersion": KYVERNO,
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {
+                "resourceRules": [
+                    {"apiGroups": [group], "apiVersions": ["*"], "operations": operations}
+                    | {"resources": [plural]}
+                ]
+            },
+            "matchConditions": [
+                {"name": "tenants", "expression": f"request.userInfo.username == '{TENANT}'"}
+            ],
+            **spec,
+        },
+    }
+
+
+def _validating(name, resources, operations, expression, **spec):
+    spec |= {"validations": [{"expression": expression, "message": f"{name} objects"}]}
+    spec |= {"validationActions": ["Deny"]}
+    return _of_kyverno("ValidatingPolicy", name, resources, operations, **spec)
+
+
+KYVERNOS = [
+    # Kyverno extends it to the pods of Deployments.
+    _validating(
+        "images",
+        ("", "pods"),
+        BOTH,
+        "object.spec.containers.all(c, image(c.image).registry() != 'b.example'"
+        " && c.image != 'a:2')",
+    ),
+    _validating(
+        "values",
+        ("", "configmaps"),
+        BOTH,
+        "variables.value < 7",
+        variables=[{"name": "value", "expression": "int(object.data[?'value'].orValue('0'))"}],
+    ),
+    _validating(
+        "kept",
+        ("", "services"),
+        ["DELETE"],
+        "'platform' in request.userInfo.groups"
+        f" || oldObject.metadata.?labels[?'{MARK}'].orValue('') != '17'",
+    ),
+    _of_kyverno(
+        "MutatingPolicy",
+        "stages",
+        ("apps", "deployments"),
+        ["CREATE"],
+        mutations=[
+            {
+                "patchType": "ApplyConfiguration",
+                "applyConfiguration": {
+                    "expression": "Object{metadata: Object.metadata{labels: {'stage': 'new'}}}"
+                },
+            }
+        ],
+    ),
+]
+"""Policies of Kyverno's kinds, which policyd's webhooks enforce."""
+
+
 @dataclass(frozen=True)
 class Call:
     """One request of the load; `{ns}` in the path is its namespace."""
@@ -191,7 +270,7 @@ def _config_map(rng, name):
 def _deployment(rng, name):
     template = {
         "metadata": {"labels": {"app": name}},
-        "spec": {"containers": [{"name": "m", "image": "a"}]},
+        "spec": {"containers": [{"name": "m", "image": rng.choice(["a", "b.example/a"])}]},
     }
     spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
     if rng.random() < 0.8:
@@ -319,6 +398,7 @@ class Compared:
     refused: set = field(default_factory=set)
     forecast_changes: set = field(default_factory=set)
     changes: set = field(default_factory=set)
+    by_webhooks: int = 0
     unjudged: dict = field(default_factory=dict)
     summary: dict = field(default_factory=dict)
     seconds: float = 0.0
@@ -395,27 +475,44 @@ def _compared(folder, seed, count):
         shutil.copytree(folder / "audit", logs)
         _forecast(logs, folder, compared)
         api.close()  # to connect again: the API server ends what was idle for so long
-        _enforce(api)
-        for call in calls:
-            if call.number in worked:
-                _again(api, call, compared, marked_before=worked[call.number])
+        with _webhooks(plane, folder) as webhooks:
+            _enforce(api, webhooks)
+            for call in calls:
+                if call.number in worked:
+                    _again(api, call, compared, marked_before=worked[call.number])
     return compared
 
 
+@contextmanager
+def _webhooks(plane, folder):
+    """Have policyd's webhooks enforce the policies of Kyverno's kinds."""
+    policies = folder / "kyverno.yaml"
+    policies.write_text("---\n".join(f"{json.dumps(each)}\n" for each in KYVERNOS))
+    plane.kubectl("create", "-f", "-", stdin=yaml.safe_dump_all(clusters.definitions("slim")))
+    command = clusters.webhooks_command(clusters.accounts_on(plane), only=[policies])
+    process = clusters.Process([*command, "--no-queue"], folder / "webhooks.log")
+    process.start()
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
 def _marked(answer):
-    return MARK in ((answer.get("metadata") or {}).get("labels") or {})
+    return MARKS & ((answer.get("metadata") or {}).get("labels") or {}).keys()
 
 
 def _again(api, call, compared, *, marked_before):
     dry = "dryRun" in call.path
     status, answer = api.call(call, "then")
     if status >= 400:
-        assert "AdmissionPolicy" in answer["message"], (call, answer)
+        assert any(words in answer["message"] for words in REFUSALS), (call, answer)
+        compared.by_webhooks += REFUSALS[1] in answer["message"]
         if not dry:
             compared.refused.add(call.number)
             status, answer = api.call(call, "then", exempt=True)
             assert status < 400, (call, answer)
-    elif status == CREATED and not dry and _marked(answer) and not marked_before:
+    elif status == CREATED and not dry and _marked(answer) - marked_before:
         compared.changes.add(call.number)
 
 
@@ -453,7 +550,7 @@ def _created(api, path, obj):
 
 def _forecast(logs, folder, compared):
     """Replay the log by the command, and once more to see each request."""
-    text = "---\n".join(map(json.dumps, POLICIES)).replace("}---", "}\n---")
+    text = "---\n".join(f"{json.dumps(each)}\n" for each in (*POLICIES, *KYVERNOS))
     policies = folder / "policies.yaml"
     policies.write_text(text)
     started = time.monotonic()
@@ -483,27 +580,36 @@ def _forecast(logs, folder, compared):
     compared.unjudged = dict(reader.counts.unjudged)
 
 
-def _enforce(api):
-    """Create the policies, and wait until they decide."""
+def _enforce(api, webhooks):
+    """Create the policies, and wait until they decide, and the webhooks."""
     for policy in POLICIES:
         plural = policy["kind"].lower().replace("policy", "policies")
         plural = plural if plural.endswith("policies") else policy["kind"].lower() + "s"
         _created(api, f"/apis/{policy['apiVersion']}/{plural}", policy)
-    probes = [
-        Call(0, "POST", "/api/v1/namespaces/{ns}/pods?dryRun=All", "a", body)
-        for body in (_probe("a:latest", {"team": "x"}), _probe("a:1", {}))
+    refused = [
+        *(_dry("pods", _probe(*given)) for given in (("a:latest", {"team": "x"}), ("a:1", {}))),
+        _dry("configmaps", _config_map(random.Random(0), "probe") | {"data": {"value": "9"}}),
     ]
-    service = _service(random.Random(0), "probe") | {"spec": {"ports": [{"port": 80}]}}
+    service, deployment = (make(random.Random(0), "probe") for make in (_service, _deployment))
     service["metadata"]["labels"] = {}
-    marking = Call(0, "POST", "/api/v1/namespaces/{ns}/services?dryRun=All", "a", service)
+    service["spec"] = {"ports": [{"port": 80}]}
+    deployment["spec"]["replicas"] = 1
+    deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "a"
+    marked = [_dry("services", service), _dry("deployments", deployment)]
     deadline = time.monotonic() + 60
     while True:
-        refused = all(api.call(probe, "then")[0] >= 400 for probe in probes)
-        if refused and _marked(api.call(marking, "then")[1]):
+        webhooks.alive()
+        if all(api.call(probe, "then")[0] >= 400 for probe in refused) and all(
+            _marked(api.call(probe, "then")[1]) for probe in marked
+        ):
             time.sleep(1.0)  # the others were created before
             return
-        assert time.monotonic() < deadline, "the policies do not decide"
+        assert time.monotonic() < deadline, f"the policies do not decide:\n{webhooks.tail()}"
         time.sleep(0.2)
+
+
+def _dry(plural, body):
+    return Call(0, "POST", f"{KINDS[plural][0]}?dryRun=All", "a", body)
 
 
 def _probe(image, labels):
@@ -524,7 +630,8 @@ def lines_of(compared):
     yield f"cannot be judged: {compared.unjudged or 'none'}"
     yield (
         f"refused: {len(compared.refused)}, forecast {len(compared.forecast)}:"
-        f" recall {compared.recall:.2%}, precision {compared.precision:.2%}"
+        f" recall {compared.recall:.2%}, precision {compared.precision:.2%};"
+        f" {compared.by_webhooks} by the webhooks, dry runs included"
     )
     yield (
         f"changed: {len(compared.changes)}, forecast {len(compared.forecast_changes)}:"

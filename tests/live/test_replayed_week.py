@@ -1,4 +1,7 @@
-"""A replay of a real API server's audit log forecasts what the API server then refuses."""
+"""A replay of a real API server's audit log forecasts what is then refused.
+
+By the API server's own policies, and by Kyverno's in policyd's webhooks.
+"""
 
 import pytest
 
@@ -12,6 +15,7 @@ def test_a_replay_forecasts_what_is_then_refused_and_changed():
 
     requests = compared.summary["requests"]
     assert len(compared.refused) > 20
+    assert 10 < compared.by_webhooks < len(compared.refused)
     assert (compared.recall, compared.unjudged) == (RECALL, {})
     assert compared.precision >= PRECISION
     assert compared.changes == compared.forecast_changes != set()

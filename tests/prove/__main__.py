@@ -1,6 +1,7 @@
 """`make prove`: how much of published policies can be decided, and whether proofs of mutants hold.
 
-Each policy of the libraries is encoded and decided at a bound. Then expressions get small errors:
+Each policy of the libraries, and each of its expressions by itself, is encoded and decided at a
+bound. Then expressions get small errors:
 where the solver says that a policy and its mutant are equal, the engine must say so for each object
 of a pool; where it finds an object, the engine has confirmed it.
 """
@@ -14,15 +15,16 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from policyd.cel.compile.program import compile_expression
 from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
-from policyd.engine.model.compiled import CompiledPolicy
+from policyd.engine.model.compiled import CompiledPolicy, expressions_of
 from policyd.errors import PolicydError
 from policyd.prove.questions import Answer, Verdict, answer, decider
 from tests.histories.apart import apart
@@ -47,8 +49,36 @@ class Library:
 
     policies: int = 0
     decided: int = 0
+    expressions: int = 0
+    decided_expressions: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        p95 = sorted(self.seconds)[int(len(self.seconds) * 0.95)]
+        share = self.decided_expressions / self.expressions
+        return (
+            f"{self.decided} of {self.policies} policies decided,"
+            f" {self.decided_expressions} of {self.expressions} expressions ({share:.0%}),"
+            f" p95 of a policy {p95:.2f} s CPU"
+        )
+
+    def add(self, other: "Library") -> None:
+        """Add the figures of another library."""
+        self.policies += other.policies
+        self.decided += other.decided
+        self.expressions += other.expressions
+        self.decided_expressions += other.decided_expressions
+        self.seconds += other.seconds
+
+    def ask(self, policy: CompiledPolicy, bound: int) -> bool:
+        """Ask whether a policy never denies; tell whether there is an answer."""
+        began = time.process_time()
+        found = answer("never-denies", ((policy,),), bound=bound)
+        self.seconds.append(time.process_time() - began)
+        if found.why:
+            self.reasons[found.why[:80]] += 1
+        return found.verdict != "unknown"
 
 
 def published(cases: Path, library: str) -> Iterator[tuple[dict[str, Any], list[Any]]]:
@@ -74,18 +104,29 @@ def loaded(document: Any) -> tuple[CompiledPolicy, ...]:
 
 
 def judge_library(cases: Path, library: str, bound: int) -> Library:
-    """Decide whether each policy of a library never denies."""
-    figures = Library()
+    """Decide whether each policy of a library never denies, and each expression of it."""
+    figures, parts = Library(), Library()
     for document, _ in published(cases, library):
         for policy in loaded(document):
             figures.policies += 1
-            began = time.process_time()
-            found = answer("never-denies", ((policy,),), bound=bound)
-            figures.seconds.append(time.process_time() - began)
-            figures.decided += found.verdict != "unknown"
-            if found.why:
-                figures.reasons[found.why[:80]] += 1
+            figures.decided += figures.ask(policy, bound)
+            for part in by_expression(policy):
+                figures.expressions += 1
+                figures.decided_expressions += parts.ask(part, bound)
     return figures
+
+
+def by_expression(policy: CompiledPolicy) -> Iterator[CompiledPolicy]:
+    """Yield a policy for each expression that decides: it denies if that is false, or fails.
+
+    Of a variable, it is asked whether it fails.
+    """
+    for name, program, environment in expressions_of(policy):
+        asked = program
+        if policy.variables.get(name) is program:
+            asked = compile_expression(f"[variables.{name}].size() == 1", environment)
+        check = replace(policy.validations[0], program=asked)
+        yield replace(policy, conditions=(), validations=(check,))
 
 
 def mutant(document: Any, rng: random.Random) -> Any:
@@ -220,16 +261,14 @@ def main() -> int:
     if not cases.is_dir():
         print(f"no cases in {cases}: set POLICYD_CASES to their folder", file=sys.stderr)
         return 2
-    policies = decided = 0
+    every = Library()
     for library in LIBRARIES:
         figures = judge_library(cases, library, asked.bound)
-        ordered = sorted(figures.seconds)
-        p95 = ordered[int(len(ordered) * 0.95)]
-        policies, decided = policies + figures.policies, decided + figures.decided
-        print(f"{library}: {figures.decided} of {figures.policies} decided, p95 {p95:.2f} s CPU")
+        print(f"{library}: {figures}")
         for reason, number in figures.reasons.most_common(5):
             print(f"  {number:3} {reason}")
-    print(f"all: {decided} of {policies} decided at bound {asked.bound} ({decided / policies:.0%})")
+        every.add(figures)
+    print(f"all, at bound {asked.bound}: {every}")
     found = judge_mutants(cases, asked)
     print(
         ", ".join(f"{found[name]} {name}" for name in ("mutants", "proved", "refuted", "unknown"))

@@ -22,6 +22,7 @@ from policyd.prove.requests import unknown_request
 from policyd.prove.solver import Texts
 from policyd.prove.values import Text, sure, text_term
 from policyd.prove.world import World
+from tests.prove.__main__ import by_expression
 from tests.prove.pinning import pinned
 
 POLICY = """
@@ -834,3 +835,19 @@ def test_a_key_that_is_named_after_the_map_was_read_is_known_in_all_policies(que
     one = f"{limits}.exists(l, 'a' in l && string(l['a']) != '0')"
     found = answer(question, (policy(one), policy(one, "other")))
     assert (found.verdict, found.why) == ("proved", "")
+
+
+def test_each_expression_of_a_policy_is_a_question_of_its_own():
+    """`make prove` counts expressions: one that has no formula leaves the others countable."""
+    text = POLICY.format(
+        name="one", expression="variables.n > 0", group='""', plural="pods", failure="Fail"
+    )
+    text += "  - expression: object.metadata.name.findAll('a').size() < 3\n"
+    text += "  variables: [{name: n, expression: object.spec.containers.size()}]\n"
+    text += "  matchConditions: [{name: c, expression: has(object.spec.hostname)}]\n"
+    (whole,) = load_policies(text, "policy.yaml").policies
+
+    answers = [answer("never-denies", [part]).verdict for part in by_expression(whole)]
+
+    assert answer("never-denies", [whole]).verdict == "unknown"
+    assert answers == ["refuted", "proved", "refuted", "unknown"]

@@ -182,10 +182,17 @@ def accounts_on(control_plane: Any, **values: object) -> Accounts:
 
 
 def webhooks_command(
-    accounts: Accounts, also: Sequence[Path] = (), *, snapshots: bool = False
+    accounts: Accounts,
+    also: Sequence[Path] = (),
+    *,
+    only: Sequence[Path] = (),
+    snapshots: bool = False,
 ) -> list[str]:
-    """Return the command of the webhooks; `snapshots` of the queues are served to few of them."""
-    policies = [*default_files(PROJECT / "policies"), *also]
+    """Return the command of the webhooks; `snapshots` of the queues are served to few of them.
+
+    They have the policies of the library that a release has, and others, or `only` those given.
+    """
+    policies = only or [*default_files(PROJECT / "policies"), *also]
     service = f"{NAMESPACE}/{WEBHOOKS}"
     return [
         str(COMMANDS / "policyd-webhooks"),

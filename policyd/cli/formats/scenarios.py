@@ -25,6 +25,7 @@ from policyd.api.nodes import Node
 from policyd.cel import CelError
 from policyd.cel.lib.time import parse_duration
 from policyd.cli.formats.documents import read_objects
+from policyd.cli.formats.fields import mistyped_fields
 from policyd.cli.formats.scenario_jobs import SkippedJobs, job_workloads
 from policyd.controller.queues.queue_settings import other_teams, queue_settings
 from policyd.controller.watch.claimed_devices import (
@@ -43,6 +44,7 @@ from policyd.devices.objects import (
 )
 from policyd.devices.on_nodes import DeviceOffer, device_offer
 from policyd.engine.documents.reading import Document
+from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.base import controller_of
 from policyd.jobs.copied import EXPECTED_RUN_TIME
@@ -80,7 +82,7 @@ def scenario_objects(file: str) -> list[dict[str, Json]]:
     """Return the objects of a file, those of Kueue as v1beta2 has them.
 
     Raises:
-        ScenarioError: If something in it is none.
+        ScenarioError: If something in it is none, or has fields that its kind does not have.
     """
     documents, findings = read_objects([file])
     for finding in findings:
@@ -108,6 +110,11 @@ def _object(document: Document) -> dict[str, Json]:
         found: dict[str, Json] = upgraded(value)
     except UnconvertibleError as error:
         raise ScenarioError(str(document.finding(str(error)))) from error
+    # What a cluster has stored may be of a later version: only what a person wrote is a mistake.
+    if not value_at(value, ("metadata", "uid")):
+        for field in mistyped_fields(found):
+            message = str(document.finding(field.sentence(found["kind"]), field.path, of_key=True))
+            raise ScenarioError(message, hint=field.hint)
     return found
 
 

@@ -89,7 +89,8 @@ def gatekeeper(
         made = "".join(_texts(policy, source, target, document, findings))
         converted.append((document, made))
     findings += proved(converted, steps, seconds, against)
-    shown = f"{count(len(converted), 'constraint')} of {len(constraints)} converted"
+    whole = sum(bool(made) for _, made in converted)
+    shown = f"{count(whole, 'constraint')} of {len(constraints)} converted"
     end("".join(made for _, made in converted), findings, shown)
 
 
@@ -140,7 +141,8 @@ def _texts(
         comments = [f"The template of {source.kind} is in Rego: this CEL decides the same."]
     made = [policy] if target == "policyd" else [as_kyverno(policy)]
     if target == "vap":
-        made = exported(policy, document, findings)
+        made, wrong = exported(policy, document)
+        findings += wrong
     for obj in made:
         yield text(obj, comments)
         comments = []

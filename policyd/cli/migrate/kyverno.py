@@ -23,7 +23,13 @@ from policyd.cli.migrate.writing import (
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.errors import PolicydError
-from policyd.migrate.kyverno.policies import Conversion, comments_of, convert, is_legacy
+from policyd.migrate.kyverno.policies import (
+    Conversion,
+    UnconvertedPart,
+    comments_of,
+    convert,
+    is_legacy,
+)
 
 
 @click.command("kyverno")
@@ -67,33 +73,38 @@ def kyverno(
             findings.append(left_out(document, "ClusterPolicy or Policy of kyverno.io"))
             continue
         try:
-            made = convert(document.value, kyverno=target == "vpol")
+            made = convert(document.value, kyverno=target == "vpol", steps=target == "policyd")
         except PolicydError as error:
             findings.append(unusable(document, error))
             continue
-        converted.append(_Converted(document, made))
         findings += _findings(document, made)
+        converted.append(_written(document, made, target, findings))
     if not converted and not findings:
         raise click.UsageError(f"no policy in {', '.join(paths)}")
     if not converted:
         findings = [replace(finding, severity="error", rule="unreadable") for finding in findings]
-    texts = ["".join(_texts(each, target, findings)) for each in converted]
+    texts = ["".join(_texts(each)) for each in converted]
     sources = (each.document for each in converted)
     findings += proved(zip(sources, texts, strict=True), steps, seconds, against)
     whole = sum(each.conversion.whole for each in converted)
-    partial = sum(
-        not each.conversion.whole and bool(each.conversion.policies) for each in converted
-    )
+    partial = sum(not each.conversion.whole and any(each.objects) for each in converted)
     shown = f"{count(whole, 'policy')} of {len(converted)} converted whole, {partial} in part"
     end("".join(texts), findings, shown)
 
 
 @dataclass(frozen=True)
 class _Converted:
-    """A document, and what is made of it."""
+    """A document, and what is made of it.
+
+    Attributes:
+        document: The legacy policy.
+        conversion: What it becomes; the kind of the result may have refused parts of it, too.
+        objects: The objects of each of its policies, none of one that is refused.
+    """
 
     document: Document
     conversion: Conversion
+    objects: tuple[list[dict[str, Any]], ...]
 
 
 def _findings(document: Document, conversion: Conversion) -> Iterator[Finding]:
@@ -108,20 +119,36 @@ def _findings(document: Document, conversion: Conversion) -> Iterator[Finding]:
         yield replace(finding, severity="warning")
 
 
-def _texts(each: _Converted, target: Target, findings: list[Finding]) -> Iterator[str]:
-    """Yield the text of each policy, with the comments of its rules; append further findings."""
+def _written(
+    document: Document, made: Conversion, target: Target, findings: list[Finding]
+) -> _Converted:
+    """Write policies in the kind that is asked for; append what is found."""
+    objects, refusals = [], [*made.refusals]
+    for policy, places in zip(made.policies, made.places, strict=True):
+        written = [policy]
+        if target == "vap" and policy["kind"] != "Policy":
+            findings.append(_stays(document, policy))
+        elif target == "vap":
+            written, wrong = exported(policy, document, ("spec", "rules", places[0]))
+            findings += wrong
+            refusals += [
+                UnconvertedPart((), policy["metadata"]["name"], each.message)
+                for each in wrong
+                if each.severity == "error"
+            ]
+        objects.append(written)
+    return _Converted(document, replace(made, refusals=tuple(refusals)), tuple(objects))
+
+
+def _texts(each: _Converted) -> Iterator[str]:
+    """Yield the text of each object, with the comments of the rules that it is made of."""
     before, of_rules = _comments(each.document)
     heading = [*before, *_partial(each)]
-    for policy, places in zip(each.conversion.policies, each.conversion.places, strict=True):
+    for objects, places in zip(each.objects, each.conversion.places, strict=True):
         comments = [*heading, *(line for place in places for line in of_rules[place])]
-        heading = []
-        kept = target != "vap" or policy["kind"] != "Policy"
-        objects = [policy] if kept else exported(policy, each.document, findings)
-        if kept and target == "vap":
-            findings.append(_stays(each.document, policy))
         for obj in objects:
             yield text(obj, comments)
-            comments = []
+            comments, heading = [], []
 
 
 def _stays(document: Document, policy: Mapping[str, Any]) -> Finding:

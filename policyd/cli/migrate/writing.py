@@ -27,6 +27,7 @@ from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import CompiledPolicy
 from policyd.engine.objects.workloads import value_at
+from policyd.patch.operations import Path
 from policyd.program import USAGE
 from policyd.standard_input import PATH
 
@@ -81,7 +82,7 @@ def left_out(document: Document, wanted: str) -> Finding:
     kind = value.get("kind") if isinstance(value, dict) else None
     shown = f"`{kind}`" if isinstance(kind, str) else "a document without `kind`"
     finding = document.finding(
-        f"{shown} is no {wanted}, and is left out",
+        f"{shown} is not a {wanted}, and is left out",
         ("kind",),
         hint=_hint(str(value_at(value, ("apiVersion",)) or "").partition("/")[0], str(kind)),
     )
@@ -104,16 +105,26 @@ def _hint(group: str, kind: str) -> str | None:
 
 
 def exported(
-    policy: dict[str, Any], document: Document, findings: list[Finding]
-) -> list[dict[str, Any]]:
-    """Return a policy as the API server's own kinds."""
+    policy: dict[str, Any], document: Document, path: Path = ()
+) -> tuple[list[dict[str, Any]], list[Finding]]:
+    """Return a policy as the API server's own kinds, and what is found.
+
+    There are no objects if these kinds cannot say all of it.
+
+    Args:
+        policy: The policy.
+        document: What it is made of.
+        path: The part of that; all by default.
+    """
     objects: list[dict[str, Any]] = []
+    findings: list[Finding] = []
     for made in exported_documents([Document(policy, document.source)], "v1"):
         objects += made.objects
         for finding in made.findings:
-            name = policy["metadata"]["name"]
-            findings.append(document.finding(f"`{name}`: {finding.message}", hint=finding.hint))
-    return objects
+            shown = f"`{policy['metadata']['name']}`: {finding.message}"
+            found = document.finding(shown, path, hint=finding.hint)
+            findings.append(replace(found, severity=finding.severity))
+    return objects, findings
 
 
 def proved(

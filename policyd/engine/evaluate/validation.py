@@ -26,6 +26,7 @@ from policyd.engine.evaluate.kept_values import KeptValues
 from policyd.engine.evaluate.verdict import CATCHABLE, VerdictBuilder, effects_of_failure
 from policyd.engine.inject.templates import ABSENT
 from policyd.engine.model.compiled import VALIDATING, CompiledPolicy, CompiledValidation
+from policyd.engine.model.deadline import OutOfTimeError
 from policyd.engine.model.decision import Denial
 from policyd.engine.model.facts import Facts
 from policyd.engine.objects.extracts import without_containers
@@ -144,9 +145,22 @@ class _Objection(NamedTuple):
 
 
 def _ask(invocation: Invocation, match: Match, facts: Facts, verdict: VerdictBuilder) -> None:
-    """Evaluate all validations first, since messages use the rest of the budget."""
+    """Evaluate all validations first, since messages use the rest of the budget.
+
+    Raises:
+        OutOfTimeError: If there is no time left; the objections found before that count.
+        OutOfBudgetError: If a foreign policy costs too much; it then has no objection at all, as
+            in the API server.
+    """
     policy, binding = invocation.policy, invocation.binding
-    for validation, asked, failed in _objections(policy, match, facts):
+    found: list[_Objection] = []
+    ended: OutOfTimeError | None = None
+    try:
+        for objection in _objections(policy, match, facts):
+            found.append(objection)  # noqa: PERF402 - those before an error are kept
+    except OutOfTimeError as error:
+        ended = error
+    for validation, asked, failed in found:
         late = facts.out_of_time()
         effects = binding.actions if failed is None else effects_of_failure(policy, binding)
         if not verdict.has_room(policy, effects):
@@ -156,25 +170,25 @@ def _ask(invocation: Invocation, match: Match, facts: Facts, verdict: VerdictBui
             verdict.object_to(policy, denial, binding)
         else:
             verdict.fail(policy, _failure(policy, validation, failed), binding)
+    if ended is not None:
+        raise ended
 
 
-def _objections(policy: CompiledPolicy, match: Match, facts: Facts) -> list[_Objection]:
-    """Return the validations that are not true."""
-    objections = []
+def _objections(policy: CompiledPolicy, match: Match, facts: Facts) -> Iterator[_Objection]:
+    """Yield the validations that are not true."""
     for validation in _in_time(policy.validations, facts):
         asked = match_for(policy, validation, match, facts)
         if asked is None:
             continue
         try:
             if validation.program.evaluate(asked.variables, match.budget) is not True:
-                objections.append(_Objection(validation, asked, None))
+                yield _Objection(validation, asked, None)
         except CelError as error:
             if not policy.own or isinstance(error, CelTimeError):
                 stop(error, match.budget)
             # Its frames are not kept: the garbage collector would look through a thousand.
             error.__context__ = error.__traceback__ = None
-            objections.append(_Objection(validation, asked, error))
-    return objections
+            yield _Objection(validation, asked, error)
 
 
 def _in_time(

@@ -4,7 +4,6 @@ A field is converted, decides nothing, or is refused by its name. A new field of
 until it is in the table.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -77,16 +76,11 @@ _LEVELS: Final = {
     ),
     "webhook": _Level(
         "`webhookConfiguration`",
-        ("failurePolicy",),
+        ("failurePolicy", "matchConditions"),
         harmless={"timeoutSeconds": "it is about the webhook of Kyverno"},
-        refused={
-            "matchConditions": (
-                "the conditions limit the requests that the policy concerns",
-                "add them to the `matchConditions` of each policy that is made of it",
-                [],
-            )
-        },
+        inner={"matchConditions": "matchCondition"},
     ),
+    "matchCondition": _Level("a condition of `matchConditions`", ("name", "expression")),
     "override": _Level("an override", ("action", "namespaces", "namespaceSelector")),
     "rule": _Level(
         "a rule",
@@ -148,13 +142,8 @@ _LEVELS: Final = {
     ),
     "validate": _Level(
         "`validate`",
-        ("message", "failureAction", *_ASKS),
+        ("message", "failureAction", "failureActionOverrides", *_ASKS),
         refused={
-            "failureActionOverrides": (
-                "the rule has another action in some namespaces",
-                "write `validationFailureActionOverrides` in the `spec` of a policy of this rule",
-                [],
-            ),
             "allowExistingViolations": (
                 "what is made of the rule refuses updates of objects that violate it already",
                 "delete it, or compare with `oldObject` in what is made of it",
@@ -162,7 +151,12 @@ _LEVELS: Final = {
             ),
         },
         alone=_ASKS,
-        inner={"deny": "deny", "foreach": "asked", "podSecurity": "podSecurity"},
+        inner={
+            "failureActionOverrides": "override",
+            "deny": "deny",
+            "foreach": "asked",
+            "podSecurity": "podSecurity",
+        },
     ),
     "podSecurity": _Level(
         "`podSecurity`", ("level", "version", "exclude"), inner={"exclude": "exclusion"}
@@ -195,23 +189,6 @@ _LEVELS: Final = {
 }
 _ACTIONS: Final = ("audit", "enforce")
 _ACTION_FIELDS: Final = ("validationFailureAction", "failureAction", "action")
-_REFERENCE: Final = re.compile(r"(?<!\\)\$\([./][^ )]*\)")
-
-
-def references(given: Json, path: Path = ()) -> Iterator[RefusedField]:
-    """Yield the texts of a pattern or an overlay that refer to another place of it."""
-    if isinstance(given, Mapping):
-        for name, value in given.items():
-            yield from references(value, (*path, str(name)))
-    elif isinstance(given, list):
-        for index, each in enumerate(given):
-            yield from references(each, (*path, index))
-    elif isinstance(given, str) and (found := _REFERENCE.search(given)):
-        yield RefusedField(
-            path,
-            f"the reference `{found[0]}` to another field has no counterpart",
-            "compare the fields by a condition of `deny`",
-        )
 
 
 def refused_fields(given: Json, level: str, path: Path = ()) -> Iterator[RefusedField]:

@@ -105,6 +105,12 @@ def filters_of(block: Json) -> tuple[list[RequestFilter], bool]:
     return [_filter(block)], False
 
 
+def kinds_of(match: Json) -> list[str]:
+    """Return the kinds that a rule is for; none if it is for all."""
+    picked = filters_of(match)[0]
+    return [kind for each in picked for kind in each.kinds] if all(p.kinds for p in picked) else []
+
+
 def _filter(given: Json) -> RequestFilter:
     if not isinstance(given, Mapping):
         raise Untranslatable("a filter of `match` or `exclude` is a map")
@@ -187,10 +193,10 @@ def _alone(each: RequestFilter, constraints: dict[str, Any]) -> dict[str, str]:
     wanted = dict(each.resources)
     for name, target in (("selector", "objectSelector"), ("namespaceSelector",) * 2):
         selector = wanted.get(name)
-        if selector and not _has_patterns(selector):
+        if selector and not has_patterns(selector):
             constraints[target] = wanted.pop(name)
     conditions = dict(_conditions(each, wanted))
-    if "namespaceSelector" in constraints and _may_be_in_no_namespace(each.kinds):
+    if "namespaceSelector" in constraints and may_be_in_no_namespace(each.kinds):
         if not _holds_without_labels(constraints["namespaceSelector"]):
             for rule in constraints["resourceRules"]:
                 rule["scope"] = "Namespaced"
@@ -206,7 +212,7 @@ def _bare(each: RequestFilter) -> list[str]:
 _NO_NAMESPACE: Final = "request.kind.kind != 'Namespace'"
 
 
-def _may_be_in_no_namespace(kinds: Sequence[str]) -> bool:
+def may_be_in_no_namespace(kinds: Sequence[str]) -> bool:
     """Tell whether objects of one of several kinds may be in no namespace."""
     for _, _, kind, _ in map(parse_kind, kinds):
         known = [each for each in resources() if each.kind == kind]
@@ -229,14 +235,15 @@ def namespace_selected(selector: Mapping[str, Any], kinds: Sequence[str] = ()) -
     labels.
     """
     text = selected("namespaceObject.metadata.?labels", selector)
-    if not text or not _may_be_in_no_namespace(kinds):
+    if not text or not may_be_in_no_namespace(kinds):
         return text
     if _holds_without_labels(selector):
         return f"(namespaceObject == null ? {_NO_NAMESPACE} : ({text}))"
     return all_of(["namespaceObject != null", text])
 
 
-def _has_patterns(selector: Mapping[str, Any]) -> bool:
+def has_patterns(selector: Mapping[str, Any]) -> bool:
+    """Tell whether the labels of a selector have patterns, which only Kyverno's may."""
     labels = selector.get("matchLabels") or {}
     return any(has_wildcards(f"{key}{text}") or "{{" in f"{text}" for key, text in labels.items())
 

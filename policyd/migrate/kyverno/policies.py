@@ -15,9 +15,11 @@ from policyd.engine.compile.load import load_document
 from policyd.engine.documents.reading import Document
 from policyd.errors import PolicydError
 from policyd.migrate.cel_values import Untranslatable
-from policyd.migrate.kyverno.fields import references, refused_fields
+from policyd.migrate.kyverno.actions import AUDIT, DENY, RuleActions
+from policyd.migrate.kyverno.fields import refused_fields
 from policyd.migrate.kyverno.first_rule import IndexedRule, first_only
 from policyd.migrate.kyverno.mutations import chosen_of
+from policyd.migrate.kyverno.references import written_out
 from policyd.migrate.kyverno.rules import (
     AUTOGEN,
     ConvertedRule,
@@ -35,6 +37,7 @@ GROUP: Final = "kyverno.io"
 _DESCRIPTION: Final = "policies.kyverno.io/description"
 _TITLE: Final = "policies.kyverno.io/title"
 _LONGEST_NAME: Final = 253
+_ACTING: Final = {DENY: "enforced", AUDIT: "audited"}
 _MOST_RULES: Final = 500
 _ALL_CONTROLLERS: Final = 7
 _WHOLE: Final = re.compile(r"\s*#\s?(?P<text>.*)")
@@ -90,13 +93,16 @@ def is_legacy(document: Json) -> bool:
     return str(document.get("kind")) in KINDS and version.partition("/")[0] == GROUP
 
 
-def convert(document: Mapping[str, Any], *, kyverno: bool = False) -> Conversion:
+def convert(
+    document: Mapping[str, Any], *, kyverno: bool = False, steps: bool = True
+) -> Conversion:
     """Convert a legacy policy.
 
     Args:
         document: The policy.
         kyverno: Whether the result is of Kyverno's own kinds. Rules that read what is outside of
             the request are so in any case, for only these kinds can read it.
+        steps: Whether policyd's own kind may have a `rollout`, which it cannot be exported with.
 
     Raises:
         PolicydError: If the document is not shaped like one.
@@ -115,7 +121,7 @@ def convert(document: Mapping[str, Any], *, kyverno: bool = False) -> Conversion
     namespace = ""
     if document["kind"] == "Policy":
         namespace = str(metadata.get("namespace") or "default")
-    frame = PolicyFrame(metadata["name"], namespace, annotation, spec, kyverno)
+    frame = PolicyFrame(metadata["name"], namespace, annotation, spec, kyverno, steps)
     try:
         return _converted(document, frame, rules)
     except _MISSHAPEN as error:
@@ -144,19 +150,8 @@ def _converted(document: Mapping[str, Any], frame: PolicyFrame, rules: list[Any]
         refusals.append(UnconvertedPart(path, name, why.reason, why.hint))
     for indexes, rule in found:
         notes += [(indexes[0], note) for note in rule.notes]
-        _add(made, indexes, rule)
-    if frame.spec.get("validationFailureActionOverrides"):
-        refusals += [
-            UnconvertedPart(
-                ("spec", "validationFailureActionOverrides"),
-                rule.name,
-                f"the rule `{rule.name}` becomes a policy of Kyverno's own kinds, which have one"
-                " action for all namespaces",
-                "write a policy for each action, with a `namespaceSelector`",
-            )
-            for _, rule in made
-            if rule.kyverno and rule.validations
-        ]
+        for each in _by_action(rule, frame):
+            _add(made, indexes, each)
     documents = tuple(_documents(document, frame, made, len(rules)))
     places = tuple(indexes for indexes, _ in made)
     return Conversion(documents, places, tuple(refusals), tuple(notes))
@@ -192,40 +187,52 @@ def _check(document: Mapping[str, Any], frame: PolicyFrame, rule: ConvertedRule)
     Raises:
         UnconvertibleRuleError: If it cannot be.
     """
-    (policy,) = _documents(document, frame, [((0,), rule)], 1)
-    for finding in load_document(Document(policy, "converted"), EVERY_FORMAT).findings:
-        if finding.severity == "error":
-            raise UnconvertibleRuleError(f"the result is no valid policy: {finding.message}")
+    alone: list[IndexedRule] = [((0,), each) for each in _by_action(rule, frame)]
+    for policy in _documents(document, frame, alone, 1):
+        for finding in load_document(Document(policy, "converted"), EVERY_FORMAT).findings:
+            if finding.severity == "error":
+                raise UnconvertibleRuleError(f"the result is no valid policy: {finding.message}")
 
 
 def _rule(rule: Json, frame: PolicyFrame) -> list[ConvertedRule]:
     if not isinstance(rule, Mapping):
         raise UnconvertibleRuleError("the rule is not a map")
     try:
-        parts = {name: rule.get(name) for name in ("validate", "mutate")}
-        for each in (*refused_fields(rule, "rule"), *references(parts)):
+        for each in refused_fields(rule, "rule"):
             raise UnconvertibleRuleError(each.reason, each.path, each.hint)
-        return convert_rule(rule, frame)
+        plain, notes = written_out(rule)
+        made = convert_rule(plain, frame)
     except Untranslatable as error:
         raise UnconvertibleRuleError(error.reason) from error
     except RecursionError as error:
         raise UnconvertibleRuleError("the rule is nested too deeply") from error
     except _MISSHAPEN as error:
         raise UnconvertibleRuleError(f"the rule is not shaped as Kyverno's are: {error}") from error
+    made[0].notes[:0] = notes
+    return made
 
 
 def _refused_settings(spec: Mapping[str, Any]) -> Iterator[UnconvertedPart]:
     for refused in refused_fields(spec, "spec", ("spec",)):
         yield UnconvertedPart(refused.path, "", refused.reason, refused.hint)
-    for index, each in enumerate(spec.get("validationFailureActionOverrides") or ()):
-        names = each.get("namespaces") or [] if isinstance(each, Mapping) else []
-        if any("*" in str(name) or "?" in str(name) for name in names):
-            yield UnconvertedPart(
-                ("spec", "validationFailureActionOverrides", index),
-                "",
-                "the override names namespaces by a pattern",
-                "list the namespaces, or select them by labels",
-            )
+
+
+def _by_action(rule: ConvertedRule, frame: PolicyFrame) -> Iterator[ConvertedRule]:
+    """Yield a rule for each of its actions, unless one with steps can have them all."""
+    if frame.steps and not rule.kyverno and rule.actions.steps() is not None:
+        yield rule
+        return
+    for action, condition in rule.actions.conditions().items():
+        conditions = dict(rule.matching.conditions)
+        if condition:
+            conditions[free_name(_ACTING[action], conditions, _LONGEST_NAME)] = condition
+        usual = action == rule.actions.enforcement or not condition
+        yield replace(
+            rule,
+            matching=replace(rule.matching, conditions=conditions),
+            actions=RuleActions(action),
+            suffix=rule.suffix if usual else f"{rule.suffix}-{_ACTING[action]}",
+        )
 
 
 def _add(made: list[IndexedRule], added: tuple[int, ...], rule: ConvertedRule) -> None:
@@ -254,7 +261,7 @@ def _alike(one: ConvertedRule, other: ConvertedRule) -> bool:
         (one.kyverno, one.controllers) == (other.kyverno, other.controllers)
         and one.matching == other.matching
         and one.variables == other.variables
-        and one.enforcement == other.enforcement
+        and one.actions == other.actions
     )
 
 
@@ -314,7 +321,6 @@ def _of_kyverno(rule: ConvertedRule, name: str, spec: dict[str, Any]) -> dict[st
     if description:
         metadata["annotations"] = {_DESCRIPTION: description}
     enforcement = spec.pop("enforcement", None)
-    spec.pop("rollout", None)  # `_converted` refuses it
     spec.pop("priority", None)
     if enforcement:
         spec["validationActions"] = [enforcement]
@@ -355,7 +361,8 @@ def _spec(
         return {**evaluation, **spec, "generate": rule.generated.entries}
     if rule.validations:
         spec["validations"] = rule.validations
-        spec |= _enforcement(rule, frame.spec)
+        spec["enforcement"] = rule.actions.enforcement
+        spec |= {"rollout": rule.actions.steps()} if rule.actions.overrides else {}
     spec |= rule.targets
     if rule.mutations:
         spec["mutations"] = [chosen_of([(rule.applies, each)]) for each in rule.mutations]
@@ -368,23 +375,6 @@ def _failure_policy(spec: Mapping[str, Any]) -> str:
     webhook = spec.get("webhookConfiguration")
     given = webhook.get("failurePolicy") if isinstance(webhook, Mapping) else None
     return str(given or spec.get("failurePolicy") or "Fail")
-
-
-def _enforcement(rule: ConvertedRule, spec: Mapping[str, Any]) -> dict[str, Any]:
-    action = rule.enforcement or str(spec.get("validationFailureAction") or "Audit")
-    found: dict[str, Any] = {"enforcement": _action(action)}
-    steps = []
-    for each in spec.get("validationFailureActionOverrides") or ():
-        step: dict[str, Any] = {"enforcement": _action(str(each.get("action")))}
-        for name in ("namespaces", "namespaceSelector"):
-            if each.get(name):
-                step[name] = each[name]
-        steps.append(step)
-    return {**found, "rollout": steps} if steps else found
-
-
-def _action(action: str) -> str:
-    return "Deny" if action.lower() == "enforce" else "Audit"
 
 
 # Comments, so that what is made of rules keeps them.

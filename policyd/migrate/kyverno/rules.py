@@ -12,6 +12,7 @@ from policyd.api.meta import Json
 from policyd.cel.syntax.literals import text_literal
 from policyd.dialects.kyverno.filters import parse_kind
 from policyd.migrate.cel_values import CelTerm, OutsideError, Untranslatable, all_of, outline
+from policyd.migrate.kyverno.actions import RuleActions, actions_of
 from policyd.migrate.kyverno.conditions import block_condition, conditions_in, refusal
 from policyd.migrate.kyverno.context import Named, variables_of
 from policyd.migrate.kyverno.foreach import asked_applies, foreach_applies, foreach_condition
@@ -22,6 +23,7 @@ from policyd.migrate.kyverno.matching import (
     connects,
     extends_to_controllers,
     filters_of,
+    kinds_of,
     matching_of,
 )
 from policyd.migrate.kyverno.mutations import mutations_of
@@ -53,6 +55,10 @@ _OPERATION: Final = re.compile(
 )
 
 
+_OBJECTS: Final = re.compile(r"(?<![.\w'\"])(object|oldObject)\b")
+_LONGEST_NAME: Final = 63
+
+
 class UnconvertibleRuleError(Exception):
     """A part of a rule has no counterpart.
 
@@ -77,6 +83,7 @@ class PolicyFrame:
         annotation: The controllers that its annotation names.
         spec: The fields of its spec.
         kyverno: Whether the result is of Kyverno's kinds, with the functions that it adds to CEL.
+        steps: Whether a policy may have a `rollout`, which policyd's own kind has.
     """
 
     name: str
@@ -84,6 +91,7 @@ class PolicyFrame:
     annotation: str | None
     spec: Mapping[str, Any]
     kyverno: bool = False
+    steps: bool = True
 
 
 @dataclass
@@ -96,7 +104,7 @@ class ConvertedRule:
     validations: list[dict[str, str]] = field(default_factory=list)
     mutations: list[dict[str, Any]] = field(default_factory=list)
     generated: GeneratedEntries | None = None
-    enforcement: str = ""
+    actions: RuleActions = field(default_factory=RuleActions)
     suffix: str = ""
     kyverno: bool = False
     controllers: tuple[str, ...] = ()
@@ -162,9 +170,10 @@ def _common(
             ("match",),
             "name users or groups",
         )
+    own = _of_webhook(frame, controllers)
     if frame.namespace:
-        own = {"own-namespace": f"request.namespace == {text_literal(frame.namespace)}"}
-        matching = replace(matching, conditions={**own, **matching.conditions})
+        own["own-namespace"] = f"request.namespace == {text_literal(frame.namespace)}"
+    matching = replace(matching, conditions=_named_apart(own, matching.conditions))
     named = {
         o
         for each in filters_of(rule.get("match"))[0]
@@ -185,6 +194,31 @@ def _common(
         else:
             conditions[name] = text
     return _Common(replace(matching, conditions=conditions), scope, variables, late)
+
+
+def _of_webhook(frame: PolicyFrame, controllers: Sequence[str]) -> dict[str, str]:
+    """Return the conditions on requests that a policy gives to Kyverno's webhook."""
+    webhook = frame.spec.get("webhookConfiguration") or {}
+    conditions = {each["name"]: each["expression"] for each in webhook.get("matchConditions") or ()}
+    if not frame.kyverno:
+        return conditions
+    for name, text in conditions.items():
+        if "authorizer" in text or (controllers and _OBJECTS.search(text)):
+            raise UnconvertibleRuleError(
+                f"policies of Kyverno's kinds cannot ask the `matchCondition` `{name}`: they know"
+                " no `authorizer`, and `object` is the pod of a controller",
+                (),
+                "ask for what `request` says, or keep the rule in Kyverno",
+            )
+    return conditions
+
+
+def _named_apart(first: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
+    """Return conditions of two sources, each under a name of its own."""
+    made = dict(first)
+    for name, text in others.items():
+        made[free_name(name, made, _LONGEST_NAME)] = text
+    return made
 
 
 def _without_request(conditions: Mapping[str, str], scope: ExpressionScope) -> dict[str, str]:
@@ -364,33 +398,34 @@ def _validating(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRu
     controllers = extends_to_controllers(rule.get("match"), rule.get("exclude"), frame.annotation)
     subject = "pod" if controllers and not frame.kyverno else "object"
     common = _common(rule, frame, subject, controllers, asks=asks)
+    made = partial(
+        ConvertedRule,
+        name=str(rule.get("name", "")),
+        actions=_at(("validate",), actions_of, validate, frame.spec, kinds_of(rule.get("match"))),
+        kyverno=frame.kyverno,
+        controllers=controllers,
+    )
     if asks == "podSecurity":
-        return [_pod_security(rule, validate, common, (frame.kyverno, controllers))]
+        return [_pod_security(validate, common, made)]
     matching, expression, applies_to = _asked(validate, asks, common)
     if common.late:
         expression = f"{negated(common.late)} || {grouped(expression)}"
     validation = {"name": str(rule.get("name", "")), "expression": as_condition(expression)}
     notes: list[str] = []
     validation |= _message(str(validate.get("message") or ""), common.scope, notes)
-    made = ConvertedRule(
-        name=str(rule.get("name", "")),
-        matching=matching,
-        variables=common.variables,
-        validations=[validation],
-        enforcement=str(validate.get("failureAction") or ""),
-        kyverno=frame.kyverno,
-        controllers=controllers,
-        notes=notes,
-        applies=all_of(filter(None, [common.late, applies_to])),
-    )
-    return [made]
+    return [
+        made(
+            matching=matching,
+            variables=common.variables,
+            validations=[validation],
+            notes=notes,
+            applies=all_of(filter(None, [common.late, applies_to])),
+        )
+    ]
 
 
 def _pod_security(
-    rule: Mapping[str, Any],
-    validate: Mapping[str, Any],
-    common: _Common,
-    kind: tuple[bool, tuple[str, ...]],
+    validate: Mapping[str, Any], common: _Common, made: "partial[ConvertedRule]"
 ) -> ConvertedRule:
     """Return a rule with a validation for each control of the Pod Security Standards."""
     subject = common.scope.subject
@@ -405,14 +440,10 @@ def _pod_security(
         slug = "-".join(name.lower().replace("/", "").split())
         message = _message(f"{given}: {name}", common.scope, [])
         validations.append({"name": slug, "expression": expression, **message})
-    return ConvertedRule(
-        name=str(rule.get("name", "")),
+    return made(
         matching=common.matching,
         variables=[*common.variables, *variables],
         validations=validations,
-        enforcement=str(validate.get("failureAction") or ""),
-        kyverno=kind[0],
-        controllers=kind[1],
         applies=common.late,
     )
 

@@ -104,7 +104,7 @@ def test_objects_beside_policies_are_left_out_with_a_warning():
     stdout, stderr, code = migrate(f"{WHOLE}---\n{OTHER}")
 
     assert code == 0
-    assert "`ConfigMap` is no ClusterPolicy or Policy of kyverno.io, and is left out" in stderr
+    assert "`ConfigMap` is not a ClusterPolicy or Policy of kyverno.io, and is left out" in stderr
     assert len([*yaml.safe_load_all(stdout)]) == 1
 
 
@@ -124,3 +124,35 @@ def test_what_is_left_out_has_a_hint_of_its_kind(version, kind, hint):
     assert stderr.count("is left out") == 2
     assert stderr.count("policyd export") == hint.count("policyd export")
     assert hint in stderr
+
+
+LONG = WHOLE.replace("name: versions", f"name: {'v' * 250}")
+
+
+def test_what_the_api_servers_kinds_cannot_say_is_not_counted_as_converted():
+    """The policies for templates have a suffix, with which the name is too long."""
+    assert migrate(LONG)[2] == 0
+
+    stdout, stderr, code = migrate(f"{LONG}---\n{WHOLE}", "-o", "vap")
+
+    assert code == 1
+    assert "is not a valid object name" in stderr
+    assert "stdin:9:" in stderr
+    assert "1 policy of 2 converted whole, 0 in part" in stderr
+    assert {each["metadata"]["name"].partition("-")[0] for each in yaml.safe_load_all(stdout)} == {
+        "versions"
+    }
+
+
+def test_an_order_that_the_api_servers_kinds_do_not_have_is_a_warning():
+    mutating = """\
+  - name: %s
+    match: {any: [{resources: {kinds: [Service]}}]}
+    mutate: {patchStrategicMerge: {metadata: {labels: {%s: x}}}}
+"""
+    text = WHOLE + mutating % ("b", "b") + mutating % ("a", "a")
+
+    _, stderr, code = migrate(text, "-o", "vap")
+
+    assert code == 0
+    assert "warning: `versions-b`: `priority` is not exported" in stderr

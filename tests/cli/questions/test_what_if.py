@@ -38,6 +38,11 @@ def local_queue(name="lq", namespace="ns", of="cq", **spec):
     return {"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": metadata, "spec": spec}
 
 
+def with_uid(stored):
+    """An object that an API server has stored."""
+    return {**stored, "metadata": {**stored["metadata"], "uid": "1"}}
+
+
 def pod_template(gpus):
     requests = {GPU: gpus}
     container = {"name": "c", "image": "i", "resources": {"requests": requests, "limits": requests}}
@@ -310,6 +315,24 @@ def test_the_table_says_what_it_leaves_out(ask):
             {"new": [{"kind": "Policy", "metadata": {"name": "p"}}]},
             "what-if does not evaluate policies",
             id="policy",
+        ),
+        pytest.param(
+            ["--apply", "new"],
+            {"new": [{"kind": "NetworkPolicy", "metadata": {"name": "p"}}]},
+            "no queue depends on a NetworkPolicy",
+            id="another-kind-of-policy",
+        ),
+        pytest.param(
+            ["--apply", "new"],
+            {"new": [cluster_queue(fairSharing={"wieght": 2})]},
+            "a ClusterQueue has no field `wieght`",
+            id="mistyped-field",
+        ),
+        pytest.param(
+            ["--apply", "new"],
+            {"new": [with_uid(local_queue(stopPolicyy="Hold"))]},
+            "LocalQueue ns/lq: a LocalQueue has no field `stopPolicyy`: `spec.stopPolicyy`",
+            id="mistyped-field-of-a-stored-object",
         ),
         pytest.param(
             ["--delete", "job/job-first", "--until", "-5h"], {}, "`-5h` is negative", id="past"
@@ -598,3 +621,10 @@ def test_a_workload_that_was_cut_off_is_an_error(ask):
 
     assert "Workload `ns/cut`: `spec.podSets` is missing" in error
     assert "cut off" in error
+
+
+def test_a_field_that_the_cluster_has_stored_is_not_a_mistake(ask):
+    later = with_uid(local_queue(fieldOfALaterVersion=1))
+    dump = [each for each in BUSY if each["kind"] != "LocalQueue"]
+
+    ask("--apply", "new", new=[later], dump=[*dump, later])

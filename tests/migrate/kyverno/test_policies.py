@@ -4,7 +4,7 @@ import pytest
 
 from policyd.errors import PolicydError
 from policyd.migrate.kyverno.policies import comments_of, convert, is_legacy
-from tests.migrate.kyverno.deciding import PODS, answer, legacy, pod, rule
+from tests.migrate.kyverno.deciding import PODS, answer, in_template, legacy, pod, rule
 
 LABELED = {"pattern": {"metadata": {"labels": {"a": "?*"}}}}
 GENERATE = rule(name="g", generate={"kind": "ConfigMap", "data": {}})
@@ -251,3 +251,49 @@ def test_comments_belong_to_the_rule_below_them():
     )
 
     assert comments_of(text, [5, 8]) == (["all"], [["first", "why"], ["second"]])
+
+
+def conditioned(**expressions):
+    """Return a policy whose conditions Kyverno gives to the API server with its webhook."""
+    given = [{"name": name, "expression": text} for name, text in expressions.items()]
+    return legacy(
+        rule(validate=LABELED),
+        rule(name="two", validate=LABELED, match={"any": [{"resources": {"kinds": ["Service"]}}]}),
+        webhookConfiguration={"failurePolicy": "Ignore", "matchConditions": given},
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"kyverno": True}], ids=["policyd", "vpol"])
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("request.userInfo.username != 'bob'", "fail"),
+        ("request.operation == 'DELETE'", "skip"),
+    ],
+)
+def test_conditions_of_the_webhook_are_conditions_of_each_policy(expression, expected, options):
+    policy = conditioned(mine=expression)
+
+    made = convert(policy, **options).policies
+
+    wanted = {"name": "mine", "expression": expression}
+    assert [each["spec"]["matchConditions"] for each in made] == [[wanted], [wanted]]
+    assert answer(policy, pod(), **options) == expected
+
+
+def test_conditions_of_the_webhook_look_at_the_object_that_was_sent():
+    """A policy of policyd sees a template as `pod`; Kyverno's own sees it as `object`."""
+    policy = conditioned(mine="object.kind == 'Pod'")
+
+    assert answer(policy, in_template(pod())) == "skip"
+    assert answer(policy, pod()) == "fail"
+    ((path, reason), *_) = [(r.path, r.reason) for r in convert(policy, kyverno=True).refusals]
+    assert path[:3] == ("spec", "rules", 0)
+    assert "`mine`" in reason
+
+
+def test_a_condition_that_is_no_cel_is_refused():
+    reasons = [refusal.reason for refusal in convert(conditioned(mine="request.")).refusals]
+
+    assert len(reasons) == 2
+    assert all("no valid policy" in reason for reason in reasons)
