@@ -186,6 +186,8 @@ def _objections(policy: CompiledPolicy, match: Match, facts: Facts) -> Iterator[
         except CelError as error:
             if not policy.own or isinstance(error, CelTimeError):
                 stop(error, match.budget)
+            # Its frames are not kept: the garbage collector would look through a thousand.
+            error.__context__ = error.__traceback__ = None
             yield _Objection(validation, asked, error)
 
 
