@@ -182,10 +182,10 @@ def accounts_on(control_plane: Any, **values: object) -> Accounts:
 
 
 def webhooks_command(
-    accounts: Accounts, also: Sequence[Path] = (), *, snapshots: bool = False
+    accounts: Accounts, also: Sequence[Path] = (), *, snapshots: bool = False, library: bool = True
 ) -> list[str]:
     """Return the command of the webhooks; `snapshots` of the queues are served to few of them."""
-    policies = [*default_files(PROJECT / "policies"), *also]
+    policies = [*(default_files(PROJECT / "policies") if library else ()), *also]
     service = f"{NAMESPACE}/{WEBHOOKS}"
     return [
         str(COMMANDS / "policyd-webhooks"),
