@@ -185,14 +185,14 @@ def webhooks_command(
     accounts: Accounts,
     also: Sequence[Path] = (),
     *,
-    only: Sequence[Path] = (),
+    only: Sequence[Path] | None = None,
     snapshots: bool = False,
 ) -> list[str]:
     """Return the command of the webhooks; `snapshots` of the queues are served to few of them.
 
     They have the policies of the library that a release has, and others, or `only` those given.
     """
-    policies = only or [*default_files(PROJECT / "policies"), *also]
+    policies = [*default_files(PROJECT / "policies"), *also] if only is None else only
     service = f"{NAMESPACE}/{WEBHOOKS}"
     return [
         str(COMMANDS / "policyd-webhooks"),
