@@ -46,8 +46,12 @@ class Process:
     running: subprocess.Popen[bytes] = field(init=False)
 
     def start(self) -> None:
+        # The tests' own variables, such as POLICYD_SCHEMAS, are no settings of the product.
+        own = {k: v for k, v in os.environ.items() if not k.startswith("POLICYD_")}
         with self.log.open("ab") as log:
-            self.running = subprocess.Popen(self.arguments, stdout=log, stderr=log, cwd=PROJECT)
+            self.running = subprocess.Popen(
+                self.arguments, stdout=log, stderr=log, cwd=PROJECT, env=own
+            )
 
     def kill(self) -> None:
         self.running.kill()
