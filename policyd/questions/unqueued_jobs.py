@@ -1,13 +1,14 @@
 """Jobs that no queue has: found at the API server, with what keeps them out of the queues."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
-from policyd.api.kueue.names import FINISHED, QUEUE_NAME, QUOTA_RESERVED
+from policyd.api.kueue.names import FINISHED, POD_GROUP_NAME, QUEUE_NAME, QUOTA_RESERVED
 from policyd.api.meta import Json, ObjectMeta, OwnerReference, find_condition, rfc3339
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.ancestors import LONGEST_CHAIN
@@ -15,6 +16,7 @@ from policyd.jobs.base import JobKind, controller_of, queue_name
 from policyd.jobs.kinds.registry import KINDS, PARENTS
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.parents import ParentKind
+from policyd.jobs.pods import QueuedPod, counts, group_name, total_count
 from policyd.kube.client import PartialObject, Reader
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, PODS, WORKLOADS, Resource
@@ -131,6 +133,7 @@ class FoundJob(NamedTuple):
         queues: The LocalQueues of its namespace, by name.
         cluster_queue: Whether the ClusterQueue of its LocalQueue exists; None if that is unknown.
         workload: Its newest Workload, if it has one.
+        members: How many pods of its group are there, if it is a pod of a group without one.
     """
 
     subject: JobQuery
@@ -138,6 +141,7 @@ class FoundJob(NamedTuple):
     queues: Mapping[str, LocalQueue]
     cluster_queue: bool | None = None
     workload: Workload | None = None
+    members: int = 0
 
     @property
     def queue(self) -> str:
@@ -158,6 +162,10 @@ async def look_up(reader: Reader, subject: JobQuery, metadata: ObjectMeta) -> Fo
     local = by_name.get(found.queue)
     if local is None:
         return found
+    if found.workload is None and subject.kind == "Pod" and (group := group_name(metadata)):
+        with suppress(ForbiddenError):
+            pods = await pods_of_group(reader, namespace, group)
+            found = found._replace(members=sum(map(counts, pods)))
     try:
         await reader.get(CLUSTER_QUEUES, local.spec.cluster_queue, into=ClusterQueue)
     except NotFoundError:
@@ -165,6 +173,18 @@ async def look_up(reader: Reader, subject: JobQuery, metadata: ObjectMeta) -> Fo
     except ForbiddenError:
         return found
     return found._replace(cluster_queue=True)
+
+
+async def pods_of_group(reader: Reader, namespace: str, group: str) -> list[QueuedPod]:
+    """Return the pods of a group, which may name it by an annotation alone."""
+    found: list[QueuedPod] = []
+    continue_ = ""
+    while True:
+        page = await reader.page(PODS, into=QueuedPod, namespace=namespace, continue_=continue_)
+        found += (pod for pod in page.items if group_name(pod.metadata) == group)
+        continue_ = page.continue_
+        if not continue_:
+            return found
 
 
 async def newest_workload(
@@ -213,15 +233,10 @@ def why_found(job: FoundJob) -> WhyAnswer:
         )
     if workload is not None and is_finished(workload):
         return _of_workload(about, job, workload, "Finished")
-    if (outside := _outside(job)) is not None:
-        message, user = outside
+    outside = _outside(job)
+    if workload is None or outside is not None:
+        message, user = outside or _without_workload(job)
         return replace(about, message=message, user=user)
-    if workload is None:
-        return replace(
-            about,
-            message="it has no Workload: the controller has not made one yet, or cannot",
-            user=f"see its events: `kubectl events --for {kind.lower()}/{name} -n {namespace}`",
-        )
     if not workload.spec.active:
         return _of_workload(about, job, workload, "Inactive")
     return _of_workload(about, job, workload, "Admitted" if has_quota(workload) else "Pending")
@@ -299,6 +314,21 @@ def _outside(job: FoundJob) -> tuple[str, str] | None:
             "ask an administrator to create it, or use another LocalQueue",
         )
     return None
+
+
+def _without_workload(job: FoundJob) -> tuple[str, str]:
+    """Say why a job has no Workload, as far as it is known, and what its user can do."""
+    kind, namespace, name = job.subject
+    if 0 < job.members < (total := total_count(job.metadata)):
+        group = group_name(job.metadata)
+        return (
+            f"its pod group {group} is incomplete: {job.members} of {total} pods are there",
+            f"create the others, with the label `{POD_GROUP_NAME}: {group}`",
+        )
+    return (
+        "it has no Workload: the controller has not made one yet, or cannot",
+        f"see its events: `kubectl events --for {kind.lower()}/{name} -n {namespace}`",
+    )
 
 
 def chain_text(found: list[tuple[JobQuery, ObjectMeta]]) -> Iterator[str]:
