@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from policyd.cli import COMMANDS as NAMES
 from policyd.cli import main
-from tests.cli.given import CASES, GIVEN, POLICY
+from tests.cli.given import CASES, GIVEN, POLICY, SNAPSHOT
 from tests.scenarios.clusters import COMMANDS
 
 ESCAPE = "\x1b["
@@ -140,6 +140,27 @@ def test_mistyped_words_are_guessed(words, expected):
     assert result.exit_code in (1, 2)
     assert "did you mean" in result.stderr.lower()
     assert expected in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "expected"),
+    [
+        ("quota --queue q2", 2, "no ClusterQueue or Cohort is called `q2`; did you mean `q`?"),
+        ("quota --resource nvidia.com/gpus", 2, "did you mean `nvidia.com/gpu`?"),
+        ("quota --resource tpu", 2, "there are nvidia.com/gpu"),
+        ("top --queue q2", 2, "did you mean `q`?"),
+        ("top --queue c", 0, ""),
+        ("queue --queue q2", 0, "no queue with workloads is called `q2`; did you mean `q`?"),
+        ("priority --queue q2", 0, "did you mean `q`?"),
+        ("queue --queue q", 0, ""),
+    ],
+)
+def test_a_queue_that_is_not_there_is_no_empty_answer(words, code, expected):
+    result = CliRunner().invoke(main, [*words.split(), "--snapshot", "-"], input=SNAPSHOT)
+
+    assert result.exit_code == code, result.stderr
+    assert expected in " ".join(result.stderr.split())
+    assert bool(expected) is ("is called" in result.stderr)
 
 
 def keys(value):

@@ -13,6 +13,7 @@ from policyd.cli.questions.question import (
     QuestionOptions,
     of_snapshot,
     show,
+    warn_of_name,
 )
 from policyd.clock import SystemClock
 from policyd.snapshot.priorities import (
@@ -81,6 +82,7 @@ def command(**given: Unpack[_Given]) -> None:
 
 
 def _answer(given: _Given, snapshot: QueueSnapshot) -> PriorityAnswer:
+    warn_of_name(given, given["queue"], snapshot)
     return priorities(snapshot, queue=given["queue"], team=given["team"])
 
 

@@ -13,6 +13,7 @@ from policyd.cli.formats.files import text_of
 from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
 from policyd.cli.questions.pages import OUTPUT, Output, Page, same, unless_stopped, watch
 from policyd.clock import SystemClock
+from policyd.errors import did_you_mean
 from policyd.kube.client import Reader
 from policyd.kube.http_client import HttpClient
 from policyd.process import run
@@ -115,6 +116,28 @@ def of_snapshot(
         return answer(await ask(reader, "" if everywhere else namespace))
 
     return Question(of_cluster, answer, lines, empty, hint="" if everywhere else _ONLY_HERE)
+
+
+def check_name(option: str, name: str, known: Iterable[str], what: str) -> None:
+    """Check that an option names something that the queues have.
+
+    Raises:
+        click.BadParameter: If it does not.
+    """
+    there = sorted({*known})
+    if name and name not in there:
+        hint = did_you_mean(name, there) or f"there are {', '.join(there) or 'none'}"
+        raise click.BadParameter(f"no {what} is called `{name}`; {hint}", param_hint=option)
+
+
+def warn_of_name(given: QuestionOptions, name: str, snapshot: QueueSnapshot) -> None:
+    """Warn of a name that is nearly that of a queue: LocalQueues without workloads are unknown."""
+    there = {each.name for each in snapshot.cluster_queues}
+    there |= {local.name for each in snapshot.cluster_queues for local in each.local_queues}
+    near = None if name in there or given["watch"] else did_you_mean(name, sorted(there))
+    if name and near:
+        message = f"warning: no queue with workloads is called `{name}`; {near}"
+        click.secho(message, fg="yellow", err=True)
 
 
 def show(given: QuestionOptions, question: Question[T]) -> None:

@@ -13,6 +13,7 @@ from policyd.cli.questions.question import (
     QuestionOptions,
     of_snapshot,
     show,
+    warn_of_name,
 )
 from policyd.clock import SystemClock
 from policyd.snapshot.answers import QueueLine, queue_lines
@@ -75,6 +76,7 @@ def command(**given: Unpack[_Given]) -> None:
 
 
 def _answer(given: _Given, snapshot: QueueSnapshot) -> list[QueueLine]:
+    warn_of_name(given, given["queue"], snapshot)
     lines = queue_lines(snapshot, queue=given["queue"], team=given["team"], owner=given["user"])
     if given["by_start"]:
         return sorted(lines, key=lambda line: start_order(line.forecast))

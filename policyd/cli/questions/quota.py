@@ -12,10 +12,11 @@ from policyd.cli.questions.question import (
     ALL_NAMESPACES,
     SHARED,
     QuestionOptions,
+    check_name,
     of_snapshot,
     show,
 )
-from policyd.snapshot.answers import QuotaLine, quota_lines
+from policyd.snapshot.answers import QuotaLine, quota_lines, tree_of
 from policyd.snapshot.values import QueueSnapshot
 from policyd.status.quantities import format_amount
 
@@ -70,6 +71,10 @@ def command(**given: Unpack[_Given]) -> None:
 
 
 def _answer(given: _Given, snapshot: QueueSnapshot) -> list[QuotaLine]:
+    tree = [each for _, each in tree_of(snapshot)]
+    check_name("--queue", given["queue"], (each.name for each in tree), "ClusterQueue or Cohort")
+    resources = (quota.resource for each in tree for quota in each.quotas)
+    check_name("--resource", given["resource"], resources, "resource")
     return list(quota_lines(snapshot, queue=given["queue"], resource=given["resource"]))
 
 

@@ -11,10 +11,12 @@ from policyd.cli.questions.question import (
     ALL_NAMESPACES,
     SHARED,
     QuestionOptions,
+    check_name,
     of_snapshot,
     show,
 )
 from policyd.clock import SystemClock
+from policyd.snapshot.answers import tree_of
 from policyd.snapshot.loads import Order, QueueLoad, ResourceLoad, queue_loads
 from policyd.snapshot.values import QueueSnapshot
 from policyd.status.ages import age
@@ -71,6 +73,8 @@ def command(**given: Unpack[_Given]) -> None:
 
 
 def _answer(given: _Given, snapshot: QueueSnapshot) -> list[QueueLoad]:
+    names = (each.name for _, each in tree_of(snapshot))
+    check_name("--queue", given["queue"], names, "ClusterQueue or Cohort")
     return queue_loads(snapshot, by=given["order"], queue=given["queue"])
 
 
