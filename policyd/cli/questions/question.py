@@ -126,7 +126,8 @@ def check_name(option: str, name: str, known: Iterable[str], what: str) -> None:
     """
     there = sorted({*known})
     if name and name not in there:
-        hint = did_you_mean(name, there) or f"there are {', '.join(there) or 'none'}"
+        listed = f"there are {', '.join(there)}" if there else f"there are none{_ONLY_HERE}"
+        hint = did_you_mean(name, there) or listed
         raise click.BadParameter(f"no {what} is called `{name}`; {hint}", param_hint=option)
 
 
