@@ -174,7 +174,7 @@ FLOODS = {
     "TCP without a byte": Flood(400, stay, "handshake_slow", tls=False),
     "TLS without a byte": Flood(200, stay, "no_request"),
     "half a head": Flood(200, half_a_head, "head_slow"),
-    "more connections than there may be": Flood(700, stay, "shed", tls=False),
+    "more connections than there may be": Flood(600, stay, "shed", tls=False),
     "endless header": Flood(2, endless_header, "head_too_large"),
     "endless header lines": Flood(20, endless_lines, "head_too_large"),
     "bodies of 3 MB, unfinished": Flood(60, partial(unfinished_body, 3_000_000), "unjudged"),
