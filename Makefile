@@ -8,7 +8,7 @@ K ?=
 # Tests start hundreds of processes: without its bytecode, each compiles all of policyd.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test browser check house hooks docs release coverage fix e2e conformance properties fuzz mutations mutants histories soak attacks bench bench-dashboard bench-preemption bench-forecast bench-backfill bench-dispatch what-ifs replayed-week prove controlplane monitoring generate constraints advisories clean
+.PHONY: help run test browser extras check house hooks docs release coverage fix e2e conformance properties fuzz mutations mutants histories soak attacks bench bench-dashboard bench-preemption bench-forecast bench-backfill bench-dispatch what-ifs replayed-week prove controlplane monitoring generate constraints advisories clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -75,6 +75,11 @@ browser: $(STAMP) controlplane ## look at the page in Chromium, which is install
 	@code=0; tests/browser/install.sh $(BIN)/python || code=$$?; \
 	if test $$code = 3; then echo "browser: skipped, as it cannot be installed here"; exit 0; fi; test $$code = 0 || exit $$code; \
 	$(if $(SCREENSHOTS),POLICYD_SCREENSHOTS=1) $(BIN)/pytest -q -m browser tests/browser $(if $(K),-k "$(K)")
+
+extras: ## install the extras (ray, ortools, matplotlib, z3) beside the environment, and run their tests; K=words selects
+	@test -x build/extras/bin/python || $(PYTHON) -m venv build/extras
+	@build/extras/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,optimum,plots,prove,ray]'
+	@build/extras/bin/pytest -q tests/cli/planning tests/cli/policies/test_proving.py tests/cli/prove tests/cli/usage/test_bad_answers.py tests/prove $(if $(K),-k "$(K)")
 
 conformance: $(STAMP) ## run the external conformance suites: SUITE=cel|policy|kueue-core|..., JSON=FILE
 	@$(BIN)/python -m tests.conformance $(if $(SUITE),--suite $(SUITE)) $(if $(JSON),--json $(JSON))

@@ -31,6 +31,10 @@ def cpu_limit(seconds: float = LOADING_SECONDS) -> Callable[[], bool]:
     return lambda: time.thread_time() > end
 
 
+processor_seconds: Final[Callable[[], float]] = time.thread_time
+"""Return the processor time of this thread so far."""
+
+
 class SystemClock:
     """The machine's clock."""
 

@@ -468,6 +468,10 @@ class NotifyingTransport:
         self._connection.answered()
         self._transport.writelines(pieces)
 
+    def abort(self) -> None:
+        """Close it at once, and count that: the caller takes no answers, and they need room."""
+        self._connection.end("shed")
+
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a transport
         """Return an attribute of the transport."""
         return getattr(self._transport, name)

@@ -67,7 +67,7 @@ async def profiles(address: str) -> AsyncIterator[int | None]:
             itself, or the pod, can connect.
 
     Raises:
-        ConfigurationError: If it is no address, or its port is taken.
+        ConfigurationError: If it is not an address, or its port is taken.
     """
     found = address_of(address)
     if found is None:
@@ -85,7 +85,7 @@ def address_of(text: str) -> tuple[str, int] | None:
     """Return the host and port to listen on; None if profiles are not to be served.
 
     Raises:
-        ConfigurationError: If it is no address.
+        ConfigurationError: If it is not an address.
     """
     if text in {"", "0"}:
         return None
@@ -100,7 +100,7 @@ def address_of(text: str) -> tuple[str, int] | None:
         or (":" in bare and not bracketed)
     ):
         raise ConfigurationError(
-            f"`pprofBindAddress` is `{text}`, which is no address",
+            f"`pprofBindAddress` is `{text}`, which is not an address",
             hint="write `HOST:PORT`, or `:6060` for connections from the machine itself only",
         )
     return bare or LOOPBACK, number

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import policyd
 import webhooks
+from policyd.api import causes
+from policyd.api.causes import UnevaluatedCause
 from policyd.engine.documents.findings import RULES
 from policyd.errors import PolicydError
 
@@ -115,7 +117,14 @@ def _of_call(call: ast.Call, texts: dict[str, str]) -> Iterator[Message]:
     argument = given.get("message", call.args[0] if call.args else None)
     message = _text(argument, texts)
     if _is_sentence(message):
-        yield message, _text(given.get("hint"), texts)
+        yield message, _text(given.get("hint"), texts) or _advice(call)
+
+
+def _advice(call: ast.Call) -> str:
+    """Return the advice of the cause that an error about a review is given."""
+    names = (each.id for each in call.args if isinstance(each, ast.Name))
+    found = (getattr(causes, name, None) for name in names)
+    return next((each.advice for each in found if isinstance(each, UnevaluatedCause)), "")
 
 
 def _of_yield(node: ast.Yield, texts: dict[str, str]) -> Iterator[Message]:

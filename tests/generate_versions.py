@@ -114,7 +114,7 @@ notes: what changed between these and the release is [not known](#what-is-not-kn
 ## Feature gates
 
 *Here* is policyd's default: in bold where the latest Kueue has another.
-A gate without effect is in parentheses. `—`: policyd does not know the gate and refuses it.
+A gate without effect is in parentheses.
 
 {table("Gate | History in Kueue | Here", _gate_rows())}
 
@@ -149,6 +149,10 @@ _LATEST = {
     "DynamicQuotaOrchestration": "quota follows CapacityProviders: DynamicQuotaOrchestrators write "
     "`status.effectiveQuotas` of ClusterQueues and Cohorts, which replace the quota of their specs",
     "KueueDRADeviceFeasibility": "devices of a node are checked before admission",
+    "FairSharingReevaluatePreemptionCandidates": "under fair sharing, a preemptor that took "
+    "victims of its own queue without fitting goes through the passed-over candidates by the first "
+    "strategy again ([14128](https://github.com/kubernetes-sigs/kueue/pull/14128), also merged "
+    "into the branches of 0.18 and 0.19 in August 2026)",
 }
 """What changed in the latest version of Kueue, by gate."""
 
@@ -157,10 +161,8 @@ def _latest_rows() -> Iterator[tuple[str, str]]:
     served = "[on request](../guides/configure-the-queue.md#convert-manifests-of-an-older-version)"
     yield "v1beta1 of the kinds is not served", f"served only {served}"
     for gate, change in _LATEST.items():
-        here = "not here"
-        if gate in DEFAULTS:
-            here = f"with the gate `{gate}`, {_WORDS[DEFAULTS[gate]]} by default"
-        yield change, here
+        here = f"with the gate `{gate}`, {_WORDS[DEFAULTS[gate]]} by default"
+        yield change, "not here" if gate in LEFT_OUT else here
 
 
 def _gate_rows() -> Iterator[tuple[str, ...]]:
@@ -170,8 +172,6 @@ def _gate_rows() -> Iterator[tuple[str, ...]]:
 
 
 def _gate_here(name: str, theirs: str) -> str:
-    if name not in DEFAULTS:
-        return "—"
     if name in LEFT_OUT:
         return f"({_WORDS[LEFT_OUT[name].on]})"
     word = _WORDS[DEFAULTS[name]]

@@ -251,6 +251,17 @@ async def test_an_unread_answer_is_dropped():
         writer.transport.abort()
 
 
+async def test_a_connection_that_is_closed_for_its_answers_is_counted():
+    async with running() as server:
+        reader, writer = await server.ask()
+        server.inner[0].transport.abort()
+        await closed(reader)
+
+        assert server.ended == {"shed": 1}
+        assert len(server.connections) == 0
+        writer.close()
+
+
 async def test_idle_connections_lock_no_caller_out():
     async with running(connections=10) as server:
         silent = [await server.connect() for _ in range(50)]

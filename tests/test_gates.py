@@ -10,6 +10,7 @@ from policyd.alloc.state import CoreState
 from policyd.alloc.topology.values import Placement, PlacementRequest, TopologyNode
 from policyd.alloc.workload import PodSetFlavors, ReservedQuota
 from policyd.api.configuration import decode_configuration
+from policyd.api.configuration.validation import validate_configuration
 from policyd.api.kueue import Workload
 from policyd.api.kueue.gates import ValidationGates
 from policyd.api.nodes import Node
@@ -320,6 +321,59 @@ def test_equal_requests_are_not_tried_again(on):
     run(of)
 
     assert (of.queues["a"].pending.shared_refusal("second") is not None) is on
+
+
+@BOTH
+@pytest.mark.gate("SchedulingEquivalenceHashingIgnorePodSetName")
+def test_requests_that_differ_in_names_of_pod_sets_alone_are_not_tried_again(on):
+    gates = Gates(scheduling_equivalence_hashing_ignore_pod_set_name=on)
+    wrapped = (
+        workload(name, "a", replace(pod_set(gpu=gpu), name=f"{name}-0"), at=at)
+        for at, (name, gpu) in enumerate({"first": 8, "second": 8, "x": 1, "y": 1}.items())
+    )
+    of = state(queue("a", gpu=4), *wrapped, rules=QueueingSettings(gates=gates))
+
+    run(of)
+
+    assert (of.queues["a"].pending.shared_refusal("second") is not None) is on
+    for _ in range(3):
+        run(of)
+    admitted = of.queues["a"].holdings.values()
+    assert [each.admission.pod_sets[0].name for each in admitted] == ["x-0", "y-0"]
+
+
+@BOTH
+@pytest.mark.gate("ReservedResourceNameValidation")
+@pytest.mark.parametrize(
+    ("resources", "path"),
+    [
+        pytest.param(
+            {"transformations": [{"input": "pods", "strategy": "Replace"}]},
+            "transformations[0].input",
+            id="input",
+        ),
+        pytest.param(
+            {"transformations": [{"input": "a/b", "strategy": "Retain", "outputs": {"pods": "2"}}]},
+            "transformations[0].outputs[pods]",
+            id="output",
+        ),
+        pytest.param(
+            {"deviceClassMappings": [{"name": "pods", "deviceClassNames": ["gpu"]}]},
+            "deviceClassMappings[0].name",
+            id="device-class",
+        ),
+    ],
+)
+def test_the_queue_alone_counts_pods(on, resources, path):
+    given = configured({"resources": resources})
+
+    errors = validate_configuration(given, {"ReservedResourceNameValidation": on})
+
+    assert [each.path for each in errors] == ([f"resources.{path}"] if on else [])
+    mapped = "deviceClassMappings" in resources
+    without = {"KueueDRAIntegration": False, "KueueDRAIntegrationExtendedResource": False,
+               "KueueDRAIntegrationPartitionableDevices": False}  # fmt: skip
+    assert not mapped or validate_configuration(given, without) == []
 
 
 # Topologies.

@@ -1,5 +1,5 @@
 """The admission server: HTTP in, a decision out. Nothing is decided here.
 
-Imports `engine`, `jobs`, `registration`, `kube` and the modules that programs share. Start with
-`server`, which puts all together, and `app`.
+Imports `admission`, `engine`, `jobs`, `registration`, `snapshot`, `certificates`, `kube` and the
+modules that programs share. Start with `server`, which puts all together, and `app`.
 """

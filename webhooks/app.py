@@ -20,8 +20,10 @@ from policyd.admission.conversion import PATH as CONVERT
 from policyd.admission.conversion import unconverted
 from policyd.admission.unevaluated import AnswerUnevaluated, refuse
 from policyd.api.admission import ReviewError
+from policyd.api.causes import DEFECT, OUT_OF_TIME, TOO_DEEP, UnevaluatedCause
 from policyd.clock import Clock, SystemClock
 from policyd.engine.model.deadline import OutOfTime
+from policyd.errors import PolicydError
 from webhooks.bodies import (
     Body,
     BodyBudget,
@@ -67,15 +69,23 @@ UNEVALUATED = defaultdict[str, AnswerUnevaluated](lambda: refuse, {CONVERT: unco
 PIECE_BYTES = 64 * 1024
 """Longer answers are sent in pieces, each when the one before is on its way."""
 
-OUT_OF_TIME = "there was no time left"
+NO_TIME_LEFT = "there was no time left"
 
 JSON_HEADERS = ((b"content-type", b"application/json"),)
 
 log = structlog.get_logger(__name__)
 
 
-class RefusedError(UnreadError):
-    """A call is not one that its path answers."""
+class RefusedError(PolicydError):
+    """A call is not one that its path answers.
+
+    Attributes:
+        status: The HTTP status.
+    """
+
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def create_app(
@@ -169,7 +179,7 @@ class Endpoint:
         except RefusedError as refusal:
             return self.refuse(refusal)
         except UnreadError as error:
-            return self.without_verdict(body.head, str(error), error.status)
+            return self.without_verdict(body.head, str(error), error.cause)
         answered = self.answer(body.whole(), scope["query_string"], called_at)
         return answered if isinstance(answered, tuple) else await answered
 
@@ -214,35 +224,34 @@ class Endpoint:
 
     def _not_answered(self, body: bytes, error: Exception) -> Answered:
         if isinstance(error, TooLateError):
-            return self.without_verdict(body, OUT_OF_TIME, HTTPStatus.SERVICE_UNAVAILABLE)
+            return self.without_verdict(body, NO_TIME_LEFT, OUT_OF_TIME)
         if isinstance(error, ReviewError):
-            return self.without_verdict(body, str(error), HTTPStatus.BAD_REQUEST)
+            return self.without_verdict(body, str(error), error.cause)
         if isinstance(error, RecursionError):
-            reason = "the object is nested too deep"
-            return self.without_verdict(body, reason, HTTPStatus.BAD_REQUEST)
+            return self.without_verdict(body, "the object is nested too deep", TOO_DEEP)
         # A bug must not let an object pass without a decision.
         self._failed.inc()
         self._lines.write(log.error, "review_failed", path=self._path, exc_info=error)
         reason = f"policyd could not decide: {type(error).__name__}: {error}"
-        return self.without_verdict(body, reason, HTTPStatus.INTERNAL_SERVER_ERROR)
+        return self.without_verdict(body, reason, DEFECT)
 
     def refuse(self, refusal: RefusedError) -> Answered:
         """Return the answer to a call that is not a review."""
         self._refused.inc()
         return refusal.status, _status(refusal.status, str(refusal))
 
-    def without_verdict(self, head: bytes, reason: str, otherwise: HTTPStatus) -> Answered:
+    def without_verdict(self, head: bytes, reason: str, cause: UnevaluatedCause) -> Answered:
         """Answer a review that cannot be evaluated; without an answer, the caller might allow it.
 
         Args:
             head: The first bytes of the review.
             reason: Why it cannot be evaluated.
-            otherwise: The status if it is not a review.
+            cause: The kind of reason.
         """
         try:
-            answer = self._unjudged(head, reason)
+            answer = self._unjudged(head, reason, cause)
         except ReviewError:
-            return self.refuse(RefusedError(otherwise, reason))
+            return self.refuse(RefusedError(HTTPStatus(cause.status), reason))
         self._not_evaluated.inc()
         self._lines.write(log.warning, "review_unevaluated", path=self._path, reason=reason)
         return HTTPStatus.OK, answer

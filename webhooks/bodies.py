@@ -10,13 +10,13 @@ import asyncio
 import io
 from collections import deque
 from collections.abc import Callable
-from http import HTTPStatus
 from typing import Final
 
 from starlette.types import Receive, Scope
 
 from policyd.admission.unevaluated import HEAD_BYTES
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES
+from policyd.api.causes import NO_LENGTH, OVERLOADED, SLOW, TOO_LARGE, UnevaluatedCause
 from policyd.errors import PolicydError
 from webhooks.deadlines import LATE, timeout_seconds
 
@@ -51,12 +51,12 @@ class UnreadError(PolicydError):
     """A body is not read to its end.
 
     Attributes:
-        status: The HTTP status.
+        cause: Why not.
     """
 
-    def __init__(self, status: HTTPStatus, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+    def __init__(self, message: str, cause: UnevaluatedCause) -> None:
+        super().__init__(message, hint=cause.advice)
+        self.cause = cause
 
 
 class CallerGoneError(Exception):
@@ -204,7 +204,7 @@ class BodyBudget:
         """
         if self._waiting or self._reserved + size > self._heavy:
             if len(self._waiting) >= MOST_WAITING or size > self._heavy:
-                raise UnreadError(HTTPStatus.SERVICE_UNAVAILABLE, NO_ROOM)
+                raise UnreadError(NO_ROOM, OVERLOADED)
             waiting = asyncio.get_running_loop().create_future()
             entry = (body, size, waiting)
             self._waiting.append(entry)
@@ -276,13 +276,13 @@ async def read_body(body: Body, room: BodyBudget, scope: Scope, receive: Receive
                 pass
     except TimeoutError:
         if not reasons:
-            raise UnreadError(HTTPStatus.REQUEST_TIMEOUT, late_body(seconds)) from None
+            raise UnreadError(late_body(seconds), SLOW) from None
     finally:
         room.complete(body)
     if room.full and not body.reserved:
         reasons.append(NO_ROOM)
     if reasons:
-        raise UnreadError(HTTPStatus.SERVICE_UNAVAILABLE, reasons[0])
+        raise UnreadError(reasons[0], OVERLOADED)
 
 
 async def _have_room(body: Body, room: BodyBudget, length: int | None) -> None:
@@ -291,12 +291,12 @@ async def _have_room(body: Body, room: BodyBudget, length: int | None) -> None:
     Raises:
         UnreadError: If it is too large, or too many wait.
     """
-    most = LIGHT_BYTES if length is None else MAXIMUM_REVIEW_BYTES
-    if (length or body.size) > most:
-        more = "" if length else ", and the request has no Content-Length"
+    if length is None and body.size > LIGHT_BYTES:
         raise UnreadError(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the review has more than {most} bytes{more}"
+            f"the review has more than {LIGHT_BYTES} bytes, and no Content-Length", NO_LENGTH
         )
+    if length is not None and length > MAXIMUM_REVIEW_BYTES:
+        raise UnreadError(f"the review has more than {MAXIMUM_REVIEW_BYTES} bytes", TOO_LARGE)
     if length is not None and length > LIGHT_BYTES:
         await room.reserve(body, length)
 

@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from policyd.api.causes import OVERLOADED, SLOW, UnevaluatedCause
 from policyd.connections import AnsweringProtocol
 from webhooks.app import JSON_HEADERS, Answered, Endpoint
 from webhooks.bodies import LIGHT_BYTES, NO_ROOM, Body, BodyBudget, late_body
@@ -54,8 +55,8 @@ class DirectCall:
         if self._late is None:
             seconds = LATE * timeout_seconds(self._query)
             late = late_body(seconds)
-            self._late = loop.call_later(seconds, self.give_up, HTTPStatus.REQUEST_TIMEOUT, late)
-            self.body.give_up = partial(self.give_up, HTTPStatus.SERVICE_UNAVAILABLE)
+            self._late = loop.call_later(seconds, self.give_up, SLOW, late)
+            self.body.give_up = partial(self.give_up, OVERLOADED)
             self._endpoint.room.expect(self.body)
 
     def wait_no_more(self) -> None:
@@ -67,7 +68,7 @@ class DirectCall:
     def answer(self) -> Coroutine[Any, Any, None] | None:
         """Answer the complete body, or return a coroutine that does, to be run in a task."""
         if self._endpoint.room.full:
-            self.give_up(HTTPStatus.SERVICE_UNAVAILABLE, NO_ROOM)
+            self.give_up(OVERLOADED, NO_ROOM)
             return None
         try:
             answered = self._endpoint.answer(self.body.whole(), self._query, self._called_at)
@@ -96,13 +97,13 @@ class DirectCall:
         self.keep_alive = False
         self._respond(HTTPStatus.INTERNAL_SERVER_ERROR, BROKEN)
 
-    def give_up(self, status: HTTPStatus, reason: str) -> None:
+    def give_up(self, cause: UnevaluatedCause, reason: str) -> None:
         """Answer without a verdict, and without the rest of the body."""
         self.wait_no_more()
         protocol = self._protocol()
         if protocol is not None:
             protocol.leave(self)
-        answer = self._endpoint.without_verdict(self.body.head, reason, status)
+        answer = self._endpoint.without_verdict(self.body.head, reason, cause)
         self.body.close()
         self._respond(*answer)
 
@@ -209,7 +210,7 @@ class ReviewProtocol(HttpToolsProtocol, AnsweringProtocol):
         review.body.add(body)
         if endpoint.room.full:
             answered.close()
-            review.give_up(HTTPStatus.SERVICE_UNAVAILABLE, NO_ROOM)
+            review.give_up(OVERLOADED, NO_ROOM)
         else:
             self._start(review.answer_later(answered))
 

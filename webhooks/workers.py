@@ -1,34 +1,42 @@
 """Reviews that take long are decided in threads, a few at a time, and do not delay the others.
 
-A large one goes to a worker at once. Any other is begun on the loop, where most end within a
-millisecond; one that does not end soon is left there, and begun again by a worker: deciding has no
-effects. Workers are threads: they share the state of policies, and Python lets them take turns.
+Most reviews end within a millisecond, and are decided on the loop. One that does not end soon is
+left there, and begun again by a worker: deciding has no effects. A namespace whose reviews took
+more than its part of the loop's time has all of them decided by workers. One worker is for brief
+reviews alone: what takes longer there, and what is large, is decided by those for long ones.
+
+Workers are threads: they share the state of policies, and Python lets them take turns.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
 from policyd.admission.decisions import Decide
 from policyd.admission.handler import HEAVY_BYTES
 from policyd.api.admission import AdmissionRequest
-from policyd.clock import Clock, cpu_limit
+from policyd.clock import Clock, processor_seconds
 from policyd.engine.model.deadline import OutOfTime
 from policyd.engine.model.decision import Decision
 from webhooks.external_data.lookups import ExternalLookups
+from webhooks.turns import FREE_SECONDS, Lane, LoopTime
 
 T = TypeVar("T")
 
-LOOP_SECONDS: Final = 0.02
+LOOP_SECONDS: Final = 0.005
 """Processor time of a review on the loop before it is begun again by a worker: not real time, as on
 a busy machine any would be begun twice otherwise."""
 
-WORKERS: Final = 2
+BRIEF_SECONDS: Final = 0.05
+"""Processor time of a review before it is begun again by a worker for long ones."""
+
+BRIEF_WORKERS: Final = 1
+LONG_WORKERS: Final = 2
 """Reviews that are decided by workers at a time. More would not be faster, as they take turns, and
 each holds its objects in memory."""
+
+WORKERS: Final = BRIEF_WORKERS + LONG_WORKERS
 
 SWITCH_SECONDS: Final = 0.0005
 """How long a thread may go on when another wants to, a worker or one that loads policies: with
@@ -36,7 +44,7 @@ Python's 5 ms, a review would wait so long each time that something comes in for
 
 
 class TooLongError(BaseException):
-    """A review takes longer than it may on the loop. No error of a policy: nothing handles it."""
+    """A review takes longer than it may here. No error of a policy: nothing handles it."""
 
 
 class Workers:
@@ -47,24 +55,26 @@ class Workers:
         executor: Executor,
         *,
         clock: Clock,
-        limit: Callable[[float], OutOfTime] = cpu_limit,
-        workers: int = WORKERS,
+        spent: Callable[[], float] = processor_seconds,
     ) -> None:
         """Begin with nothing to do.
 
         Args:
             executor: Runs long work, on threads of this process.
             clock: Tells how long something takes.
-            limit: Begins to count the processor time of this thread, and returns a function that
-                tells whether it exceeds so many seconds.
-            workers: How much is run by the executor at a time.
+            spent: Returns the processor time of the current thread so far.
         """
-        self._executor = executor
         self._now = clock.monotonic
-        self._limit = limit
+        self._spent = spent
         self.lookups: ExternalLookups | None = None
         """Fetches the external data of reviews; None if there is none to fetch."""
-        self._free = asyncio.Semaphore(workers)
+        self._loop_time = LoopTime(self._now)
+        self._brief = Lane(executor, BRIEF_WORKERS)
+        self._long = Lane(executor, LONG_WORKERS)
+
+    def run(self, work: Callable[[], T]) -> Awaitable[T]:
+        """Have a worker do something, such as reading a long review."""
+        return self._long.run(work)
 
     def decide(
         self, decide: Decide, request: AdmissionRequest, out_of_time: OutOfTime
@@ -77,50 +87,52 @@ class Workers:
     async def _decide(
         self, decide: Decide, request: AdmissionRequest, out_of_time: OutOfTime
     ) -> Decision:
+        namespace = request.namespace
         if size_of(request) <= HEAVY_BYTES:
             if out_of_time():
                 return decide(request, out_of_time)
-            now, took_long = self._now, self._limit(LOOP_SECONDS)
-            until = now() + LOOP_SECONDS
-
-            def is_late() -> bool:
-                if now() <= until:
-                    return False
-                if took_long():
-                    raise TooLongError
-                return out_of_time()  # the machine had something else to do
-
+            if self._loop_time.is_left(namespace):
+                try:
+                    return self._decide_on_loop(decide, request, out_of_time)
+                except TooLongError:
+                    pass  # other reviews must not wait for this one
+            brief = partial(self._decide_briefly, decide, request, out_of_time)
             try:
-                return decide(request, is_late)
+                return await self._brief.run(brief, namespace)
             except TooLongError:
-                pass  # other reviews must not wait for this one
-        return await self.run(partial(decide, request, out_of_time))
+                pass  # other brief ones must not, either
+        return await self._long.run(partial(decide, request, out_of_time), namespace)
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Have a worker do something, once there is one that is free.
-
-        A caller that stops waiting does not end it: the worker is free when it is done.
-        """
-        await self._free.acquire()
-        loop = asyncio.get_running_loop()
+    def _decide_on_loop(
+        self, decide: Decide, request: AdmissionRequest, out_of_time: OutOfTime
+    ) -> Decision:
+        began_at, spent = self._now(), self._spent()
         try:
-            done = self._executor.submit(work)
-        except BaseException:
-            self._free.release()
-            raise
-        done.add_done_callback(lambda _done: _call_soon(loop, self._free.release))
-        result = asyncio.wrap_future(done)
-        # An error refers to this frame: a reference to the error would keep both, and the body.
-        del done
-        try:
-            return await result
+            return decide(request, self._late(LOOP_SECONDS, out_of_time, began_at, spent))
         finally:
-            del result
+            if self._now() - began_at > FREE_SECONDS:
+                self._loop_time.take(request.namespace, self._spent() - spent)
 
+    def _decide_briefly(
+        self, decide: Decide, request: AdmissionRequest, out_of_time: OutOfTime
+    ) -> Decision:
+        return decide(request, self._late(BRIEF_SECONDS, out_of_time, self._now(), self._spent()))
 
-def _call_soon(loop: asyncio.AbstractEventLoop, release: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the loop is closed
-        loop.call_soon_threadsafe(release)
+    def _late(
+        self, seconds: float, out_of_time: OutOfTime, began_at: float, spent: float
+    ) -> OutOfTime:
+        """Return a function that raises TooLongError once this thread spent so much time more."""
+        now, spent_by_now = self._now, self._spent
+        until, most = began_at + seconds, spent + seconds
+
+        def is_late() -> bool:
+            if now() <= until:
+                return False
+            if spent_by_now() > most:
+                raise TooLongError
+            return out_of_time()  # the machine had something else to do
+
+        return is_late
 
 
 def size_of(request: AdmissionRequest) -> int:

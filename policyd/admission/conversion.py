@@ -18,6 +18,7 @@ from policyd.api.admission import (
     nested_deeper,
     read_head,
 )
+from policyd.api.causes import TOO_DEEP, UnevaluatedCause
 from policyd.api.kueue.names import API_VERSION
 from policyd.api.kueue.v1beta1 import OLD_API_VERSION, downgraded, title, upgraded
 from policyd.api.meta import Json, Wire
@@ -77,14 +78,14 @@ async def convert(body: bytes, out_of_time: OutOfTime, *, rest: Rest) -> bytes:
     return _answer(request.uid, result, converted)
 
 
-def unconverted(head: bytes, reason: str) -> bytes:
-    """Answer a review of conversion that is not read whole, given its first bytes and the reason.
+def unconverted(head: bytes, reason: str, cause: UnevaluatedCause) -> bytes:
+    """Answer a review of conversion that is not read whole, given its first bytes.
 
     Raises:
         ReviewError: If these do not say which review it is.
     """
     uid = read_head(head[:HEAD_BYTES]).request.uid
-    return _answer(uid, {"status": "Failure", "message": reason}, [])
+    return _answer(uid, {"status": "Failure", "message": f"{reason}; {cause.advice}"}, [])
 
 
 class ConversionError(PolicydError):
@@ -99,7 +100,9 @@ def _answer(uid: str, result: dict[str, Json], converted: list[Json]) -> bytes:
 
 def _parsed(body: bytes) -> ConversionRequest:
     if nested_deeper(body, MAXIMUM_LEVELS):
-        raise ReviewError(f"the review is nested too deep: more than {MAXIMUM_LEVELS} levels")
+        raise ReviewError(
+            f"the review is nested too deep: more than {MAXIMUM_LEVELS} levels", TOO_DEEP
+        )
     try:
         return _REVIEW.decode(body).request
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

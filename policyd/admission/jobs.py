@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -55,8 +55,14 @@ CLAIMS_WAIT = (
 )
 """The warning for such a pod; the controller, which never starts it, reports the same."""
 
-Foresee = Callable[[Callable[[], Submission | None]], str]
-"""Says what the job can expect that a call returns; "" if that is not known."""
+
+class Foresee(Protocol):
+    """Says what new jobs can expect."""
+
+    def __call__(self, submitted: Callable[[], Submission | None], *, dry_run: bool) -> str:
+        """Say what the job can expect that a call returns; "" if that is not known."""
+        ...
+
 
 HasQuota = Callable[[ImportedObject], bool]
 """Returns whether a Workload has quota for an object that comes into its queue. Raises a
@@ -234,7 +240,8 @@ class JobAdmission:
         obj, kind = object_of(request, policies), request.kind
         context = self._context(request, defaults=True)
         verdict = self.foresee(
-            partial(submission_of, obj, kind.group, kind.kind, context, request.namespace)
+            partial(submission_of, obj, kind.group, kind.kind, context, request.namespace),
+            dry_run=request.dry_run,
         )
         return (
             replace(found, warnings=(*found.warnings, f"{SPEAKER}: {verdict}"))

@@ -24,6 +24,7 @@ from policyd.api.admission import (
     Rule,
     read_head,
 )
+from policyd.api.causes import UnevaluatedCause
 from policyd.api.names import SYSTEM_NAMESPACES
 from policyd.api.policy import is_policy
 from policyd.api.selectors import LabelSelector
@@ -34,29 +35,26 @@ from policyd.jobs.integrations import Integrations
 from policyd.registration.configurations import exempt_groups
 from policyd.registration.webhook_rules import DerivedWebhook, derive_webhook_rules
 
-WHAT_TO_TRY: Final = "try again in a moment, or with a smaller object"
-
 MOST_NAMED: Final = 5
 """Policies that the message to the user names."""
 
 HEAD_BYTES: Final = 64 * 1024
 """How much is kept of a review that is not read whole."""
 
-AnswerUnevaluated = Callable[[bytes, str], bytes]
+AnswerUnevaluated = Callable[[bytes, str, UnevaluatedCause], bytes]
 """Answers a review that is not evaluated, given its first bytes (all of it, or `HEAD_BYTES` at
-least) and the reason. Raises ReviewError if these do not identify the review."""
+least), the reason, and the kind of it. Raises ReviewError if these do not identify the review."""
 
 
-def refuse(head: bytes, reason: str) -> bytes:
+def refuse(head: bytes, reason: str, cause: UnevaluatedCause) -> bytes:
     """Deny the request of a review, whichever policies concern it.
 
     Raises:
         ReviewError: If the review has no uid.
     """
     uid = read_head(head[:HEAD_BYTES]).request.uid
-    status = RefusalStatus(
-        code=403, reason="Forbidden", message=f"policyd could not evaluate this: {reason}"
-    )
+    message = f"policyd could not evaluate this: {reason}; {cause.advice}"
+    status = RefusalStatus(code=403, reason="Forbidden", message=message)
     response = AdmissionResponse(uid=uid, allowed=False, status=status)
     return AnsweredReview.encoded(response)
 
@@ -85,10 +83,12 @@ class UnevaluatedReviews:
         """Return the function that answers unevaluated reviews of one phase."""
         held = self._held(phase)
 
-        def answer(text: bytes, reason: str) -> bytes:
+        def answer(text: bytes, reason: str, cause: UnevaluatedCause) -> bytes:
             head = read_head(text[:HEAD_BYTES])
             found = unevaluated_policies(self.policies(), head, phase)
-            response = self._respond(head, found, reason, queues=self._may_queue(head, held, text))
+            why = f"policyd could not evaluate this: {reason}"
+            queues = self._may_queue(head, held, text)
+            response = self._respond(head, found, why, cause, queues=queues)
             outcome = "allowed" if response.allowed else "denied"
             self.count(f"/{phase}", outcome)
             return AnsweredReview.encoded(response)
@@ -107,19 +107,25 @@ class UnevaluatedReviews:
         )
 
     def _respond(
-        self, head: Head, found: UnevaluatedPolicies, reason: str, *, queues: bool
+        self,
+        head: Head,
+        found: UnevaluatedPolicies,
+        why: str,
+        cause: UnevaluatedCause,
+        *,
+        queues: bool,
     ) -> AdmissionResponse:
         uid = head.request.uid
         if self._is_exempt(head.request) or is_policy(head.request.resource):
             return AdmissionResponse(uid=uid, allowed=True)
         refusing = [f"policy `{name}`" for name in found.refusing] + [f"the {SPEAKER}"] * queues
-        text = f"policyd could not evaluate this: {reason}"
         if refusing:
-            message = f"{text}; {_joined(refusing)} must not be passed unasked: {WHAT_TO_TRY}"
+            advice = cause.advice if queues else _advice(cause, found.refusing)
+            message = f"{why}; {_joined(refusing)} must not be bypassed: {advice}"
             status = RefusalStatus(code=403, reason="Forbidden", message=message)
             return AdmissionResponse(uid=uid, allowed=False, status=status)
         ignored = [f"policy `{name}`" for name in found.ignored]
-        warnings = (f"{text}; not asked: {_joined(ignored)}",) if ignored else ()
+        warnings = (f"{why}; not asked: {_joined(ignored)}",) if ignored else ()
         return AdmissionResponse(uid=uid, allowed=True, warnings=warnings)
 
     def _is_exempt(self, request: AdmissionRequest) -> bool:
@@ -142,6 +148,14 @@ class UnevaluatedReviews:
         namespace = self.namespaces(name) if name else None
         selector = LabelSelector(match_expressions=tuple(call.namespaces))
         return namespace is None or selector.matches(labels_of(namespace))
+
+
+def _advice(cause: UnevaluatedCause, policies: tuple[str, ...]) -> str:
+    """Say what can help where nothing but policies denies a request."""
+    if not cause.lasts:
+        return cause.advice
+    owner = "the owner of the policy" if len(policies) == 1 else "the owners of these policies"
+    return f"{cause.advice}, or ask {owner} to exclude it"
 
 
 def _of_any_version(rule: Rule) -> Rule:

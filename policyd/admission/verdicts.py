@@ -4,7 +4,7 @@ The same for a dry run and a real creation; nothing is written. Where the snapsh
 is not sufficient, there is no warning.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import isinf
 from typing import Final
@@ -22,6 +22,7 @@ from policyd.errors import did_you_mean
 from policyd.forecast.correction import Interval
 from policyd.jobs.base import queue_name
 from policyd.jobs.kinds.ray_cluster import MOST_POD_SETS
+from policyd.jobs.pods import group_name
 from policyd.jobs.workload import Priority, new_spec
 from policyd.snapshot.dry_run import (
     AdmissionDryRun,
@@ -42,8 +43,20 @@ LONGEST: Final = 256
 MOST_NAMED: Final = 3
 MOST_RESOURCES: Final = 100
 """Resources that a pod requests: the time of a plan grows with them."""
-_KEY: Final = "/"
+_UID: Final = "/"
 """Of a workload that does not exist yet."""
+
+Planned = Callable[[QueuedWorkload, DryRunResult], None]
+
+
+def unheeded(_workload: QueuedWorkload, _result: DryRunResult) -> None:
+    """Do nothing with a result."""
+
+
+def key_of(submission: Submission) -> str:
+    """Return what snapshots call a job: `namespace/name`, of the group of a pod if it has one."""
+    metadata = submission.metadata
+    return f"{metadata.namespace}/{group_name(metadata) or metadata.name}"
 
 
 def verdict(
@@ -52,6 +65,7 @@ def verdict(
     *,
     namespace_labels: Mapping[str, str],
     now: float,
+    planned: Planned = unheeded,
 ) -> str:
     """Say what a job can expect; "" if that is not known.
 
@@ -60,6 +74,7 @@ def verdict(
         submission: The job.
         namespace_labels: Of its namespace.
         now: Seconds since the epoch.
+        planned: Called with the job and with what becomes of it, if that is known.
     """
     name, namespace = queue_name(submission.metadata), submission.metadata.namespace
     local = dry_run.local_queue(namespace, name)
@@ -70,7 +85,7 @@ def verdict(
             _closed(dry_run, local, namespace_labels)
             or _held_by_budget(dry_run.rules, submission, local)
             or _too_many(submission)
-            or _planned(dry_run, submission, local, now)
+            or _planned(dry_run, submission, local, now, planned)
         )
         text = _with_budget(text, dry_run.rules, submission, local)
     return _bounded(text and f"{submission.about}{text}")
@@ -139,6 +154,7 @@ def _planned(
     submission: Submission,
     local: LocalQueueRule,
     now: float,
+    planned: Planned,
 ) -> str:
     rules, made = dry_run.rules, _made(dry_run.rules, submission)
     if made is None:
@@ -158,8 +174,8 @@ def _planned(
     if objection is not None:
         return f"would wait: {objection.message}"
     queued = QueuedWorkload(
-        key=_KEY,
-        uid=_KEY,
+        key=key_of(submission),
+        uid=_UID,
         cluster_queue=local.cluster_queue,
         local_queue=f"{local.namespace}/{local.name}",
         priority=priority,
@@ -172,6 +188,7 @@ def _planned(
     if result is None:
         return ""
     start = dry_run.start_of(queued, result, now=now)
+    planned(queued, result)
     if start is None:
         return result_text(result, local.cluster_queue)
     low, median, high = (max(0.0, each - now) for each in (start.low, start.median, start.high))

@@ -85,7 +85,7 @@ class Ticket:
     @property
     def request_key(self) -> tuple[int, RequestKey]:
         """The key that decides whether it fits: priority and requests."""
-        return self.workload.priority, self._asks
+        return self.workload.priority, self._asks.alike
 
     @property
     def wakes(self) -> bool:
@@ -248,6 +248,7 @@ class PendingQueue:
     _tickets: dict[str, Ticket] = field(default_factory=dict)
     aside: dict[str, Ticket] = field(default_factory=dict)
     _request_keys: dict[object, RequestKey] = field(default_factory=dict)
+    _shape_keys: dict[object, RequestKey] = field(default_factory=dict)
     _heaps: dict[str, PendingHeap] = field(default_factory=lambda: {"": PendingHeap()})
     usage: Mapping[str, float] | None = None
     refused: dict[tuple[int, RequestKey], ConditionReason] = field(default_factory=dict)
@@ -303,15 +304,16 @@ class PendingQueue:
         """Return the ticket of the workload of that key; None if it is not here."""
         return self._tickets.get(key)
 
-    def put(self, workload: QueuedWorkload, *, carries: bool = True) -> None:
+    def put(self, workload: QueuedWorkload, *, carries: bool = True, nameless: bool = True) -> None:
         """Add or update a workload. An inadmissible one stays so if unchanged.
 
         With `carries`, the search for its flavors goes on where it stopped before the change.
+        `nameless`: those that differ in the names of pod sets alone ask for the same.
         """
         old = self._tickets.get(workload.key)
         if old is not None and old.workload == workload:
             return
-        ticket = Ticket(workload, self._intern(workload))
+        ticket = Ticket(workload, self._intern(workload, nameless=nameless))
         if self.shortest_first:
             ticket.set_order_key(shortest=True)
         if old is not None:
@@ -327,14 +329,16 @@ class PendingQueue:
         else:
             self._activate(ticket)
 
-    def _intern(self, workload: QueuedWorkload) -> RequestKey:
+    def _intern(self, workload: QueuedWorkload, *, nameless: bool) -> RequestKey:
         # Hashing a workload's requests each time it is next costs more than deciding about it.
         content = request_key_of(workload)
         known = self._request_keys.get(content)
         if known is None:
-            if len(self._request_keys) >= _MOST_KEYS:
-                self._request_keys.clear()
-            known = self._request_keys[content] = RequestKey()
+            for keys in (self._request_keys, self._shape_keys):
+                if len(keys) >= _MOST_KEYS:
+                    keys.clear()
+            alike = self._shape_keys.setdefault(content[1:] if nameless else content, RequestKey())
+            known = self._request_keys[content] = RequestKey(alike)
         return known
 
     def remove(self, key: str) -> Ticket | None:

@@ -51,6 +51,7 @@ class Gates(Value, frozen=True, rename=_gate):
     reclaimable_pods: bool = True
     recompute_assignment_upon_preemption_targets_overlap: bool = True
     scheduling_equivalence_hashing: bool = True
+    scheduling_equivalence_hashing_ignore_pod_set_name: bool = True
     skip_reassignment_for_pod_owned_workloads: bool = True
     tas_assignments_encoding_by_hostname_prefix: bool = True
     tas_balanced_placement: bool = False

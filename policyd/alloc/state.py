@@ -326,8 +326,12 @@ class CoreState:
         if known is not None and (holding is not None or known != name):
             self._leave(key)
         self._queue_of[key] = name
-        carries = self.settings.gates.flavor_fungibility_preserve_scan_progress
-        self._queue(name).pending.put(workload, carries=carries)
+        gates = self.settings.gates
+        self._queue(name).pending.put(
+            workload,
+            carries=gates.flavor_fungibility_preserve_scan_progress,
+            nameless=gates.scheduling_equivalence_hashing_ignore_pod_set_name,
+        )
 
     def _put_holding(self, workload: QueuedWorkload, admission: ReservedQuota) -> None:
         key, name = workload.key, admission.cluster_queue

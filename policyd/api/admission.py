@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from policyd.api.causes import TOO_DEEP, TOO_LARGE, UNREADABLE, UnevaluatedCause
 from policyd.api.meta import Json, Wire
 from policyd.errors import PolicydError
 
@@ -62,7 +63,15 @@ _STEPS = bytes.maketrans(b"[]{}", b"\x01\xff\x01\xff")  # 1 down and 1 up, as si
 
 
 class ReviewError(PolicydError):
-    """A body is not an AdmissionReview that can be answered."""
+    """A body is not an AdmissionReview that can be answered.
+
+    Attributes:
+        cause: Why not.
+    """
+
+    def __init__(self, message: str, cause: UnevaluatedCause = UNREADABLE) -> None:
+        super().__init__(message, hint=cause.advice)
+        self.cause = cause
 
 
 class GroupVersionKind(Wire, frozen=True):
@@ -226,11 +235,15 @@ def parse_review(body: bytes) -> AdmissionRequest:
         ReviewError: If `body` is not an AdmissionReview v1 with a request and a uid.
     """
     if len(body) > MAXIMUM_REVIEW_BYTES:
-        raise ReviewError(f"the review has {len(body)} bytes, more than {MAXIMUM_REVIEW_BYTES}")
+        raise ReviewError(
+            f"the review has {len(body)} bytes, more than {MAXIMUM_REVIEW_BYTES}", TOO_LARGE
+        )
     if nested_deeper(body, MAXIMUM_LEVELS):
-        raise ReviewError(f"the review is nested too deep: more than {MAXIMUM_LEVELS} levels")
+        raise ReviewError(
+            f"the review is nested too deep: more than {MAXIMUM_LEVELS} levels", TOO_DEEP
+        )
     if len(body) > _FEW_BYTES and has_more_values(body, MAXIMUM_VALUES):
-        raise ReviewError(f"the review has too many values: more than {MAXIMUM_VALUES}")
+        raise ReviewError(f"the review has too many values: more than {MAXIMUM_VALUES}", TOO_LARGE)
     request = _request_of(body)
     if not request.uid:
         raise ReviewError("not an AdmissionReview: the request has no uid")

@@ -18,7 +18,7 @@ Format = Literal["BinarySI", "DecimalSI", "DecimalExponent"]
 PATTERN = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
 """The pattern of quantities in the API server's own error message."""
 
-# No digit can be of two groups: else the time for a text that is no number grows as its square.
+# No digit can be of two groups: else the time for a text that is not a number grows as its square.
 _NUMBER = re.compile(
     r"([+-]?)([0-9]*)(?:\.([0-9]*))?((?:[eEinumkKMGTP]+[-+]?[0-9]*|[-+][0-9]*)?)", re.ASCII
 )

@@ -3,8 +3,6 @@
 Nothing here reads a file or a clock; `now` is seconds since the epoch.
 
 Pure. Imports `api` and `errors`. Start with `authority`.
-
-Pure. Imports `api` and `errors`. Start with `authority`.
 """
 
 from policyd.certificates.authority import BACKDATE_SECONDS, DAY, Authority

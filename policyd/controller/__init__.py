@@ -1,6 +1,7 @@
 """The loops: watch, cache, cycle, actions.
 
-Imports `alloc`, `jobs`, `workload`, `status` and `kube`; nothing of `webhooks`. Start with
-`workload_reconciler` and `jobs/job_reconciler`, which have the numbered steps of a Workload and of
-a job; `run` puts all parts together.
+Imports `alloc`, `optimize`, `simulate`, `jobs`, `devices`, `multikueue`, `patch`, `workload`,
+`status` and `kube`; a contract forbids the webhooks. Start with `workload_reconciler` and
+`jobs/job_reconciler`, which have the numbered steps of a Workload and of a job; `run` puts all
+parts together.
 """

@@ -2,7 +2,8 @@
 
 They were created while the webhooks did not answer, left behind by a job that is gone, or name an
 owner that is not theirs. Such a pod cannot be gated afterwards. So it is reported: in an event on
-the pod, a metric and the log; or, if so configured, it is deleted before it has a node.
+the pod, a metric and the log; or, if so configured, it is deleted before it has a node. Where a
+namespace has too many for an event each, it has one about all of them, and the rest follows.
 
 A pod is within quota if the workload that it belongs to has quota, and the pods of that workload
 together take no more than it was admitted with. The owner reference of a pod is followed, and
@@ -13,7 +14,7 @@ from bisect import bisect_left, insort
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
@@ -40,7 +41,7 @@ from policyd.jobs.base import controller_of
 from policyd.jobs.lifecycle import has_quota
 from policyd.jobs.requests import UNCOUNTED, devices_of_claim
 from policyd.kube.changes import Change, Modified
-from policyd.kube.resources import PODS
+from policyd.kube.resources import NAMESPACES, PODS
 from policyd.workload.usage_book import (
     AdmittedUsage,
     OutsideUsage,
@@ -59,6 +60,12 @@ MOST_REPORTED: Final = 50
 """Events of a namespace at once, and one more each second: many pods must not fill the API. Those
 of the largest pods come first, so that small ones cannot hide them."""
 MOST_NAMESPACES: Final = 1000
+GATHER_SECONDS: Final = 2.0
+"""How long a pod may wait for its event, before its namespace has one about all of them."""
+AGAIN_SECONDS: Final = 300.0
+"""Until the namespace has it again: sooner only where there is half as much again, as an object has
+few events."""
+MOST_NAMED: Final = 5
 
 _Rank = tuple[int, int, str]
 
@@ -95,6 +102,8 @@ class Usage:
         self._waiting: defaultdict[str, list[_Rank]] = defaultdict(list)
         """The pods of each namespace that are not reported yet, the largest first."""
         self._ranks: dict[str, _Rank] = {}
+        self._summaries: dict[str, _Summary] = {}
+        """The content of the last event about all pods of a namespace."""
         self._owners = SeenOwners(cache.mirrors, writes)
         self._claims_of: dict[str, frozenset[str]] = {}
         self._claimers: defaultdict[str, set[str]] = defaultdict(set)
@@ -253,6 +262,9 @@ class Usage:
         self._wait_no_more(path)
         if self._outside.forget(path):
             self._metrics.outside_quota(self._outside.totals)
+            namespace = path.partition("/")[0]
+            if namespace not in self._outside.pods:
+                self._summaries.pop(namespace, None)
 
     def _reason(self, path: str, group: str) -> str:
         if not group:
@@ -276,21 +288,20 @@ class Usage:
         """
         count, amounts = 0, dict[str, int]()
         for key in self._cache.index.chain(group):
-            holding = self._cache.state.holding(key)
             workload = self._cache.mirrors.workloads.get(key)
-            if holding is None:
+            holding = None if workload is None else self._cache.holding_of(workload)
+            if workload is None or holding is None:
                 continue
             own: dict[str, int] = {}
             for each in holding.admission.pod_sets:
                 for name, amount in each.usage.items():
                     own[name] = own.get(name, 0) + amount
-            if workload is not None:
-                own[CLAIMS] = sum(
-                    len(each.template.spec.resource_claims) * each.count
-                    for each in workload.spec.pod_sets
-                )
-                if anew:
-                    own = _larger(own, self._counted_anew(workload, holding))
+            own[CLAIMS] = sum(
+                len(each.template.spec.resource_claims) * each.count
+                for each in workload.spec.pod_sets
+            )
+            if anew:
+                own = _larger(own, self._counted_anew(workload, holding))
             count = max(count, sum(each.count for each in holding.admission.pod_sets))
             amounts = _larger(own, amounts)
         return AdmittedUsage(count=count, amounts=amounts)
@@ -369,21 +380,31 @@ class Usage:
         if path not in self._outside:
             self._outside.put(path, pod.metadata.namespace, amounts)
             self._metrics.outside_quota(self._outside.totals)
+            self._metrics.found_outside(reason)
         if path in self._ranks:
-            before = bisect_left(self._waiting[pod.metadata.namespace], self._ranks[path])
-            if self._may_report(pod.metadata.namespace, before):
-                self._wait_no_more(path)
-                self._reported[path] = reason
-                self._report(pod, amounts, reason)
-            else:
-                look = min(look, before + 1.0)
+            look = min(look, self._report_in_turn(pod, amounts, reason, waited=-left))
         if self._deletes and not pod.spec.node_name:
             await self._writes.delete(self.pods, pod)
         return look
 
+    def _report_in_turn(
+        self, pod: RunningPod, amounts: dict[str, int], reason: str, *, waited: float
+    ) -> float:
+        """Report a pod, unless others are first. Returns when to look again."""
+        path, namespace = pod.metadata.key, pod.metadata.namespace
+        before = bisect_left(self._waiting[namespace], self._ranks[path])
+        if self._may_report(namespace, before):
+            self._wait_no_more(path)
+            self._reported[path] = reason
+            self._report(pod, amounts, reason)
+            return LOOK_SECONDS
+        if waited >= GATHER_SECONDS:
+            self._report_together(namespace)
+            return before + 1.0
+        return min(before + 1.0, GATHER_SECONDS - waited)
+
     def _wait(self, path: str, amounts: Mapping[str, int]) -> None:
-        devices = sum(amount for name, amount in amounts.items() if is_device(name))
-        rank = (-devices, -sum(amounts.values()), path)
+        rank = _rank(path, amounts)
         if self._ranks.get(path) != rank:
             self._wait_no_more(path)
             self._ranks[path] = rank
@@ -411,11 +432,52 @@ class Usage:
         return may
 
     def _report(self, pod: RunningPod, amounts: dict[str, int], reason: str) -> None:
-        taken = ", ".join(f"{name}: {_written(name, n)}" for name, n in sorted(amounts.items()))
+        taken = _listed(amounts)
         message = f"takes {taken} that no queue has given it: {_WHY[reason]}"
-        self._metrics.found_outside(reason)
         self._writes.record(PODS, pod.metadata, OUTSIDE, message, warning=True)
         log.warning("outside_quota", pod=pod.metadata.key, reason=reason, takes=taken)
+
+    def _report_together(self, namespace: str) -> None:
+        """Report all pods of a namespace at once: they are too many for events of their own."""
+        now, count = self._writes.now, self._outside.pods[namespace]
+        total, last = self._outside.total(namespace), self._summaries.get(namespace)
+        found = self._cache.mirrors.namespaces.get(namespace)
+        if found is None or (last is not None and not last.is_outdated(count, total, now)):
+            return
+        self._summaries[namespace] = _Summary(now, count, total)
+        pods = self._outside.of(namespace)
+        largest = sorted(pods, key=lambda path: _rank(path, pods[path]))[:MOST_NAMED]
+        named = "; ".join(f"{path.partition('/')[2]} ({_listed(pods[path])})" for path in largest)
+        message = (
+            f"{count} pods take {_listed(total)} that no queue has given them; the largest: {named}"
+        )
+        self._writes.record(NAMESPACES, found.metadata, OUTSIDE, message, warning=True)
+        log.warning("outside_quota", namespace=namespace, pods=count, takes=_listed(total))
+
+
+class _Summary(NamedTuple):
+    """What was reported of all pods of a namespace that are outside."""
+
+    at: float
+    pods: int
+    total: Mapping[str, int]
+
+    def is_outdated(self, pods: int, total: Mapping[str, int], now: float) -> bool:
+        """Tell whether there is so much more, or more for so long, that it is reported again."""
+        times = 1.0 if now - self.at >= AGAIN_SECONDS else 1.5
+        return pods > times * self.pods or any(
+            amount > times * self.total.get(name, 0) for name, amount in total.items()
+        )
+
+
+def _rank(path: str, amounts: Mapping[str, int]) -> _Rank:
+    """Return the place of a pod: those with most devices first."""
+    devices = sum(amount for name, amount in amounts.items() if is_device(name))
+    return (-devices, -sum(amounts.values()), path)
+
+
+def _listed(amounts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}: {_written(name, n)}" for name, n in sorted(amounts.items()))
 
 
 def _key(pod: RunningPod) -> ReconcileKey:

@@ -1,7 +1,7 @@
 """Writes of one Workload: decisions of cycles, and other changes of its status."""
 
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
@@ -30,7 +30,7 @@ from policyd.controller.watch.preemptions import (
     priorities_text,
 )
 from policyd.controller.watch.priorities import class_change
-from policyd.controller.writes import NotLeadingError, Writes
+from policyd.controller.writes import CARRIED_OUT_SECONDS, NotLeadingError, Writes
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.slices import replacement_message
 from policyd.kube.errors import ApiError, ConflictError, ForbiddenError, InvalidError
@@ -75,6 +75,20 @@ MIGRATED: Final = "Migrated to a more favorable flavor"
 """Message of the eviction of a variant in whose place another one is admitted."""
 
 
+class _Unanswered(NamedTuple):
+    """An admission whose write was not answered.
+
+    Attributes:
+        action: The admission.
+        version: The version of the workload that the write is based on.
+        until: When the server has carried it out or never will, in seconds of the monotonic clock.
+    """
+
+    action: Admit
+    version: str
+    until: float
+
+
 class WorkloadWrites:
     """Writes the statuses of workloads, one at a time."""
 
@@ -96,8 +110,8 @@ class WorkloadWrites:
             try_again=cache.put,
             naming=self._naming,
         )
-        self._unanswered: dict[str, tuple[Admit, str]] = {}
-        """Admissions that were not answered, each with the version that it is based on."""
+        self._unanswered: dict[str, _Unanswered] = {}
+        """Admissions that were not answered, as long as the server may carry them out."""
         self._refused = RefusedAdmissions(cache, writes.pace)
         self._owners = Owners(cache.mirrors, writes)
 
@@ -134,15 +148,15 @@ class WorkloadWrites:
                 workload = await self._without_leftover(workload)
                 await self._reserve(workload, action, admission)
         except NotLeadingError:
-            self._cache.settle(action)
+            self._settle(action)
             raise
         except ApiError as error:
             self._failed(workload, action, error)
             raise
         except BaseException:
-            self._unanswered[workload.metadata.key] = action, workload.metadata.resource_version
+            self._await_outcome(workload, action)
             raise
-        self._cache.settle(action)
+        self._settle(action)
         self.reasons.forget(workload.metadata.key)
         await self._replace(workload, action.workload.replaces)
 
@@ -251,10 +265,13 @@ class WorkloadWrites:
             await self.reasons.report(workload, action)
 
     def _failed(self, workload: Workload, action: Admit, error: ApiError) -> None:
-        """Take an admission back that was refused; one that was not answered may still happen."""
+        """Take an admission back that was refused; one that was not answered may still happen.
+
+        That holds of an earlier try, too, whatever became of this one.
+        """
         metadata = workload.metadata
         if not error.refused:
-            self._unanswered[metadata.key] = action, metadata.resource_version
+            self._await_outcome(workload, action)
             return
         if not has_quota(workload):
             found = self._refused.put(metadata.key, error)
@@ -262,33 +279,52 @@ class WorkloadWrites:
                 self._writes.record(
                     WORKLOADS, metadata, "AdmissionRefused", found.message, warning=True
                 )
+        earlier = self._unanswered.get(metadata.key)
+        if earlier is None or not self._may_happen(earlier) or self._monotonic() >= earlier.until:
+            self._settle(action)
+
+    def _await_outcome(self, workload: Workload, action: Admit) -> None:
+        metadata, until = workload.metadata, self._monotonic() + CARRIED_OUT_SECONDS
+        self._unanswered[metadata.key] = _Unanswered(action, metadata.resource_version, until)
+
+    def _may_happen(self, unanswered: "_Unanswered") -> bool:
+        """Tell whether the workload is known in no later version than the one it is based on."""
+        found = self._mirror.get(unanswered.action.workload.key)
+        return found is not None and found.metadata.resource_version == unanswered.version
+
+    def _settle(self, action: Admit) -> None:
+        """Let an admission count no longer, unless it was written: nothing is unknown of it."""
+        self._unanswered.pop(action.workload.key, None)
         self._cache.settle(action)
+
+    def _monotonic(self) -> float:
+        return self._writes.pace.clock.monotonic()
 
     async def find_out(self, key: str) -> float | None:
         """Find out what became of an admission that was not answered: its quota is not free.
 
         As long as the workload has the version that the write is based on, the server may still
-        carry it out. So it is made again: no more than one of both succeeds.
+        carry it out. So it is made again: no more than one of both succeeds. If that is refused,
+        the first may still succeed, and it is tried until the server has had its time.
 
         Returns the seconds until a workload may be tried whose admission was refused.
 
         Raises:
             ApiError: If that is not known yet.
         """
-        if key in self._unanswered:
+        earlier = self._unanswered.get(key)
+        if earlier is not None:
             found = await self._writes.look(self._mirror, key)
-            action, version = self._unanswered.pop(key)
-            if found is not None and found.metadata.resource_version == version:
-                await self.admit(found, action)
+            if found is not None and self._may_happen(earlier):
+                await self.admit(found, earlier.action)
             else:
-                self._cache.settle(action)
+                self._settle(earlier.action)
         return self._refused.look(key)
 
     def drop(self) -> None:
         """Drop admissions that were not answered: another process leads, which knows of none."""
-        for action, _ in self._unanswered.values():
-            self._cache.settle(action)
-        self._unanswered.clear()
+        for unanswered in list(self._unanswered.values()):
+            self._settle(unanswered.action)
         self.reasons.drop()
 
     def forget(self, key: str, action: Action | None) -> None:

@@ -21,7 +21,7 @@ from policyd.api.meta import (
 from policyd.jobs.base import controller_of
 from policyd.kube.changes import Change, Deleted, Modified
 from policyd.kube.client import PartialObject, Writer
-from policyd.kube.errors import ConflictError, NotFoundError
+from policyd.kube.errors import ApiError, ConflictError, NotFoundError
 from policyd.kube.events import EventRecorder
 from policyd.kube.resources import JOBS, PODS
 from policyd.local.objects import Job, JobStatus, LocalPod
@@ -311,7 +311,14 @@ class JobController:
                 await self._writer.delete(PODS, pod.metadata.name, namespace=namespace)
         for index in work.create:
             body = pod_of(job, index)
-            made = await self._writer.create(PODS, body, namespace=namespace, into=PartialObject)
+            try:
+                made = await self._writer.create(
+                    PODS, body, namespace=namespace, into=PartialObject
+                )
+            except ApiError as error:
+                if error.refused:
+                    self._record_refused(job, error)
+                raise
             done.made[made.metadata.uid] = now
         if work.status != job.status:
             done.written = job.metadata.resource_version
@@ -319,6 +326,10 @@ class JobController:
         if work.event is not None:
             about, (reason, message) = JOBS.reference(job.metadata), work.event
             self._recorder.record(about, reason=reason, message=message)
+
+    def _record_refused(self, job: Job, error: ApiError) -> None:
+        about, message = JOBS.reference(job.metadata), f"Error creating: {error}"
+        self._recorder.record(about, kind="Warning", reason="FailedCreate", message=message)
 
     async def _write_status(self, job: Job, status: JobStatus) -> None:
         # An omitted field stays in a merge patch: a field to remove has to be named.

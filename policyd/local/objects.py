@@ -4,6 +4,7 @@ from datetime import datetime
 
 from policyd.api.meta import Condition, Json, ObjectMeta, Wire
 from policyd.api.pods import Container, PodSpec
+from policyd.jobs.pods import PodClaimStatus
 
 
 class RunningContainer(Container, frozen=True):
@@ -21,9 +22,10 @@ class BoundPodSpec(PodSpec, frozen=True):
 
 
 class LocalPodStatus(Wire, frozen=True):
-    """How far a pod has come."""
+    """How far a pod has come, and the claims that were made for it."""
 
     phase: str = "Pending"
+    resource_claim_statuses: tuple[PodClaimStatus, ...] = ()
     start_time: datetime | None = None
     conditions: tuple[Condition, ...] = ()
 

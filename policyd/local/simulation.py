@@ -1,4 +1,4 @@
-"""The simulated rest of a cluster: scheduler, kubelets and Job controller over three informers."""
+"""The simulated rest of a cluster over three informers: scheduler, kubelets, jobs and claims."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,6 +15,7 @@ from policyd.kube.events import EventRecorder
 from policyd.kube.informer import Informer
 from policyd.kube.pace import Pace
 from policyd.kube.resources import JOBS, NODES, PODS
+from policyd.local.claim_controller import ClaimController
 from policyd.local.job_controller import JobController
 from policyd.local.kubelet import Kubelet
 from policyd.local.objects import Job, LocalPod
@@ -69,7 +70,7 @@ def acting_as(connection: ApiConnection, account: str) -> ApiConnection:
 async def run_simulation(
     client: Client, pace: Pace | None = None, *, job_controller: Client | None = None
 ) -> None:
-    """Schedule pods, run them, and make the pods of Jobs, until cancelled.
+    """Schedule pods, run them, and make the pods of Jobs and the claims of pods, until cancelled.
 
     Args:
         client: The API server.
@@ -80,13 +81,15 @@ async def run_simulation(
     scheduling = EventRecorder(client, component="default-scheduler", pace=pace)
     working = EventRecorder(client, component="job-controller", pace=pace)
     scheduler = Scheduler(client, scheduling)
-    kubelet = Kubelet(client)
+    kubelet, claims = Kubelet(client), ClaimController(client)
     controller = JobController(job_controller or client, working)
-    places, runs, makes = (StepLoop(p.step, pace) for p in (scheduler, kubelet, controller))
+    parts = (scheduler, kubelet, controller, claims)
+    places, runs, makes, claiming = loops = [StepLoop(part.step, pace) for part in parts]
     take_pod = handing_to(
         places.after(scheduler.take_pod),
         runs.after(kubelet.pods.take),
         makes.after(controller.take_pod),
+        claiming.after(claims.pods.take),
     )
     take_node = handing_to(places.after(scheduler.take_node), runs.after(kubelet.nodes.take))
     take_job = makes.after(controller.take_job)
@@ -98,7 +101,7 @@ async def run_simulation(
             group.create_task(informer.run())
         for informer in (pods, nodes, jobs):
             await informer.synced.wait()
-        for loop in (places, runs, makes):
+        for loop in loops:
             group.create_task(loop.run())
         for recorder in (scheduling, working):
             group.create_task(recorder.run())

@@ -71,7 +71,7 @@ def translate(
         scope: The CEL text of the value that the expression is asked of, if it is of a value.
 
     Raises:
-        Untranslatable: If a part has no counterpart in CEL, or is no JMESPath.
+        Untranslatable: If a part has no counterpart in CEL, or is not JMESPath.
     """
     found = value_of(expression, roots, scope=scope)
     if not found.needs or found.kind == "bool":
@@ -96,7 +96,7 @@ def value_of(
 
     Raises:
         OutsideError: If a part has a counterpart in the CEL of Kyverno's own kinds only.
-        Untranslatable: If a part has no counterpart in CEL, or is no JMESPath.
+        Untranslatable: If a part has no counterpart in CEL, or is not JMESPath.
     """
     if len(expression) > _LONGEST:
         raise Untranslatable(f"the expression has over {_LONGEST:,} characters")
@@ -106,7 +106,7 @@ def value_of(
         tree: Any = jmespath.parser.Parser().parse(text).parsed
     except jmespath.exceptions.JMESPathError as error:
         at = getattr(error, "lex_position", None) or 0
-        raise Untranslatable(f"{_quoted(expression)} is no JMESPath", at) from error
+        raise Untranslatable(f"{_quoted(expression)} is not JMESPath", at) from error
     except RecursionError as error:
         raise Untranslatable("the expression is nested too deeply") from error
     if _depth_of(tree) > _DEEPEST:

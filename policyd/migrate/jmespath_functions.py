@@ -102,7 +102,7 @@ def _to_number(of: CelTerm) -> CelTerm:
         try:
             return replace(literal(float(str(of.literal))), text=repr(float(str(of.literal))))
         except ValueError:
-            raise Untranslatable(f"{of.text} is no number") from None
+            raise Untranslatable(f"{of.text} is not a number") from None
     return called(f"double({of.text})", "number", of)
 
 

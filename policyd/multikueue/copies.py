@@ -142,6 +142,9 @@ def copied_job(
     if local.get("kind") == "Job":
         for path in (("spec", "selector"), ("spec", "manualSelector")):
             draft.remove(path)
+        if settings.clears_ttl:
+            # A copy that is gone before its end was seen here would be made, and run, again.
+            draft.remove(("spec", "ttlSecondsAfterFinished"))
         for label in OF_JOBS:
             draft.remove(("spec", "template", "metadata", "labels", label))
     if local.get("kind") == "TrainJob":

@@ -37,6 +37,8 @@ class MultiKueueSettings(Value, frozen=True):
         automates: Gate MultiKueueManagerQuotaAutomation: whether quota may follow the workers'.
         profiles: Gate MultiKueueClusterProfile: whether ClusterProfiles are read.
         syncs_specs: Gate MultiKueueRemoteSpecSync: whether a service that changes does so there.
+        clears_ttl: Gate MultiKueueBatchJobClearingTTLSecondsAfterFinishedOnWorkerCluster: whether a
+            Job on a worker stays when it has ended, until it is removed with the Job here.
         annotates: Gate WorkloadIdentifierAnnotations: whether an annotation names the Workload.
         elastic: Gate ElasticJobsViaWorkloadSlices: whether jobs may grow.
     """
@@ -55,6 +57,7 @@ class MultiKueueSettings(Value, frozen=True):
     automates: bool = False
     profiles: bool = False
     syncs_specs: bool = True
+    clears_ttl: bool = True
     annotates: bool = True
     elastic: bool = True
 
@@ -70,6 +73,7 @@ _GATES: Final[Mapping[str, str]] = {
     "automates": "MultiKueueManagerQuotaAutomation",
     "profiles": "MultiKueueClusterProfile",
     "syncs_specs": "MultiKueueRemoteSpecSync",
+    "clears_ttl": "MultiKueueBatchJobClearingTTLSecondsAfterFinishedOnWorkerCluster",
     "annotates": "WorkloadIdentifierAnnotations",
     "elastic": "ElasticJobsViaWorkloadSlices",
 }

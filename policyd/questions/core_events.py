@@ -4,6 +4,8 @@ from datetime import datetime
 from typing import Final
 
 from policyd.api.meta import ObjectMeta, ObjectReference, Wire
+from policyd.kube.client import Reader
+from policyd.kube.resources import EVENTS
 
 _QUEUE_KINDS: Final = frozenset({"Workload", "LocalQueue", "ClusterQueue", "Cohort"})
 _COMPONENTS: Final = ("policyd", "kueue")
@@ -55,3 +57,23 @@ class CoreEvent(Wire, frozen=True):
         """Whether it is about queues and their workloads."""
         component = self.source.component or self.reporting_component
         return self.involved_object.kind in _QUEUE_KINDS or component.startswith(_COMPONENTS)
+
+
+async def events_about(
+    reader: Reader, namespace: str, kind: str, name: str, *, most: int = 500
+) -> tuple[CoreEvent, ...]:
+    """Return the events about one object that tell of queues.
+
+    Raises:
+        ApiError: If the API server refuses, or does not answer.
+    """
+    about = f"involvedObject.kind={plain_kind(kind)},involvedObject.name={name}"
+    page = await reader.page(
+        EVENTS, into=CoreEvent, namespace=namespace, field_selector=about, limit=most
+    )
+    return tuple(each for each in page.items if each.is_of_queues)
+
+
+def plain_kind(kind: str) -> str:
+    """Return a kind as an event has it: without the group that tells it from others."""
+    return kind.partition(".")[0]

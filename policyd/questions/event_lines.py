@@ -7,12 +7,12 @@ import msgspec
 
 from policyd.api.kueue import LocalQueue
 from policyd.api.meta import ObjectMeta, Wire, rfc3339
-from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.pods import group_name
 from policyd.kube.client import Reader
 from policyd.kube.pages import pages
 from policyd.kube.resources import EVENTS, LOCAL_QUEUES, WORKLOADS
-from policyd.questions.core_events import CoreEvent
+from policyd.questions.core_events import CoreEvent, plain_kind
+from policyd.questions.known_names import QUEUE, NameFilter, require
 from policyd.questions.unqueued_jobs import POD_GROUP, JobQuery, owners
 from policyd.workload.records import job_of
 
@@ -74,16 +74,12 @@ class EventScope(NamedTuple):
     queue: str = ""
 
 
-class UnknownQueueError(PolicydError):
-    """No LocalQueue and no workload is of the queue that is asked for."""
-
-
 async def queue_events(reader: Reader, scope: EventScope) -> list[EventLine]:
     """Return the events about queues, the latest last.
 
     Raises:
         JobNotFoundError: If there is no such job.
-        UnknownQueueError: If there is no such queue.
+        UnknownNameError: If there is no such queue.
         ApiError: If the API server refuses, or does not answer.
     """
     namespace = scope.namespace
@@ -102,26 +98,6 @@ async def queue_events(reader: Reader, scope: EventScope) -> list[EventLine]:
         )
     ]
     return list(merge_events(events, {each.metadata.key: each.job for each in workloads}))
-
-
-async def events_about(
-    reader: Reader, namespace: str, kind: str, name: str, *, most: int = 500
-) -> tuple[CoreEvent, ...]:
-    """Return the events about one object that tell of queues.
-
-    Raises:
-        ApiError: If the API server refuses, or does not answer.
-    """
-    about = f"involvedObject.kind={_plain(kind)},involvedObject.name={name}"
-    page = await reader.page(
-        EVENTS, into=CoreEvent, namespace=namespace, field_selector=about, limit=most
-    )
-    return tuple(each for each in page.items if each.is_of_queues)
-
-
-def _plain(kind: str) -> str:
-    """Return a kind as an event has it: without the group that tells it from others."""
-    return kind.partition(".")[0]
 
 
 def _place(event: CoreEvent) -> tuple[str, str, str]:
@@ -146,7 +122,7 @@ async def _of_job(
     if job.kind == POD_GROUP:
         job = job._replace(kind="Workload")
     chain = await owners(reader, job)
-    found = {(_plain(part.kind), part.namespace, part.name) for part, _ in chain}
+    found = {(plain_kind(part.kind), part.namespace, part.name) for part, _ in chain}
     groups = {group_name(metadata) for part, metadata in chain if part.kind == "Pod"} - {""}
     uids = {metadata.uid for _, metadata in chain}
     for each in workloads:
@@ -165,12 +141,7 @@ async def _of_queue(
         for each in page.items
     }
     known = {name for _, name in locals_} | set(locals_.values())
-    if scope.queue not in known:
-        names = ", ".join(sorted(known)) or "none"
-        raise UnknownQueueError(
-            f"no LocalQueue here is `{scope.queue}`, or leads to a ClusterQueue of that name",
-            hint=did_you_mean(scope.queue, known) or f"queues: {names}",
-        )
+    require(NameFilter(scope.queue, QUEUE, known))
     chosen = {place for place, queue in locals_.items() if scope.queue in {place[1], queue}}
     found = {("LocalQueue", *place) for place in chosen}
     found |= {("ClusterQueue", "", scope.queue), ("ClusterQueue", "default", scope.queue)}
@@ -179,7 +150,7 @@ async def _of_queue(
         if (namespace, each.spec.queue_name) in chosen:
             found.add(("Workload", namespace, each.metadata.name))
             kind, _, name = each.job.partition("/")
-            found.add((_plain(kind), namespace, name))
+            found.add((plain_kind(kind), namespace, name))
     return found
 
 

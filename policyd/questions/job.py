@@ -3,12 +3,11 @@
 from collections import Counter
 
 from policyd.api.kueue import Workload
-from policyd.jobs.places import belongs_to
-from policyd.jobs.pods import QueuedPod, group_name
 from policyd.kube.client import PartialObject, Reader
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.pages import pages
-from policyd.kube.resources import PODS, WORKLOADS
+from policyd.kube.resources import WORKLOADS
+from policyd.questions.job_pods import JobPods, explained, job_pods, owner_of, with_obstacles
 from policyd.questions.unqueued_jobs import JobQuery
 from policyd.questions.why import why
 from policyd.snapshot.values import QueueSnapshot
@@ -42,23 +41,24 @@ async def job_answer(
     answer = JobAnswer(why=await why(reader, subject, snapshot))
     namespace, name = answer.why.namespace, answer.why.workload
     if not name:
-        return answer
+        return JobAnswer(why=await explained(reader, answer.why))
     try:
         workload = await reader.get(WORKLOADS, name, namespace=namespace, into=Workload)
     except NotFoundError:
         return _without(answer, f"Workload {name} was deleted meanwhile")
     except ForbiddenError as error:
         return _without(answer, f"times, conditions and pod sets: {error}")
-    pods, left_out = await _pods(reader, workload)
+    owner = owner_of(workload, answer.why.kind, answer.why.name)
+    read = await job_pods(reader, owner)
     return JobAnswer(
-        why=answer.why,
+        why=await with_obstacles(reader, answer.why, owner, read),
         record=record_of(workload, now=now),
         pod_sets=tuple(pod_set_records(workload)),
-        pods=pods,
+        pods=_on_nodes(read),
         conditions=tuple(condition_records(workload)),
         checks=tuple(check_records(workload)),
         preempted_by=await _preemptor(reader, workload),
-        left_out=left_out,
+        left_out=read.left_out,
     )
 
 
@@ -66,29 +66,11 @@ def _without(answer: JobAnswer, missing: str) -> JobAnswer:
     return JobAnswer(why=answer.why, left_out=(missing,))
 
 
-async def _pods(
-    reader: Reader, workload: Workload
-) -> tuple[tuple[PodsOnNode, ...] | None, tuple[str, ...]]:
-    """Return where the pods of a Workload are, and what could not be found out."""
-    found: Counter[tuple[str, str]] = Counter()
-    try:
-        async for page in pages(
-            reader, PODS, into=QueuedPod, namespace=workload.metadata.namespace
-        ):
-            for pod in page.items:
-                if _is_of(pod, workload):
-                    found[pod.spec.node_name, pod.status.phase] += 1
-    except ForbiddenError as error:
-        return None, (f"nodes of pods: {error}",)
-    return tuple(PodsOnNode(*place, count) for place, count in sorted(found.items())), ()
-
-
-def _is_of(pod: QueuedPod, workload: Workload) -> bool:
-    """Tell whether a pod is of a Workload: itself, of its job, of its group, or as it says."""
-    owners = {owner.uid for owner in workload.metadata.owner_references}
-    mine = {pod.metadata.uid, *(owner.uid for owner in pod.metadata.owner_references)}
-    grouped = group_name(pod.metadata) == workload.metadata.name
-    return bool(owners & mine) or grouped or belongs_to(pod, workload)
+def _on_nodes(read: JobPods) -> tuple[PodsOnNode, ...] | None:
+    if read.pods is None:
+        return None
+    found = Counter((pod.spec.node_name, pod.status.phase) for pod in read.pods)
+    return tuple(PodsOnNode(*place, count) for place, count in sorted(found.items()))
 
 
 async def _preemptor(reader: Reader, workload: Workload) -> str:

@@ -60,7 +60,7 @@ async def decided(of: ClusterPolicies, asked: ObjectRequest) -> SharedDecision:
     """Return what the policies of a cluster make of a new object; nothing is sent to the cluster.
 
     Raises:
-        ObjectError: If it is no object.
+        ObjectError: If it is not an object.
     """
     return await asyncio.to_thread(_decide, of, asked)
 

@@ -1,13 +1,14 @@
 """Jobs that no queue has: found at the API server, with what keeps them out of the queues."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
-from policyd.api.kueue.names import EVICTED, FINISHED, QUEUE_NAME, QUOTA_RESERVED
+from policyd.api.kueue.names import FINISHED, POD_GROUP_NAME, QUEUE_NAME, QUOTA_RESERVED
 from policyd.api.meta import Json, ObjectMeta, OwnerReference, find_condition, rfc3339
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.ancestors import LONGEST_CHAIN
@@ -15,10 +16,22 @@ from policyd.jobs.base import JobKind, controller_of, queue_name
 from policyd.jobs.kinds.registry import KINDS, PARENTS
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.parents import ParentKind
+from policyd.jobs.pods import QueuedPod, counts, group_name, total_count
 from policyd.kube.client import PartialObject, Reader
 from policyd.kube.errors import ForbiddenError, NotFoundError
-from policyd.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, PODS, WORKLOADS, Resource
+from policyd.kube.resources import (
+    CLUSTER_QUEUES,
+    LOCAL_QUEUES,
+    PODS,
+    PRIORITY_CLASSES,
+    WORKLOAD_PRIORITY_CLASSES,
+    WORKLOADS,
+    Resource,
+)
+from policyd.questions.core_events import CoreEvent, events_about
 from policyd.snapshot.answers import State, WhyAnswer
+from policyd.status.queues import stopped_text
+from policyd.workload.records import why_inactive
 
 POD_GROUP: Final = "PodGroup"
 """What a group of plain pods is called as a kind; its Workload has its name."""
@@ -129,6 +142,8 @@ class FoundJob(NamedTuple):
         queues: The LocalQueues of its namespace, by name.
         cluster_queue: Whether the ClusterQueue of its LocalQueue exists; None if that is unknown.
         workload: Its newest Workload, if it has one.
+        warning: What the controller warned of last, if it has none.
+        members: How many pods of its group are there, if it is a pod of a group without one.
     """
 
     subject: JobQuery
@@ -136,6 +151,8 @@ class FoundJob(NamedTuple):
     queues: Mapping[str, LocalQueue]
     cluster_queue: bool | None = None
     workload: Workload | None = None
+    warning: CoreEvent | None = None
+    members: int = 0
 
     @property
     def queue(self) -> str:
@@ -156,6 +173,13 @@ async def look_up(reader: Reader, subject: JobQuery, metadata: ObjectMeta) -> Fo
     local = by_name.get(found.queue)
     if local is None:
         return found
+    group = group_name(metadata) if subject.kind == "Pod" else ""
+    if found.workload is None and group:
+        with suppress(ForbiddenError):
+            pods = await pods_of_group(reader, namespace, group)
+            found = found._replace(members=sum(map(counts, pods)))
+    if found.workload is None:
+        found = found._replace(warning=await _last_warning(reader, subject))
     try:
         await reader.get(CLUSTER_QUEUES, local.spec.cluster_queue, into=ClusterQueue)
     except NotFoundError:
@@ -163,6 +187,28 @@ async def look_up(reader: Reader, subject: JobQuery, metadata: ObjectMeta) -> Fo
     except ForbiddenError:
         return found
     return found._replace(cluster_queue=True)
+
+
+async def _last_warning(reader: Reader, job: JobQuery) -> CoreEvent | None:
+    """Return what the controller warned of last about a job; None if that is not known."""
+    try:
+        events = await events_about(reader, job.namespace, job.kind, job.name)
+    except ForbiddenError:
+        return None
+    warnings = (each for each in events if each.type == "Warning")
+    return max(warnings, key=lambda each: each.last_at, default=None)
+
+
+async def pods_of_group(reader: Reader, namespace: str, group: str) -> list[QueuedPod]:
+    """Return the pods of a group, which may name it by an annotation alone."""
+    found: list[QueuedPod] = []
+    continue_ = ""
+    while True:
+        page = await reader.page(PODS, into=QueuedPod, namespace=namespace, continue_=continue_)
+        found += (pod for pod in page.items if group_name(pod.metadata) == group)
+        continue_ = page.continue_
+        if not continue_:
+            return found
 
 
 async def newest_workload(
@@ -215,20 +261,52 @@ def why_found(job: FoundJob) -> WhyAnswer:
         message, user = outside
         return replace(about, message=message, user=user)
     if workload is None:
-        return replace(
-            about,
-            message="it has no Workload: the controller has not made one yet, or cannot",
-            user=f"see its events: `kubectl events --for {kind.lower()}/{name} -n {namespace}`",
-        )
+        return _without_workload(about, job)
     if not workload.spec.active:
         return _of_workload(about, job, workload, "Inactive")
     return _of_workload(about, job, workload, "Admitted" if has_quota(workload) else "Pending")
 
 
+def _without_workload(about: WhyAnswer, job: FoundJob) -> WhyAnswer:
+    """Say why a job has no Workload, as far as it is known, and what its user can do."""
+    kind, namespace, name = job.subject
+    if 0 < job.members < (total := total_count(job.metadata)):
+        group = group_name(job.metadata)
+        return replace(
+            about,
+            message=f"its pod group {group} is incomplete: {job.members} of {total} pods are there",
+            user=f"create the others, with the label `{POD_GROUP_NAME}: {group}`",
+        )
+    if job.warning is None:
+        return replace(
+            about,
+            message="it has no Workload: the controller has not made one yet, or cannot",
+            user=f"see its events: `kubectl events --for {kind.lower()}/{name} -n {namespace}`",
+        )
+    return replace(
+        about,
+        message=f"it has no Workload: {job.warning.message}",
+        reason=job.warning.reason,
+        since=rfc3339(job.warning.last_at),
+        user=_REMEDIES.get(job.warning.reason, ""),
+    )
+
+
+_REMEDIES: Final[Mapping[str, str]] = {
+    f"{kind}NotFound": f"create it again with a class that exists: `kubectl get {plural}`"
+    for kind, plural in (
+        (PRIORITY_CLASSES.kind, PRIORITY_CLASSES.plural),
+        (WORKLOAD_PRIORITY_CLASSES.kind, WORKLOAD_PRIORITY_CLASSES.plural),
+    )
+}
+"""What the user of a job without a Workload can do, by the reason of the warning."""
+
+
 def _of_workload(about: WhyAnswer, job: FoundJob, workload: Workload, state: State) -> WhyAnswer:
     """Return what the condition of a Workload says that belongs to a state."""
     kind, default_message = _CONDITIONS[state]
-    condition = find_condition(workload.status.conditions, kind)
+    conditions = workload.status.conditions
+    condition = find_condition(conditions, kind) if kind else why_inactive(conditions)
     local = job.queues.get(job.queue)
     about = replace(
         about,
@@ -241,9 +319,12 @@ def _of_workload(about: WhyAnswer, job: FoundJob, workload: Workload, state: Sta
     if condition is None:
         return about
     since = condition.last_transition_time
+    message = condition.message or default_message
+    if state == "Pending" and local is not None and local.spec.stop_policy != "None":
+        message = stopped_text(local)
     return replace(
         about,
-        message=condition.message or default_message,
+        message=message,
         reason=condition.reason,
         since=None if since is None else rfc3339(since.timestamp()),
     )
@@ -264,10 +345,10 @@ def _resuming(job: FoundJob, state: State) -> str:
 _CONDITIONS: Mapping[State, tuple[str, str]] = {
     "Admitted": (QUOTA_RESERVED, "it is not waiting for quota"),
     "Finished": (FINISHED, "it has finished"),
-    "Inactive": (EVICTED, "its Workload is deactivated: `spec.active` is false"),
+    "Inactive": ("", "its Workload is deactivated: `spec.active` is false"),
     "Pending": (QUOTA_RESERVED, "no reason is known yet"),
 }
-"""The condition that tells of a state, and what to say without one."""
+"""The condition that tells of a state, if it is always the same, and what to say without one."""
 
 
 def _outside(job: FoundJob) -> tuple[str, str] | None:

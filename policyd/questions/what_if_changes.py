@@ -103,7 +103,7 @@ async def manifests_in(text: str) -> list[dict[str, Json]]:
         named = isinstance(value, dict) and value.get("apiVersion") and value.get("kind")
         if not isinstance(value, dict) or not named:
             raise WhatIfError(
-                f"document {len(found) + 1} is no object: it has no apiVersion and kind"
+                f"document {len(found) + 1} is not an object: it has no apiVersion and kind"
             )
         found.append(value)
     if len(found) > MOST_DOCUMENTS:

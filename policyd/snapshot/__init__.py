@@ -7,6 +7,6 @@ for one reader, and names jobs of other teams only as far as that reader may kno
 - *Answers of commands*: `answers`, `priorities`, `loads`, `starting`.
 - *For policies*: `facts`. *For new jobs*: `rules`, and `dry_run`, which plans them.
 
-Imports `alloc`, `optimize`, `status` and `api`, and of `engine` the form of the facts that policies
-read. Start with `values`.
+Imports `alloc`, `optimize`, `status`, `devices`, `usage`, `cel` and `api`, and of `engine` the form
+of the facts that policies read. Start with `values`.
 """

@@ -42,6 +42,29 @@ State = Literal[
 ]
 
 
+ObstacleType = Literal["Refused", "Missing", "Gated", "Unschedulable", "ContainerWaiting"]
+
+
+class PodObstacle(Value, frozen=True, rename="camel"):
+    """What keeps pods of a job from running.
+
+    Attributes:
+        type: Whether they cannot be created, or what they wait for.
+        message: That in a sentence.
+        what: The policy that refuses them, their scheduling gate, or the state of a container.
+        pods: How many of them there are; 0 if there are none.
+        example: The name of one.
+        last: When they were last refused.
+    """
+
+    type: ObstacleType
+    message: str
+    what: str = ""
+    pods: int = 0
+    example: str = ""
+    last: str | None = None
+
+
 class WhyAnswer(Value, frozen=True, rename="camel"):
     """Why a job waits, or what it does instead.
 
@@ -61,6 +84,8 @@ class WhyAnswer(Value, frozen=True, rename="camel"):
         administrator: What an administrator can do.
         parts: How it came to be asked about: a pod of a job, a job of another one.
         forecast: When it starts; None if it does not wait, or there is no forecast yet.
+        obstacles: Why its pods do not run, if it is not for quota.
+        left_out: What could not be found out of its pods, and why.
     """
 
     kind: str
@@ -83,6 +108,8 @@ class WhyAnswer(Value, frozen=True, rename="camel"):
     administrator: str = ""
     parts: tuple[str, ...] = ()
     forecast: StartAnswer | None = None
+    obstacles: tuple[PodObstacle, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 class QueueLine(Value, frozen=True, rename="camel"):

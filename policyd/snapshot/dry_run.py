@@ -4,7 +4,7 @@ A dry run has the state that a snapshot for the webhooks describes. It says noth
 snapshot does not tell enough.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -118,6 +118,7 @@ class AdmissionDryRun:
         self._local = {(each.namespace, each.name): each for each in rules.local_queues}
         self._topologies = {each.name for each in rules.flavors if each.topology}
         self._summed: set[QuotaNode] = set()
+        self._expected: dict[str, tuple[QueuedWorkload, DryRunResult]] = {}
         self._state = state = CoreState(rules.settings)
         for flavor in rules.flavors:
             # Nodes are not known here: whether pods have a place is left open.
@@ -158,6 +159,8 @@ class AdmissionDryRun:
         options = queue.options
         if options is None or queue.node is None or self._mixes(options):
             return None
+        if self._is_unclear(queue.node.root):
+            return None
         pod_sets = tuple(replace(each, placed=False, place=None) for each in workload.pod_sets)
         ticket = Ticket(replace(workload, pod_sets=pod_sets), RequestKey())
         entry = self._nominated(ticket, options)
@@ -189,6 +192,25 @@ class AdmissionDryRun:
             now=now,
         )
 
+    def expect(self, found: Iterable[tuple[QueuedWorkload, DryRunResult]]) -> None:
+        """Count workloads that are submitted in all results after this, until they are forgotten.
+
+        Args:
+            found: Each names an active ClusterQueue, and has what would become of it.
+        """
+        for workload, result in found:
+            if isinstance(result, WouldStart) and not result.victims:
+                self._put(workload, result)
+            self._expected[workload.key] = workload, result
+        self._state.settle()
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Count workloads no longer that were expected: they do not come, or come once more."""
+        for key in keys:
+            workload, _ = self._expected.pop(key)
+            self._state.remove_workload(_key_of(workload))
+        self._state.settle()
+
     def hold(self, workload: QueuedWorkload, start: WouldStart) -> None:
         """Count the quota that a workload would get as used, in all results after this.
 
@@ -196,10 +218,13 @@ class AdmissionDryRun:
             workload: It names an active ClusterQueue.
             start: The result for it.
         """
+        self._put(workload, start)
+        self._state.settle()
+
+    def _put(self, workload: QueuedWorkload, start: WouldStart) -> None:
         use = self._uses[workload.cluster_queue]
         amounts = tuple(HeldAmount(q.flavor, q.resource, q.amount) for q in start.quota)
-        self._state.put_workload(_holder(use, f"{use.name}/{workload.key}", amounts, None))
-        self._state.settle()
+        self._state.put_workload(_holder(use, _key_of(workload), amounts, None))
 
     def _nominated(self, ticket: Ticket, options: QueueOptions) -> NominatedWorkload:
         """Choose flavors as the cycles would: each goes on with the flavors after those before."""
@@ -270,7 +295,8 @@ class AdmissionDryRun:
     def _is_held_up(self, queue: QueueState, workload: QueuedWorkload) -> bool:
         """Tell whether a workload before this one must get quota first (StrictFIFO)."""
         strict = queue.spec is not None and queue.spec.strict
-        return strict and self._trying(queue.name, workload.priority) > 0
+        before = self._trying(queue.name, workload.priority) + self._waiting_before(workload)
+        return strict and before > 0
 
     def _trying(self, name: str, least: float = float("-inf")) -> int:
         """Count the workloads of a queue, of a priority or higher, that were not refused yet."""
@@ -282,7 +308,28 @@ class AdmissionDryRun:
         use = self._uses.get(queue.name)
         if use is None or queue.spec is None or queue.spec.by_usage:
             return None
-        return sum(line.count for line in use.lines if line.priority >= workload.priority)
+        known = sum(line.count for line in use.lines if line.priority >= workload.priority)
+        return known + self._waiting_before(workload)
+
+    def _waiting_before(self, workload: QueuedWorkload) -> int:
+        """Count the workloads that are expected to wait in a queue, before this one."""
+        return sum(
+            isinstance(result, WouldWait)
+            and each.cluster_queue == workload.cluster_queue
+            and each.priority >= workload.priority
+            for each, result in self._expected.values()
+        )
+
+    def _is_unclear(self, root: QuotaNode) -> bool:
+        """Tell whether a workload is expected in a tree where it preempts some: not known which."""
+        if not self._expected:
+            return False
+        nodes = (
+            self._state.queues[each.cluster_queue].node
+            for each, result in self._expected.values()
+            if isinstance(result, WouldStart) and result.victims
+        )
+        return any(node is not None and node.root is root for node in nodes)
 
     def _mixes(self, options: QueueOptions) -> bool:
         """Tell whether some flavors of a queue place pods, and some do not.
@@ -304,6 +351,11 @@ class AdmissionDryRun:
             use = self._uses[queue.name]
             for holder in _each(use) if alone else _together(use):
                 self._state.put_workload(holder)
+
+
+def _key_of(workload: QueuedWorkload) -> str:
+    """Return the key of a workload that is counted as one with quota."""
+    return f"{workload.cluster_queue}/{workload.key}"
 
 
 def _each(use: ClusterQueueUse) -> Iterator[QueuedWorkload]:

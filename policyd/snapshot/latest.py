@@ -37,11 +37,14 @@ class LatestSnapshot:
         """The version of the latest snapshot, however old; "" if there was none."""
         return "" if self._snapshot is None else self._snapshot.version
 
+    @property
+    def age(self) -> float:
+        """Seconds since the latest snapshot was confirmed."""
+        return self._now() - self._confirmed_at
+
     def current(self) -> QueueSnapshot | None:
         """Return the latest snapshot; None if there was none, or it was not confirmed lately."""
-        if self._snapshot is not None and self._now() - self._confirmed_at > STALE_SECONDS:
-            return None
-        return self._snapshot
+        return None if self.age > STALE_SECONDS else self._snapshot
 
 
 _UNKNOWN: Final = UnknownFacts("no current snapshot of them could be had from the controller")

@@ -6,5 +6,5 @@ The allocation core decides, and gives reasons as types and numbers; here these 
 - *Remedies*: `remedies` (what each is, in words), `remedy_search` (which of them help), `trials`.
 - *Order and counts*: `pending_order`, `queues`, `shares`.
 
-Imports `alloc` and `node_rules`. Start with `queues` and `messages`.
+Imports `alloc`, `node_rules` and `optimize`. Start with `queues` and `messages`.
 """

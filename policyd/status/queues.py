@@ -12,6 +12,9 @@ from policyd.alloc.queue import ClashReason, FlavorResource
 from policyd.alloc.state import CoreState
 from policyd.alloc.value import Value
 from policyd.alloc.workload import QueuedWorkload
+from policyd.api.kueue import ClusterQueue, LocalQueue
+from policyd.api.kueue.names import ACTIVE
+from policyd.api.meta import find_condition, rfc3339
 from policyd.status.pending_order import order_of
 
 ActiveReason = (
@@ -292,3 +295,18 @@ def inactive_queues(state: CoreState) -> Iterator[str]:
         status = queue_status(state, name)
         if not status.active:
             yield f"ClusterQueue {name}: {status.message}"
+
+
+def stopped_text(queue: ClusterQueue | LocalQueue) -> str:
+    """Say of a stopped queue by whom it is stopped, and since when if its status says so."""
+    kind = "LocalQueue" if isinstance(queue, LocalQueue) else "ClusterQueue"
+    named = f"{kind} {queue.metadata.name}{stopped_since(queue)}"
+    return f"an administrator stopped {named}: its stopPolicy is {queue.spec.stop_policy}"
+
+
+def stopped_since(queue: ClusterQueue | LocalQueue) -> str:
+    """Return ` at` and when a queue was stopped; "" if its status does not say so yet."""
+    active = find_condition(queue.status.conditions, ACTIVE)
+    if active is None or active.status == "True" or active.last_transition_time is None:
+        return ""
+    return f" at {rfc3339(active.last_transition_time.timestamp())}"

@@ -24,7 +24,7 @@ from policyd.api.kueue.names import (
     QUOTA_RESERVED,
 )
 from policyd.api.kueue.topology_assignment import decode_topology
-from policyd.api.meta import ObjectMeta, condition_true, find_condition, rfc3339
+from policyd.api.meta import Condition, ObjectMeta, condition_true, find_condition, rfc3339
 from policyd.api.names import OWNER
 from policyd.api.pod_requests import amounts, pod_requests
 from policyd.api.quantity import QuantityError
@@ -165,7 +165,11 @@ def record_of(workload: kueue.Workload, *, now: float) -> WorkloadRecord:
             flavors=tuple(sorted({name for each in assigned for name in each.flavors.values()})),
             domains=total_of(*map(_domains, assigned)),
         )
-    condition = find_condition(status.conditions, _CONDITIONS[state])
+    condition = (
+        why_inactive(status.conditions)
+        if state == "Inactive"
+        else find_condition(status.conditions, _CONDITIONS[state])
+    )
     return (
         record
         if condition is None
@@ -178,10 +182,18 @@ _CONDITIONS: Final[Mapping[RecordState, str]] = {
     "QuotaReserved": ADMITTED,
     "Admitted": ADMITTED,
     "Stopping": EVICTED,
-    "Inactive": EVICTED,
     "Finished": FINISHED,
 }
-"""The condition that tells of each state."""
+"""The condition that tells of each state but `Inactive`."""
+
+
+def why_inactive(conditions: tuple[Condition, ...]) -> Condition | None:
+    """Return the condition that tells why a workload is deactivated; None for none.
+
+    That of its eviction says more, if it was evicted by that and not for another reason before.
+    """
+    found = (find_condition(conditions, kind) for kind in (EVICTED, QUOTA_RESERVED))
+    return next((each for each in found if each and each.reason.startswith("Deactivated")), None)
 
 
 def pod_set_records(workload: kueue.Workload) -> Iterator[PodSetRecord]:

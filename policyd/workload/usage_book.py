@@ -203,12 +203,22 @@ class OutsideUsage:
     def __init__(self) -> None:
         self._pods: dict[str, tuple[str, Amounts]] = {}
         self.totals: dict[tuple[str, str], int] = {}
+        self.pods = Counter[str]()
+        """How many there are in each namespace."""
 
     def __contains__(self, pod: object) -> bool:
         return pod in self._pods
 
     def __len__(self) -> int:
         return len(self._pods)
+
+    def of(self, namespace: str) -> dict[str, Amounts]:
+        """Return the usage of each pod of a namespace."""
+        return {pod: amounts for pod, (where, amounts) in self._pods.items() if where == namespace}
+
+    def total(self, namespace: str) -> Amounts:
+        """Return the usage of all pods of a namespace."""
+        return {name: amount for (where, name), amount in self.totals.items() if where == namespace}
 
     def put(self, pod: str, namespace: str, amounts: Amounts) -> None:
         """Add the usage of a pod."""
@@ -224,6 +234,9 @@ class OutsideUsage:
         return known is not None
 
     def _add(self, namespace: str, amounts: Amounts, sign: int) -> None:
+        self.pods[namespace] += sign
+        if not self.pods[namespace]:
+            del self.pods[namespace]
         for name, amount in amounts.items():
             place = namespace, name
             total = self.totals.get(place, 0) + sign * amount

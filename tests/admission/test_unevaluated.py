@@ -2,11 +2,13 @@
 
 import json
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from policyd.admission.unevaluated import UnevaluatedReviews
-from policyd.api.admission import ReviewError
+from policyd.api import causes
+from policyd.api.admission import ReviewError, decode_object, parse_review
 from policyd.api.selectors import LabelSelector
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
@@ -45,8 +47,9 @@ def unasked(*policies, queue=None, gives_queue=lambda _: False, metrics=None):
     )
 
 
-def asked(answers, body=None, phase="validate"):
-    return response(answers.answers(phase)(review(PADDED) if body is None else body, REASON))
+def asked(answers, body=None, phase="validate", cause=causes.TOO_LARGE):
+    answer = answers.answers(phase)
+    return response(answer(review(PADDED) if body is None else body, REASON, cause))
 
 
 def rewritten(body, **fields):
@@ -159,7 +162,7 @@ def test_the_user_and_the_permission_decide(fields, allowed):
 
 def test_a_review_without_a_uid_has_no_answer():
     with pytest.raises(ReviewError):
-        unasked().answers("validate")(b'{"request": {', REASON)
+        unasked().answers("validate")(b'{"request": {', REASON, causes.TOO_LARGE)
 
 
 HELD = Integrations(namespaces=LabelSelector(match_labels={"tier": "research"}))
@@ -187,7 +190,7 @@ def test_objects_that_may_queue_are_refused(queue, obj, allowed, phase):
     answer = asked(unasked(queue=queue), review(obj, resource=resource), phase)
 
     assert answer["allowed"] is allowed
-    assert allowed or "the queue must not be passed" in answer["status"]["message"]
+    assert allowed or "the queue must not be bypassed" in answer["status"]["message"]
 
 
 def test_all_new_pods_of_a_namespace_with_a_default_queue_may_queue():
@@ -231,4 +234,61 @@ def test_of_many_policies_some_are_named():
 
     message = asked(answers)["status"]["message"]
 
-    assert "and 15 more must not be passed unasked" in message
+    assert "and 15 more must not be bypassed" in message
+
+
+@pytest.mark.parametrize(
+    ("cause", "advice"),
+    [
+        pytest.param(causes.OVERLOADED, "try again in a moment", id="overloaded"),
+        pytest.param(causes.SLOW, "try again in a moment", id="slow"),
+        pytest.param(
+            causes.OUT_OF_TIME,
+            "try again in a moment, and with a smaller object if that does not help",
+            id="out-of-time",
+        ),
+        pytest.param(causes.TOO_LARGE, "make the object smaller", id="too-large"),
+        pytest.param(
+            causes.TOO_DEEP,
+            "write the object with fewer lists and maps inside each other",
+            id="too-deep",
+        ),
+        pytest.param(causes.UNREADABLE, "correct the value that cannot be read", id="unreadable"),
+        pytest.param(
+            causes.DEFECT, "ask the administrator of policyd, whose log has the error", id="defect"
+        ),
+    ],
+)
+def test_the_advice_can_help(cause, advice):
+    policies = unasked(*(policy(name, validations=NEVER) for name in ("p", "q")))
+    exclude = ", or ask the owners of these policies to exclude it" if cause.lasts else ""
+
+    message = asked(policies, cause=cause)["status"]["message"]
+
+    assert message.endswith(f"must not be bypassed: {advice}{exclude}")
+    by_the_queue = asked(unasked(queue=EVERYTHING), review(queued(POD)), cause=cause)
+    assert by_the_queue["status"]["message"].endswith(f"must not be bypassed: {advice}")
+    assert ("again" in advice) is (cause in (causes.OVERLOADED, causes.SLOW, causes.OUT_OF_TIME))
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        pytest.param(b"x" * (48 * 1024 * 1024 + 1), causes.TOO_LARGE, id="bytes"),
+        pytest.param(b"[" * 513 + b"]" * 513, causes.TOO_DEEP, id="levels"),
+        pytest.param(b"[%b0]" % (b"0," * 4_100_000), causes.TOO_LARGE, id="values"),
+        pytest.param(b"{", causes.UNREADABLE, id="no-json"),
+    ],
+)
+def test_what_cannot_be_parsed_has_a_cause(text, cause):
+    with pytest.raises(ReviewError) as raised:
+        parse_review(text)
+
+    assert raised.value.cause is cause
+
+
+def test_a_number_out_of_range_is_to_be_corrected():
+    with pytest.raises(ReviewError, match="out of range") as raised:
+        decode_object(msgspec.Raw(b"1e400"))
+
+    assert raised.value.cause is causes.UNREADABLE

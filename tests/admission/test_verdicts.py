@@ -192,7 +192,7 @@ def test_nothing_is_reported_for_objects_that_are_not_of_their_kind(spec):
 def answer(message="would start now: all", *, operation="CREATE", policies=ALLOWED, **more):
     seen = []
 
-    def foresee(read):
+    def foresee(read, *, dry_run):
         seen.append(read())
         return message
 

@@ -3,6 +3,9 @@
 The real process on loopback, with TLS. The flood comes from a process of its own, from the same
 address as the reviews, as it may where connections to the webhooks are relayed. Meanwhile reviews
 are sent as an API server does, over a connection that stays and over new ones.
+
+Each flood lasts longer than the bound that it tries, and the process counts how often that bound
+acted: without it, the flood is a harm. A bound of time is shorter here than it is for users.
 """
 
 import asyncio
@@ -10,6 +13,7 @@ import http.client
 import json
 import multiprocessing
 import os
+import socket
 import ssl
 import statistics
 import subprocess
@@ -17,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -28,12 +33,25 @@ from tests.attacks.figures import Attack, Figures
 from tests.webhooks.reviews import POD, policy, review
 
 SECONDS = 2.0
+SHORT_SECONDS = 0.5
+"""The bound of time that a flood tries; others are as they are."""
+TIMES = {
+    "handshake_slow": "handshake",
+    "no_request": "first",
+    "head_slow": "head",
+    "body_slow": "body",
+    "answer_slow": "answer",
+}
+"""The bounds of time by the reason for which connections are closed."""
+BEGIN_SECONDS = 20.0
+"""How long a flood may take to begin, where the machine has other work."""
 MEDIAN_SECONDS, MOST_SECONDS = 0.05, 1.0
 MOST_BYTES = 150 * 1024 * 1024
 MEBIBYTE = 1024 * 1024
 
 JSON_TYPE = b"content-type: application/json\r\n"
 POST = b"POST /validate?timeout=5s HTTP/1.1\r\nhost: a\r\n" + JSON_TYPE
+HASTY, PATIENT = POST.replace(b"=5s", b"=1s"), POST.replace(b"=5s", b"=30s")
 UID = b'{"kind":"AdmissionReview","request":{"uid":"u-9","object":"'
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -47,17 +65,22 @@ class Flood:
     Attributes:
         connections: How many at a time.
         send: What each does; it is closed then, and another one opened.
+        bound: The reason for which its connections are closed, or the outcome of its reviews; empty
+            where latency and memory alone show that it is bounded.
         tls: Whether it begins with a handshake.
+        narrow: Whether its sockets have little room for answers.
     """
 
     connections: int
     send: Sender
+    bound: str = ""
     tls: bool = True
+    narrow: bool = False
 
 
-async def stay(_stream: Stream) -> None:
+async def stay(stream: Stream) -> None:
     """Send nothing."""
-    await asyncio.sleep(SECONDS)
+    await stream[0].read()
 
 
 async def endless_header(stream: Stream) -> None:
@@ -75,9 +98,9 @@ async def half_a_head(stream: Stream) -> None:
     await once(stream, POST[:-5])
 
 
-async def unfinished_body(size: int, stream: Stream) -> None:
+async def unfinished_body(size: int, stream: Stream, head: bytes = POST) -> None:
     """Send a body but for its last byte."""
-    await once(stream, POST + b"content-length: %d\r\n\r\n" % size + UID.ljust(size - 1))
+    await once(stream, head + b"content-length: %d\r\n\r\n" % size + UID.ljust(size - 1))
 
 
 async def slow_body(stream: Stream) -> None:
@@ -117,10 +140,10 @@ async def expecting(stream: Stream) -> None:
 
 
 async def not_reading(stream: Stream) -> None:
-    """Send long reviews one behind the other, and read no answer."""
+    """Send reviews whose answers are long one behind the other, and read none."""
     stream[1].transport.pause_reading()  # type: ignore[attr-defined]
-    body = review(ECHOED)
-    await repeat(stream, b"", POST + b"content-length: %d\r\n\r\n" % len(body) + body, pause=0.001)
+    body, head = review(ECHOED), POST.replace(b"/validate", b"/mutate")
+    await repeat(stream, b"", head + b"content-length: %d\r\n\r\n" % len(body) + body, pause=0.001)
 
 
 async def leave(stream: Stream) -> None:
@@ -148,32 +171,46 @@ async def repeat(stream: Stream, first: bytes, then: bytes, *, pause: float = 0.
 ECHOED = {**POD, "metadata": {**POD["metadata"], "annotations": {"long": "x" * 100_000}}}
 
 FLOODS = {
-    "TCP without a byte": Flood(600, stay, tls=False),
-    "TLS without a byte": Flood(600, stay),
-    "half a head": Flood(400, half_a_head),
-    "endless header": Flood(2, endless_header),
-    "endless header lines": Flood(20, endless_lines),
-    "bodies of 3 MB, unfinished": Flood(150, partial(unfinished_body, 3_000_000)),
-    "bodies of 900 KB, unfinished": Flood(150, partial(unfinished_body, 900_000)),
-    "slow bodies": Flood(300, slow_body),
+    "TCP without a byte": Flood(400, stay, "handshake_slow", tls=False),
+    "TLS without a byte": Flood(200, stay, "no_request"),
+    "half a head": Flood(200, half_a_head, "head_slow"),
+    "more connections than there may be": Flood(700, stay, "shed", tls=False),
+    "endless header": Flood(2, endless_header, "head_too_large"),
+    "endless header lines": Flood(20, endless_lines, "head_too_large"),
+    "bodies of 3 MB, unfinished": Flood(60, partial(unfinished_body, 3_000_000), "unjudged"),
+    "bodies of 900 KB, unfinished": Flood(100, partial(unfinished_body, 900_000), "unjudged"),
+    "bodies of 2 KB, unfinished, for a second": Flood(
+        100, partial(unfinished_body, 2_000, head=HASTY), "unjudged"
+    ),
+    "bodies of 2 KB, unfinished, for half a minute": Flood(
+        100, partial(unfinished_body, 2_000, head=PATIENT), "body_slow"
+    ),
+    "slow bodies": Flood(200, slow_body, "unjudged"),
     "bodies of 60 MiB, as fast as taken": Flood(20, declared_body),
     "bodies of 20 MiB that are no JSON": Flood(6, complete_body),
-    "chunks without an end": Flood(20, partial(chunks, 8192)),
-    "tiny chunks": Flood(20, partial(chunks, 1)),
-    "calls in one piece": Flood(20, pipelined),
-    "expecting to be told to go on": Flood(300, expecting),
-    "long reviews whose answers nobody reads": Flood(40, not_reading),
+    "chunks without an end": Flood(20, partial(chunks, 8192), "refused"),
+    "tiny chunks": Flood(20, partial(chunks, 1), "too_many_chunks"),
+    "calls in one piece": Flood(20, pipelined, "too_many_requests"),
+    "expecting to be told to go on": Flood(200, expecting, "refused"),
+    "long answers that nobody reads": Flood(4, not_reading, "answer_slow", narrow=True),
     "connections, one after another": Flood(20, leave),
 }
 
 
-def flood(given: Flood, port: int, started: "multiprocessing.synchronize.Event") -> None:
-    """Run a flood, in a process of its own."""
+def flood(
+    given: Flood,
+    port: int,
+    started: "multiprocessing.synchronize.Event",
+    seconds: float = SECONDS,
+) -> None:
+    """Run a flood, in a process of its own, for so long from its first connection."""
     with suppress(asyncio.CancelledError, TimeoutError):
-        asyncio.run(_flood(given, port, started))
+        asyncio.run(_flood(given, port, started, seconds))
 
 
-async def _flood(given: Flood, port: int, started: "multiprocessing.synchronize.Event") -> None:
+async def _flood(
+    given: Flood, port: int, started: "multiprocessing.synchronize.Event", seconds: float
+) -> None:
     trust = ssl.create_default_context()
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
     tls = trust if given.tls else None
@@ -181,17 +218,43 @@ async def _flood(given: Flood, port: int, started: "multiprocessing.synchronize.
     async def connection() -> None:
         while True:
             with suppress(OSError, ssl.SSLError):
-                stream = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
-                started.set()
+                stream = await _opened(port, tls, narrow=given.narrow)
+                if not started.is_set():
+                    started.set()
+                    limit.reschedule(asyncio.get_running_loop().time() + seconds)
                 try:
                     await given.send(stream)
                 finally:
                     stream[1].transport.abort()
             await asyncio.sleep(0.01)
 
-    async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as group:
         for _ in range(given.connections):
             group.create_task(connection())
+
+
+async def _opened(port: int, tls: ssl.SSLContext | None, *, narrow: bool) -> Stream:
+    made = socket.socket()
+    if narrow:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    made.settimeout(0)
+    await asyncio.get_running_loop().sock_connect(made, ("127.0.0.1", port))
+    return await asyncio.open_connection(sock=made, ssl=tls, server_hostname="" if tls else None)
+
+
+def counted(bound: str, port: int) -> int:
+    """Return how often a bound has acted: connections closed, or reviews answered, for it.
+
+    Args:
+        bound: The reason, or the outcome.
+        port: Of the metrics.
+    """
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+        lines = page.read().decode().splitlines()
+    wanted = (f'reason="{bound}"', f'outcome="{bound}"')
+    names = ("policyd_closed_connections_total", "policyd_reviews_total")
+    found = (e for e in lines if e.startswith(names) and any(each in e for each in wanted))
+    return int(sum(float(each.rpartition(" ")[2]) for each in found))
 
 
 @dataclass(slots=True)
@@ -254,18 +317,25 @@ class Target:
 
 REVIEW = review({**POD, "metadata": {**POD["metadata"], "annotations": {"note": "x" * 10_000}}})
 
+ECHO = "object.metadata.?annotations.?long.orValue('')"
 POLICIES = [
     policy(
         "short-notes",
         validations=[{"expression": "object.metadata.?annotations.?long.orValue('') != 'no'"}],
     ),
+    policy("echo", inject={"annotations": {"echo": {"expression": ECHO}}}),
     policy("images", validations=[{"expression": "object.spec.containers.all(c, c.image != '')"}]),
 ]
 
 
 @contextmanager
-def target(*options: str) -> Iterator[Target]:
-    """Run the webhooks while the block does."""
+def target(*options: str, **bounds: float) -> Iterator[Target]:
+    """Run the webhooks while the block does.
+
+    Args:
+        options: Of the webhooks.
+        bounds: Of their connections, where they are to be others.
+    """
     now = time.time()
     authority = Authority.create(now=now)
     pair = authority.issue(["127.0.0.1"], now=now)
@@ -278,7 +348,8 @@ def target(*options: str) -> Iterator[Target]:
         files = [
             text for option, file in given.items() for text in (f"--{option}", str(folder / file))
         ]
-        command = [sys.executable, "-m", "webhooks", *files, "--host", "127.0.0.1", "--port", "0"]
+        program = [sys.executable, "-m", "tests.attacks._hasty", json.dumps(bounds)]
+        command = [*program, *files, "--host", "127.0.0.1", "--port", "0"]
         running = subprocess.Popen(
             [*command, "--log-format", "json", *options],
             stderr=subprocess.PIPE,
@@ -296,6 +367,17 @@ def target(*options: str) -> Iterator[Target]:
             running.wait()
 
 
+def begin(
+    given: Flood, port: int, seconds: float = SECONDS
+) -> "tuple[multiprocessing.context.SpawnProcess, bool]":
+    """Begin a flood; return its process, and whether it has a connection."""
+    context = multiprocessing.get_context("spawn")
+    started = context.Event()
+    attacker = context.Process(target=flood, args=(given, port, started, seconds), daemon=True)
+    attacker.start()
+    return attacker, started.wait(BEGIN_SECONDS)
+
+
 def attacked(given: Flood, *options: str, beside: bool = False) -> Figures:
     """Run one flood against webhooks of their own, and ask them all the while.
 
@@ -304,18 +386,16 @@ def attacked(given: Flood, *options: str, beside: bool = False) -> Figures:
         options: Of the webhooks.
         beside: Whether it is their port of health and metrics that is flooded.
     """
-    with target(*options) as asked:
+    short = {TIMES[given.bound]: SHORT_SECONDS} if given.bound in TIMES else {}
+    with target(*options, **short) as asked:
         warm = asked.connect()
         for _ in range(50):
             asked.ask(warm)
         asked.idle = asked.peak = asked.memory
         asked.times.clear()
-        context = multiprocessing.get_context("spawn")
-        started = context.Event()
-        port = asked.beside if beside else asked.port
-        attacker = context.Process(target=flood, args=(given, port, started))
-        attacker.start()
-        started.wait(10)
+        attacker, began = begin(given, asked.beside if beside else asked.port)
+        if not began:
+            asked.faults.append("the flood did not begin")
         ended = threading.Event()
         clients = [
             threading.Thread(target=asked.ask_until, args=(ended,), kwargs={"anew": anew})
@@ -323,7 +403,7 @@ def attacked(given: Flood, *options: str, beside: bool = False) -> Figures:
         ]
         for client in clients:
             client.start()
-        attacker.join(SECONDS + 5)
+        attacker.join(SECONDS + BEGIN_SECONDS)
         ended.set()
         for client in clients:
             client.join()
@@ -332,6 +412,9 @@ def attacked(given: Flood, *options: str, beside: bool = False) -> Figures:
 
 
 def _figures(given: Flood, asked: Target) -> Figures:
+    acted = counted(given.bound, asked.beside) if given.bound else given.connections
+    if acted < max(1, given.connections // 4):
+        asked.faults.append(f"`{given.bound}` bounded {acted} of {given.connections} connections")
     median, worst = statistics.median(asked.times), max(asked.times)
     above = asked.peak - asked.idle
     faults = asked.faults[:5]
@@ -358,9 +441,10 @@ async def scrape(stream: Stream) -> None:
 
 
 BESIDE = {
-    "half a head": Flood(200, half_a_head, tls=False),
-    "endless header": Flood(20, endless_header, tls=False),
-    "metrics that nobody reads": Flood(60, scrape, tls=False),
+    "half a head": Flood(50, half_a_head, "head_slow", tls=False),
+    "more connections than there may be": Flood(200, half_a_head, "shed", tls=False),
+    "endless header": Flood(20, endless_header, "head_too_large", tls=False),
+    "metrics that nobody reads": Flood(60, scrape, "too_many_requests", tls=False),
 }
 PLAIN = (
     "endless header",

@@ -11,13 +11,15 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from policyd.certificates import Authority
+from tests.attacks.connections import Flood, begin, counted, stay
 from tests.attacks.figures import Attack, Figures
 from tests.charts import release
 from tests.controlplane.programs import free_ports
@@ -30,10 +32,15 @@ from webhooks.certificate.rotation import KeptCertificates, write_secret
 REPLICAS = 3
 SECONDS = 80
 """A round of the replicas' look at the Secret, and some more."""
+FLOOD_SECONDS = 15
 
 SECRET = f"api/v1/namespaces/{release.NAMESPACE}/secrets/{release.WEBHOOKS}"
 GATE = "kueue.x-k8s.io/admission"
 GREEDY_GPUS = 64
+FLOOD = Flood(700, stay, "shed", tls=False)
+"""More connections than a replica keeps."""
+LEAST_HELD = 0.9
+"""The part of the pods that may queue, and are held all the while."""
 
 
 @dataclass
@@ -93,8 +100,8 @@ def begin_rotation(api: Api) -> None:
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[tuple[Api, list[Process], list[int]]]:
-    """Start a control plane, and three replicas behind one address."""
+def opened(folder: Path) -> Iterator[tuple[Api, list[Process], list[int], list[int]]]:
+    """Start a control plane, and three replicas behind one address; yield the ports of each too."""
     names = [f"{what}-{number}" for what in ("reviews", "metrics") for number in range(REPLICAS)]
     given = list(free_ports(names).values())
     ports, beside = given[:REPLICAS], given[REPLICAS:]
@@ -113,75 +120,74 @@ def opened(folder: Path) -> Iterator[tuple[Api, list[Process], list[int]]]:
             stack.callback(replica.stop)
             replicas.append(replica)
         eventually(lambda: webhooks_are_ready(api, tuple(replicas)), what="the webhooks are called")
-        yield api, replicas, ports
+        yield api, replicas, ports, beside
 
 
 def try_replicas() -> Figures:
     """Try to get a pod past three replicas while they change; judge what was admitted."""
     with (
         tempfile.TemporaryDirectory(prefix="policyd-attacks-") as folder,
-        opened(Path(folder)) as (api, replicas, ports),
+        opened(Path(folder)) as (api, replicas, ports, beside),
     ):
         authority = _authority(api)
         begin_rotation(api)
-        took, passed = _besiege(api, replicas, ports)
-        rotated = _authority(api) != authority
+        siege = _besiege(api, replicas, ports[1])
+        rotated, shed = _authority(api) != authority, counted("shed", beside[1])
+    held, passed = siege.ends["plain"]["held"], sum(e["passed"] for e in siege.ends.values())
+    faults = {
+        "the certificates did not rotate: that was not tried": not rotated,
+        f"{held} pods of those that may queue were held": held < LEAST_HELD * len(siege.took) / 2,
+        f"the flooded replica shed {shed} connections": shed < FLOOD.connections // 4,
+    }
     return Figures(
-        tried=len(took),
+        tried=len(siege.took),
         bypasses=passed,
-        worst_seconds=max(took),
-        median_seconds=statistics.median(took),
-        faults=() if rotated else ("the certificates did not rotate: that was not tried",),
+        worst_seconds=max(siege.took),
+        median_seconds=statistics.median(siege.took),
+        faults=tuple(fault for fault, found in faults.items() if found),
     )
 
 
-def _besiege(api: Api, replicas: list[Process], ports: list[int]) -> tuple[list[float], int]:
-    """Create pods while replicas change; return how long each took, and how many passed."""
-    began, passed = time.monotonic(), 0
-    took: list[float] = []
-    flood: list[socket.socket] = []
-    events = [(15, "kill"), (25, "start"), (35, "flood"), (50, "end")]
+@dataclass
+class Siege:
+    """How long the creation of each pod took, and how those of each size ended."""
+
+    took: list[float] = field(default_factory=list)
+    ends: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+
+
+def _besiege(api: Api, replicas: list[Process], flooded: int) -> Siege:
+    """Create pods while replicas change, and one of them is flooded on its port."""
+    began, siege = time.monotonic(), Siege()
+    events: list[tuple[int, Callable[[], object]]] = [
+        (15, replicas[0].kill),
+        (25, replicas[0].start),
+        (35, lambda: begin(FLOOD, flooded, seconds=FLOOD_SECONDS)),
+    ]
     while (elapsed := time.monotonic() - began) < SECONDS:
         if events and elapsed > events[0][0]:
-            _change(events.pop(0)[1], replicas, ports, flood)
-        passed += _admitted(api, pod(f"greedy-{len(took)}", gpus=GREEDY_GPUS), took)
-        passed += _admitted(api, pod(f"plain-{len(took)}", gpus=8), took)
-    return took, passed
+            events.pop(0)[1]()
+        for name, gpus in (("greedy", GREEDY_GPUS), ("plain", 8)):
+            siege.ends[name][_end_of(api, pod(f"{name}-{len(siege.took)}", gpus=gpus), siege)] += 1
+    return siege
 
 
-def _admitted(api: Api, tried: dict[str, Any], took: list[float]) -> bool:
-    """Tell whether a pod was admitted without a gate."""
+def _end_of(api: Api, tried: dict[str, Any], siege: Siege) -> str:
+    """Create a pod; tell whether it was refused, is held, or passed without a gate."""
     began = time.monotonic()
     try:
         created = api.create(tried)
     except Refused:
-        return False
+        return "refused"
     finally:
-        took.append(time.monotonic() - began)
+        siege.took.append(time.monotonic() - began)
     api.delete("Pod", tried["metadata"]["name"], tried["metadata"]["namespace"])
     gates = [gate["name"] for gate in created["spec"].get("schedulingGates", ())]
-    return GATE not in gates
+    return "held" if GATE in gates else "passed"
 
 
 def _authority(api: Api) -> str:
     return str(api.call("GET", SECRET)["data"]["ca.crt"])
-
-
-def _change(
-    event: str, replicas: list[Process], ports: list[int], flood: list[socket.socket]
-) -> None:
-    match event:
-        case "kill":
-            replicas[0].kill()
-        case "start":
-            replicas[0].start()
-        case "flood":
-            for _ in range(200):
-                with contextlib.suppress(OSError):
-                    flood.append(socket.create_connection(("127.0.0.1", ports[1]), timeout=1))
-        case "end":
-            while flood:
-                flood.pop().close()
 
 
 ATTACKS: Mapping[str, Attack] = {"rotation, a killed and a flooded replica": try_replicas}

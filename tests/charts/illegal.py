@@ -34,11 +34,13 @@ from tests.charts.writes import (
     replaced,
     rule,
     secret_path,
+    status_of,
     template,
     train_job_patch,
     webhook,
 )
 from tests.scenarios import api as driver
+from tests.scenarios import foreign
 from tests.scenarios.objects import container
 
 
@@ -52,8 +54,10 @@ def illegal() -> Iterator[Write]:
     yield from _illegal_registrations()
     yield from _illegal_writes_of_former_registrations()
     yield from _illegal_certificates()
+    yield from _illegal_of_webhooks()
     for account in (CONTROLLER, WEBHOOKS):
         yield from _illegal_of_anybody(account)
+        yield from _illegal_creations(account)
         yield from _illegal_in_pods(account)
         yield from _illegal_outside(account)
 
@@ -83,8 +87,6 @@ def _illegal_of_pods() -> Iterator[Write]:
     tolerations = added("/spec/tolerations/-", {"operator": "Exists"})
     yield patch("a-toleration-of-a-pod-in-no-queue", plain, tolerations)
     yield Write(id="a-pod-in-no-queue-deleted", account=CONTROLLER, method="DELETE", path=plain)
-    new = pod("new") | {"spec": {"containers": [container(0)], "hostPID": True}}
-    yield created("a-pod-made", new, by_roles=True)
 
 
 def _illegal_of_pod_statuses() -> Iterator[Write]:
@@ -123,9 +125,6 @@ def _illegal_of_jobs() -> Iterator[Write]:
     yield patch("affinity-of-a-Job", job, added(f"{where}/affinity", _affinity()))
     status = path_of("Job", "job", "status")
     yield patch("the-failures-of-a-Job", status, {"status": {"failed": 3}})
-    new = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": template()}}
-    new["metadata"] = {"name": "new", "namespace": TEAM}
-    yield created("a-Job-made", new)
     yield Write(id="a-Job-deleted", account=CONTROLLER, method="DELETE", path=job)
 
 
@@ -138,6 +137,8 @@ def _illegal_of_kinds() -> Iterator[Write]:
         yield patch(f"volumes-of-a-{kind}", path, added(f"{spec}/volumes", host))
         owner = {"metadata": {"ownerReferences": [STRANGER]}}
         yield patch(f"owner-of-a-{kind}", path, owner)
+    for kind in foreign.SPECS:
+        yield status_of(kind, kind.lower())
     for kind, where in COUNTS.items():
         yield patch(f"size-of-a-{kind}", path_of(kind, kind.lower()), replaced(where, 9))
     head = "/spec/rayClusterSpec/headGroupSpec"
@@ -265,6 +266,27 @@ def _illegal_of_anybody(account: str) -> Iterator[Write]:
     yield Write(
         id=f"{who}-asks-for-a-token", account=account, method="POST", path=path, body=request
     )
+
+
+def _illegal_creations(account: str) -> Iterator[Write]:
+    """Yield what would run: images, as any account of a namespace."""
+    who = account.rpartition("-")[2]
+    new = pod("new") | {"spec": {"containers": [container(0)], "hostPID": True}}
+    yield created(f"{who}-makes-a-pod", new, account)
+    metadata = {"name": "new", "namespace": TEAM}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}
+    yield created(f"{who}-makes-a-Job", job | {"spec": {"template": template()}}, account)
+    for kind, made in foreign.SPECS.items():
+        yield created(f"{who}-makes-a-{kind}", foreign.foreign(kind, "new", made(4)), account)
+
+
+def _illegal_of_webhooks() -> Iterator[Write]:
+    """Yield changes of what runs, which only the controller makes."""
+    for kind, name in (("Pod", "held"), ("Job", "job"), ("JobSet", "jobset")):
+        path, labels = path_of(kind, name), {"metadata": {"labels": {"app": "b"}}}
+        yield patch(f"the-webhooks-label-a-{kind}", path, labels, WEBHOOKS)
+        deleted = {"method": "DELETE", "path": path}
+        yield Write(id=f"the-webhooks-delete-a-{kind}", account=WEBHOOKS, **deleted)
 
 
 def _illegal_in_pods(account: str) -> Iterator[Write]:

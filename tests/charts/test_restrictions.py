@@ -1,13 +1,14 @@
 """What binds policyd's accounts, on a real API server: what they do passes, nothing else does."""
 
 import pytest
+import yaml
 
 from policyd.jobs.kinds.registry import KINDS
 from tests.charts import release
 from tests.charts.illegal import illegal
 from tests.charts.legal import legal
 from tests.charts.release import CHART, CONTROLLER, NAMESPACE, RELEASE, WEBHOOKS
-from tests.charts.writes import prepare
+from tests.charts.writes import SENT, prepare, status_of
 from tests.controlplane.programs import API_SERVER, CONTROLLER_MANAGER, ETCD
 from tests.controlplane.server import ControlPlane
 from tests.scenarios.api import Api, eventually
@@ -86,6 +87,31 @@ def test_it_is_refused_if_the_accounts_may_do_everything(powerful):
         if "ValidatingAdmissionPolicy" not in refusal.message
     }
     assert unlike == {}
+
+
+@pytest.fixture
+def sending(control_plane):
+    """The chart sends jobs to other clusters."""
+    values = {name.replace("__", "."): value for name, value in VALUES.items()}
+    given = (values | {"controller.multiKueue.enabled": True}, values)
+    both = [release.rendered(each) for each in given]
+    kinds = ("ValidatingAdmissionPolicy", "ClusterRole", "Role")
+    texts = [yaml.safe_dump_all([each for each in r if each["kind"] in kinds]) for r in both]
+    control_plane.kubectl("apply", "-f", "-", stdin=texts[0])
+    yield
+    control_plane.kubectl("apply", "-f", "-", stdin=texts[1])
+
+
+def test_only_the_status_of_jobs_that_are_managed_by_multikueue_is_written(sending, powerful):
+    api = powerful[CONTROLLER]
+    sent = [status_of(kind, f"{kind.lower()}-sent") for kind in ("Job", *SENT)]
+    others = [status_of(kind, kind.lower()) for kind in ("Job", *SENT, "SparkApplication")]
+
+    def refused():
+        return [write.id for write in sent if write.refusal(api) is not None]
+
+    eventually(lambda: not refused(), what="statuses that come back are written")
+    assert [write.id for write in others if write.refusal(api) is None] == []
 
 
 def test_others_are_not_bound(control_plane, accounts):
@@ -172,6 +198,22 @@ def test_objects_about_devices_are_watched_only_where_their_classes_are_mapped()
     assert without == claims
     assert scanning == claims | {(kind, "list") for kind, _ in claims}
     assert given == claims | {(kind, verb) for kind in kinds for verb in ("list", "watch")}
+
+
+def test_secrets_may_be_read_only_where_they_are_named():
+    def readable(**multi_kueue):
+        found = release.rendered({"controller.multiKueue": multi_kueue})
+        return [
+            rule.get("resourceNames")
+            for item in found
+            if item["metadata"]["name"] == CONTROLLER
+            for rule in item.get("rules") or []
+            if "secrets" in rule["resources"]
+        ]
+
+    assert readable(enabled=False, secrets=["east"]) == []
+    assert readable(enabled=True, secrets=["east", "west"]) == [["east", "west"]]
+    assert readable(enabled=True) == [None]
 
 
 def test_secrets_are_sent_where_that_is_asked_for():

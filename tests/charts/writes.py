@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from policyd.api.kueue.names import MULTI_KUEUE
 from tests.charts.release import CONTROLLER, NAMESPACE, WEBHOOKS
 from tests.scenarios import api as driver
 from tests.scenarios import foreign
@@ -32,6 +33,8 @@ CONFIG_MAPS = f"{CORE}/namespaces/{NAMESPACE}/configmaps"
 KUEUE = "apis/kueue.x-k8s.io/v1beta2"
 REGISTRATION = "apis/admissionregistration.k8s.io/v1"
 RBAC = "apis/rbac.authorization.k8s.io/v1"
+SENT = tuple(kind for kind in foreign.SPECS if kind != "SparkApplication")
+"""Kinds from other packages that MultiKueue sends to other clusters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,15 +107,7 @@ def objects() -> Iterator[dict[str, Any]]:
     yield pod("safe")
     yield pod("lost")
     yield pod("of-a-job", schedulingGates=[{"name": "kueue.x-k8s.io/topology"}])
-    spec = {"suspend": True, "parallelism": 2, "completions": 2, "template": template()}
-    metadata = {"name": "job", "namespace": TEAM, "labels": QUEUE}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
-    yield job
-    annotations = {"kueue.x-k8s.io/job-min-parallelism": "1"}
-    partial = {**metadata, "name": "partial", "annotations": annotations}
-    yield {**copy.deepcopy(job), "metadata": partial}
-    for kind, made in foreign.SPECS.items():
-        yield foreign.foreign(kind, kind.lower(), _suspended(kind, made(4)))
+    yield from _jobs()
     kueue = {"apiVersion": "kueue.x-k8s.io/v1beta2"}
     flavor = {"name": "gpus", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
     groups = [{"coveredResources": ["cpu"], "flavors": [flavor]}]
@@ -124,6 +119,25 @@ def objects() -> Iterator[dict[str, Any]]:
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         former = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": FORMER}}
         yield former | {"kind": kind}
+
+
+def _jobs() -> Iterator[dict[str, Any]]:
+    spec = {"suspend": True, "parallelism": 2, "completions": 2, "template": template()}
+    metadata = {"name": "job", "namespace": TEAM, "labels": QUEUE}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+    yield job
+    annotations = {"kueue.x-k8s.io/job-min-parallelism": "1"}
+    partial = {**metadata, "name": "partial", "annotations": annotations}
+    yield {**copy.deepcopy(job), "metadata": partial}
+    for kind, made in foreign.SPECS.items():
+        yield foreign.foreign(kind, kind.lower(), _suspended(kind, made(4)))
+        if kind in SENT:
+            sent = _suspended(kind, made(4))
+            sent.get("runPolicy", sent)["managedBy"] = MULTI_KUEUE
+            yield foreign.foreign(kind, f"{kind.lower()}-sent", sent)
+    sent_job = {**copy.deepcopy(job), "metadata": {**metadata, "name": "job-sent"}}
+    sent_job["spec"]["managedBy"] = MULTI_KUEUE
+    yield sent_job
 
 
 def _suspended(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -178,6 +192,12 @@ def patch(id: str, path: str, body: Any, account: str = CONTROLLER, **more: Any)
     kind = JSON if isinstance(body, list) else MERGE
     shape = {"method": "PATCH", "path": path, "body": body, "content_type": kind}
     return Write(id=id, account=account, **shape, **more)
+
+
+def status_of(kind: str, name: str) -> Write:
+    """Return what a worker cluster might say of a job of a kind, which is written here."""
+    status = {"active": 1} if kind == "Job" else foreign.done(kind) or {"state": "ready"}
+    return patch(f"status-of-{name}", path_of(kind, name, "status"), {"status": status})
 
 
 def replaced(path: str, value: Any) -> list[Any]:

@@ -185,6 +185,33 @@ def test_a_broken_policy_leaves_standard_output_empty(tmp_path):
         assert "p.yaml:4:" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(words.split(), id=words)
+        for words in (
+            "explain -f",
+            "explain -o json -f",
+            "replay",
+            "replay -o json",
+            "replay -o markdown",
+            "replay --summary",
+            "report --summary -f",
+        )
+    ],
+)
+def test_no_answer_is_given_by_the_policies_that_are_left(words, tmp_path):
+    """What the valid ones refuse, or leave as it was, is not what all would."""
+    policies = tmp_path / "p.yaml"
+    policies.write_text(f"{POLICY.read_text()}---\n{BROKEN}")
+    text = GIVEN["replay" if words[0] == "replay" else "apply"].texts[0]
+
+    result = CliRunner().invoke(main, [*words, "-", "-p", str(policies)], input=text)
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "field `matchConstraints` is missing" in result.stderr
+
+
 @pytest.mark.parametrize("text", ["", "# made by a command that failed\n", "---\n---\n"])
 @pytest.mark.parametrize(
     "words",
@@ -200,6 +227,7 @@ def test_a_broken_policy_leaves_standard_output_empty(tmp_path):
             "check -": [],
             "export -": [],
             "migrate kyverno -": [],
+            "migrate gatekeeper -": [],
         }.items()
     ],
 )
@@ -208,6 +236,29 @@ def test_a_pipe_in_which_there_is_nothing_is_no_success(words, text):
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert re.search(r"\bno \w+", result.stderr)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "check",
+        "convert",
+        "devices",
+        "export",
+        "migrate gatekeeper",
+        "migrate kyverno",
+        "prove never-denies",
+        "simulate",
+        "test",
+    ],
+)
+def test_a_file_without_anything_for_the_command_is_unusable_input(words, tmp_path):
+    file = tmp_path / "odd.yaml"
+    file.write_text("a: 1\n" if words == "convert" else "apiVersion: v1\nkind: ConfigMap\n")
+
+    result = CliRunner().invoke(main, [*words.split(), str(file)])
+
+    assert (result.exit_code, "cases passed" in result.stdout or result.stdout == "") == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -150,14 +150,14 @@ def _slices(case):
     cluster.state.settle()
     options = cluster.state.queues["cq"].options
     fields = case.input["fields"]
-    counts = [each["Count"] for each in fields["PodSets"]]
+    counts = [each.get("Count", 0) for each in fields.get("PodSets") or ()]
     workload = cluster.value(case.input["args"]["wl"]["Obj"], "cq")
     requests = options.requests(workload, counts)
     old = fields.get("replaceWorkloadSlice")
     if old:
         totals = [
             {**each, "Flavors": dict.fromkeys(resources, "default")}
-            for each in old["TotalRequests"]
+            for each in old.get("TotalRequests") or ()
         ]
         requests = replacing(requests, admission_of({"TotalRequests": totals}))
     charges = options.search.assign(requests).charges

@@ -30,7 +30,7 @@ from policyd.devices.objects import (
     ResourceSlice,
 )
 from policyd.jobs.lifecycle import is_on_hold
-from tests.conformance.kueue_objects import cases_of, decode, read_table, run_table
+from tests.conformance.kueue_objects import cases_of, convert, decode, read_table, run_table
 from tests.conformance.kueue_scene import difference
 from tests.conformance.outcome import Outcome, judge
 
@@ -112,7 +112,7 @@ def run_rounding(path):
                 found = to_valid_value(base, map(parse_quantity, columns["validValues"]))
             else:
                 ends = {name: columns[name] for name in ("min", "max", "step") if columns[name]}
-                found = to_valid_range(base, msgspec.convert(ends, CapacityRange))
+                found = to_valid_range(base, convert(ends, CapacityRange))
         except CapacityError:
             return "" if want["wantErr"] else "refused"
         if want["wantErr"]:
@@ -378,7 +378,7 @@ def run_sums(path):
         ]
         names = {each["exactly"]["deviceClassName"] for each in requests}
         rules = ChargeRules(DeviceMappings({name: name for name in names}))
-        spec = msgspec.convert({"devices": {"requests": requests}}, ClaimSpec)
+        spec = convert({"devices": {"requests": requests}}, ClaimSpec)
         total = ClaimCount(rules, lambda _name: None, Inventory()).total(spec)
         return difference(sum(total.values()), case.want["wantCount"], "count")
 
@@ -401,7 +401,7 @@ def run_selector_errors(path):
         selectors = [{"cel": {"expression": "device.driver ==" if broken else "true"}}]
         of_class = {"metadata": {"name": "class"}}
         of_class["spec"] = {"selectors": selectors if of_device_class else []}
-        classes = {} if "lookup" in case.name else {"class": msgspec.convert(of_class, DeviceClass)}
+        classes = {} if "lookup" in case.name else {"class": convert(of_class, DeviceClass)}
         source = {
             "name": "gpus",
             "deviceClassNames": ["class"],
@@ -428,7 +428,7 @@ def run_selector_errors(path):
         counting = ClaimCount(ChargeRules(mappings_of([source])), classes.get, Inventory(slices))
         base = "spec.podSets[0].template.spec.resourceClaims[0]."
         try:
-            counting.total(msgspec.convert(spec, ClaimSpec))
+            counting.total(convert(spec, ClaimSpec))
         except DeviceCountError as error:
             (found,) = error.errors
             detail = case.want["wantDetail"]

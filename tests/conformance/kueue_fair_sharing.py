@@ -106,7 +106,9 @@ def _text(case):
 
 
 def _share(drs):
-    borrowed = {(f["Flavor"], f["Resource"]): 1 for f in drs.get("borrowedFRs") or ()}
+    borrowed = {
+        (f.get("Flavor", ""), f.get("Resource", "")): 1 for f in drs.get("borrowedFRs") or ()
+    }
     return BorrowedShare(
         borrowed,
         float(drs.get("unweightedRatio", 0)),

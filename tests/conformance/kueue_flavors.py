@@ -46,8 +46,10 @@ class Assigner:
         for operation, arguments, _ in case.operations():
             if operation.endswith(".DeleteResourceFlavor"):
                 cluster.remove("ResourceFlavor", arguments["rf"]["metadata"]["name"])
+            elif operation.endswith(".AddOrUpdateWorkload"):
+                cluster.put(arguments["w"])
         self.state.settle()
-        for each in case.env["ops"]:
+        for each in case.env.get("ops") or ():
             if each["op"].endswith("ClusterQueueSnapshot.AddUsage"):
                 self.use(
                     each["recv"], (each["args"]["usage"].get("Quota") or {}).get("Assigned") or {}
@@ -102,7 +104,7 @@ def admission_of(info):
                 flavors=each.get("Flavors") or {},
                 usage=each.get("Requests") or {},
             )
-            for each in info["TotalRequests"]
+            for each in info.get("TotalRequests") or ()
         ),
     )
 
@@ -149,7 +151,7 @@ def wanted_assignment(case):
                 sorted((each.get("Status") or {}).get("reasons") or ()),
                 {r: parse_quantity(q) for r, q in (each.get("Requests") or {}).items()},
             )
-            for each in want["PodSets"]
+            for each in want.get("PodSets") or ()
         ],
         "borrowing": want.get("Borrowing", 0),
         "usage": usage,
@@ -273,7 +275,7 @@ def run_search(path):
 
 def _search(case):
     pod_sets, limit = case.input["podSets"] or [], case.input["countLimit"]
-    wanted = [each["count"] for each in pod_sets]
-    least = [each.get("minCount", each["count"]) for each in pod_sets]
+    wanted = [each.get("count", 0) for each in pod_sets]
+    least = [each.get("minCount", each.get("count", 0)) for each in pod_sets]
     found = most_pods(wanted, least, lambda counts: sum(counts) if sum(counts) <= limit else None)
     return _compare(case, {"wantFound": found is not None, "wantCount": found or 0})

@@ -21,7 +21,7 @@ from policyd.jobs.slices import fit_of, settle
 from policyd.jobs.topology import topology_request
 from policyd.jobs.workload import body_of
 from policyd.patch.draft import Draft
-from tests.conformance.kueue_objects import TRUSTING, read_table, run_table
+from tests.conformance.kueue_objects import TRUSTING, convert, read_table, run_table
 from tests.conformance.kueue_parts import LISTS, all_left_out, workload_of
 from tests.conformance.kueue_scene import Scene, compared, difference, events, job_key
 from tests.conformance.kueue_writes import failure_of, raised
@@ -117,9 +117,7 @@ def metadata_of(body):
         OwnerReference(o["apiVersion"], o["kind"], o["name"], o["uid"], o.get("controller", False))
         for o in metadata.pop("ownerReferences", ())
     ]
-    return msgspec.structs.replace(
-        msgspec.convert(metadata, ObjectMeta), owner_references=tuple(owners)
-    )
+    return msgspec.structs.replace(convert(metadata, ObjectMeta), owner_references=tuple(owners))
 
 
 def integrations_of(given):
@@ -145,7 +143,7 @@ def run_environments(path):
 
     def failure(case):
         given = case.input.get("podSets") or []
-        pod_sets = msgspec.convert(given, tuple[PodSet, ...])
+        pod_sets = convert(given, tuple[PodSet, ...])
         workload = Workload(spec=WorkloadSpec(pod_sets=pod_sets))
         body = body_of(workload, [copy.deepcopy(each["template"]) for each in given])
         got = [each["template"] for each in body["spec"].get("podSets", ())]
@@ -165,7 +163,7 @@ def run_slices(path):
         newest = settle(slices).newest
         if newest is None:
             return difference([None, True], [want.get("workload"), want.get("compatible")], "")
-        pod_sets = msgspec.convert(args.get("jobPodSets") or (), tuple[PodSet, ...])
+        pod_sets = convert(args.get("jobPodSets") or (), tuple[PodSet, ...])
         fit = fit_of(pod_sets, newest)
         got = newest.metadata.name if fit in {"Same", "Resize"} else None
         wanted = want.get("workload") or {}
@@ -257,7 +255,7 @@ def run_default_queues(path):
 
     def failure(case):
         job = copy.deepcopy(case.input["job"])
-        chosen = Integrations(namespaces=msgspec.convert(selector, LabelSelector), makers=TRUSTING)
+        chosen = Integrations(namespaces=convert(selector, LabelSelector), makers=TRUSTING)
         namespace = case.objects[f"Namespace/{job['metadata']['namespace']}"]
         covered = chosen.covers(namespace["metadata"]["labels"])
         draft = Draft(job)

@@ -5,16 +5,18 @@ import json
 import msgspec
 
 from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
-from policyd.api.kueue import PodSet
-from policyd.api.kueue.names import DEFAULT_PRIORITY_CLASS, MULTI_KUEUE, PRIORITY_CLASS, QUEUE_NAME
+from policyd.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue, PodSet
+from policyd.api.kueue.names import DEFAULT_PRIORITY_CLASS, PRIORITY_CLASS, QUEUE_NAME
 from policyd.jobs.integrations import POD, Integrations
 from policyd.jobs.kinds.batch_job import BATCH_JOB, count_indexes
 from policyd.jobs.kinds.registry import KINDS
 from policyd.jobs.rules.defaults import ELASTIC_GATE, default_on_create, gate_elastic, is_held_twice
 from policyd.jobs.rules.surroundings import JobContext
 from policyd.jobs.rules.validation import validate_job
+from policyd.kube.changes import Added
 from policyd.patch.draft import Draft
-from tests.conformance.kueue_objects import TRUSTED, TRUSTING, run_table
+from policyd.testing import FakeClient, FakeClock, ObjectStore
+from tests.conformance.kueue_objects import NOW, TRUSTED, TRUSTING, convert, decode, run_table
 from tests.conformance.kueue_scene import (
     Scene,
     compared,
@@ -23,6 +25,7 @@ from tests.conformance.kueue_scene import (
     job_key,
     workload_key,
 )
+from webhooks.sent_queues import SentQueues
 
 PARENTS = ("deployment", "lws", "statefulset", "sts")
 CHANGES = (
@@ -107,7 +110,9 @@ def waits_for_workload(case):
 
 def refused(case, new, old=None):
     given_kind = case.input.get("gvk")  # as which kind a table has a job looked at
-    group, kind = (given_kind["Group"], given_kind["Kind"]) if given_kind else group_kind(new)
+    group, kind = (
+        (given_kind.get("Group", ""), given_kind["Kind"]) if given_kind else group_kind(new)
+    )
     errors = validate_job(new, old, group=group, kind=kind, surroundings=surroundings(case))
     got = sorted([f"FieldValue{e.problem}", e.path] for e in errors)
     wanted = case.want.get("wantValidationErrs") or case.want.get("wantErr") or []
@@ -144,14 +149,21 @@ def surroundings(case):
 
 def goes_away(case, queue):
     """Tell whether the jobs of a LocalQueue of a case go to other clusters."""
-    objects = {}
+    clock = FakeClock(NOW)
+    client = FakeClient(store=ObjectStore(clock=clock))
+    known = SentQueues(client, lambda task: task.close(), pace=clock.pace())
+    takes = {
+        "AdmissionCheck": (known.take_check, AdmissionCheck),
+        "ClusterQueue": (known.take_cluster_queue, ClusterQueue),
+        "LocalQueue": (known.take_local_queue, LocalQueue),
+    }
+    namespaces = set()
     for body in case.objects.values():
-        objects[body.get("kind", ""), body["metadata"]["name"]] = body
-    local = objects.get(("LocalQueue", queue), {}).get("spec", {}).get("clusterQueue")
-    spec = objects.get(("ClusterQueue", local), {}).get("spec", {})
-    rules = (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
-    checks = [objects.get(("AdmissionCheck", rule["name"])) for rule in rules]
-    return any(check and check["spec"]["controllerName"] == MULTI_KUEUE for check in checks)
+        if body.get("kind") in takes:
+            take, into = takes[body["kind"]]
+            take(Added(decode(body, into)))
+            namespaces.add(body["metadata"].get("namespace", ""))
+    return any(known.sends_away(namespace, queue) for namespace in namespaces)
 
 
 def has_default_class(case):
@@ -218,7 +230,7 @@ def job_of(given):
 def read(path, case):
     """Return a table's kind of job, and a case's job of it."""
     kind = kind_of(path)
-    return kind, msgspec.convert(job_of(given(case)), kind.type)
+    return kind, convert(job_of(given(case)), kind.type)
 
 
 def kind_of(path):
@@ -254,7 +266,7 @@ def run_pod_sets(path):
     def failure(case):
         kind, job = read(path, case)
         pod_sets = Scene(case).steps.requested(kind.pod_sets(job))
-        wanted = msgspec.convert(case.data["observed"]["gotPodSets"], list[PodSet])
+        wanted = convert(case.data["observed"]["gotPodSets"], list[PodSet])
         return difference([repr(each) for each in pod_sets], [repr(each) for each in wanted], "")
 
     yield from run_table(path, failure)
@@ -265,7 +277,7 @@ def run_labels(path):
 
     def failure(case):
         template = {"metadata": {"labels": case.input.get("labels") or {}}}
-        job = msgspec.convert({"spec": {"template": template}}, BATCH_JOB.type)
+        job = convert({"spec": {"template": template}}, BATCH_JOB.type)
         (pod_set,), (whole,) = BATCH_JOB.pod_sets(job), BATCH_JOB.whole(job, [template])
         got = [pod_set.template.metadata.labels, whole["metadata"]["labels"]]
         return difference(got, [case.want["wantLabels"] or {}] * 2, "labels")

@@ -62,22 +62,26 @@ from policyd.workload.transitions import (
     sync_admitted,
     with_status,
 )
-from tests.conformance.kueue_objects import NOW, Cluster, decode, run_table, seconds, settings_of
+from tests.conformance.kueue_objects import (
+    NOW,
+    Cluster,
+    convert,
+    decode,
+    run_table,
+    seconds,
+    settings_of,
+)
 from tests.conformance.kueue_scene import Scene, compared, difference, plain, pruned, seconds_of
 from tests.conformance.kueue_scheduler import Scheduler
 
 REFUSED = refusal(500, "InternalError", "refused by test")
 
 MOST_PODS = 2**63 - 1
-"""More are no number of pods that a group can have."""
+"""More are not a number of pods that a group can have."""
 
 
 def workload_of(body):
     """Decode a Workload; some tables leave all out but what they ask for."""
-    body = copy.deepcopy(body)
-    for number, check in enumerate(body.get("status", {}).get("admissionChecks", ())):
-        check.setdefault("name", str(number))
-        check.setdefault("state", "Pending")
     return decode({"metadata": {"name": "wl", "namespace": "ns"}, **body}, Workload)
 
 
@@ -216,7 +220,7 @@ def run_reservation(path):
 
     def failure(case):
         args = case.input["args"]
-        admission = msgspec.convert(args["admission"], Admission)
+        admission = convert(args["admission"], Admission)
         status = reserve(workload_of(args["workload"]), admission, now=NOW)
         wanted = workload_of(case.want["want"])
         return difference(exact(status), exact(sync_admitted(wanted, now=NOW)), "status")
@@ -496,8 +500,7 @@ def run_hashes(path):
 
 
 def same_hash(case):
-    first, *others = [role_hash(each["pod"]["spec"], {}) for each in case.input["pods"]]
-    return all(each == first for each in others)
+    return len({role_hash(each["pod"]["spec"], {}) for each in case.input["pods"]}) <= 1
 
 
 def run_shapes(path):
@@ -628,7 +631,7 @@ def unlike_injection(got, case):
 
 
 def tolerations(given):
-    return msgspec.to_builtins(msgspec.convert(given or [], list[Toleration]))
+    return msgspec.to_builtins(convert(given or [], list[Toleration]))
 
 
 def run_merge(path):
@@ -641,7 +644,7 @@ def run_merge(path):
             labels=dict(info.get("Labels") or {}),
             annotations=dict(info.get("Annotations") or {}),
             node_selector=dict(info.get("NodeSelector") or {}),
-            tolerations=msgspec.convert(info.get("Tolerations") or [], list[Toleration]),
+            tolerations=convert(info.get("Tolerations") or [], list[Toleration]),
             gates=[each["name"] for each in info.get("SchedulingGates") or ()],
             renews=sliced and settings_of(case).gates.elastic_jobs_via_workload_slices,
         )
@@ -687,7 +690,7 @@ def run_reclaimed(path):
         body = {**copy.deepcopy(case.data["locals"]["workload"]), "kind": "Workload"}
         scene.put({**body, "status": case.input["oldStatus"]})
         (workload,) = scene.cluster.mirrors.workloads
-        pods = msgspec.convert(case.input.get("reclaimablePods") or (), tuple[ReclaimablePod, ...])
+        pods = convert(case.input.get("reclaimablePods") or (), tuple[ReclaimablePod, ...])
         if case.want["wantErr"]:
             scene.cluster.client.fail(REFUSED, verb="patch", plural="workloads")
         error = None

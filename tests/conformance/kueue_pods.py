@@ -6,8 +6,6 @@ A pod that is being deleted may be there still where Kueue has let it go.
 import copy
 from contextlib import suppress
 
-import msgspec
-
 from policyd.api.kueue import PodSet
 from policyd.api.kueue.names import MANAGED, QUEUE_NAME, ROLE_HASH
 from policyd.api.meta import OwnerReference
@@ -20,7 +18,7 @@ from policyd.kube.errors import NotFoundError
 from policyd.kube.resources import PODS
 from policyd.patch.draft import Draft
 from tests.conformance.kueue_jobs import surroundings
-from tests.conformance.kueue_objects import TRUSTED, decode, run_table
+from tests.conformance.kueue_objects import TRUSTED, convert, decode, run_table
 from tests.conformance.kueue_parts import pod_group
 from tests.conformance.kueue_scene import (
     Scene,
@@ -242,7 +240,7 @@ def run_pod_sets(path):
         scene = Scene(case)
         group = pod_group(case.input["pod"])
         got = scene.steps.requested(group.pod_sets())
-        wanted = msgspec.convert(case.data["observed"]["gotPodSets"], list[PodSet])
+        wanted = convert(case.data["observed"]["gotPodSets"], list[PodSet])
         return difference([repr(each) for each in got], [repr(each) for each in wanted], "pod sets")
 
     yield from run_table(path, failure)

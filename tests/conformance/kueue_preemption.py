@@ -40,7 +40,9 @@ def claim_of(cluster, info, assignment):
     workload = pending_value(cluster, info["Obj"], info["ClusterQueue"])
     tree, node = cluster.state.tree, cluster.state.queues[info["ClusterQueue"]].node
     charges, short = {}, set()
-    for asked, assigned in zip(info["TotalRequests"], assignment["PodSets"], strict=True):
+    for asked, assigned in zip(
+        info.get("TotalRequests") or (), assignment.get("PodSets") or (), strict=True
+    ):
         for resource, flavor in (assigned.get("Flavors") or {}).items():
             cell = tree.cell(node, (flavor["Name"], resource))
             of_one = (asked.get("Requests") or {}).get(resource, 0) // (asked.get("Count") or 1)

@@ -59,7 +59,7 @@ def _class(case):
     listed = case.input["workloadPriorityClassList" if own else "priorityClassList"]
     group = "kueue.x-k8s.io/v1beta2" if own else "scheduling.k8s.io/v1"
     kind = "WorkloadPriorityClass" if own else "PriorityClass"
-    for body in listed.get("items") or ():
+    for body in (listed or {}).get("items") or ():
         cluster.put({"apiVersion": group, "kind": kind, **body})
     name = case.input["workloadPriorityClassName" if own else "priorityClassName"]
     labels = {PRIORITY_CLASS: name} if own else {}

@@ -21,22 +21,23 @@ from policyd.status.queues import count_queues, queue_figures
 from tests.conformance.kueue_objects import (
     NOW,
     Cluster,
+    decode,
     keys_of,
     read_table,
     run_table,
     settings_of,
 )
-
-NO_CALLS = (
-    "NewManagerForUnitTests",
-    "NewManagerForUnitTestsWithRequeuer",
-    "NewAfsUsageLedger",
-    "getClusterQueue",
+from tests.conformance.kueue_replay import (
+    NAMESPACE,
+    CallReplay,
+    bodies,
+    key_of,
+    key_text,
+    placed,
+    unlike,
 )
-"""Calls that make or look up Go's own objects."""
 
 QUEUE = "cq"
-NAMESPACE = "default"
 LOCAL_QUEUE = "lq"
 
 
@@ -50,19 +51,17 @@ def run_calls(path):
     yield from run_table(path, failure)
 
 
-class Replay:
+class Replay(CallReplay):
     """A cluster in which a test's calls are made again."""
 
     def __init__(self, case, setup):
         self.case = case
-        objects = {**(setup.get("objects") or {}), **case.objects}
-        self.objects = {key: _placed(body) for key, body in objects.items()}
+        super().__init__(Cluster(_settings(case)), {**(setup.get("objects") or {}), **case.objects})
         self.calls = [*(setup.get("ops") or ()), *(case.env.get("ops") or ())]
-        self.cluster = Cluster(_settings(case))
         self.woken = 0
         self.moved = 0
         self.inflight = None
-        self.client = {_key(each, self): _placed(each) for each in _initial(case)}
+        self.client = {_key(each, self): placed(each) for each in _initial(case)}
         self.waiting = []  # Heads that found nobody yet
         self.cluster.cache.hooks.schedule = self._wake
         for key, body in self.objects.items():
@@ -81,7 +80,7 @@ class Replay:
         strict = "StrictFIFO" in self.case.data.get("subtest", "")
         spec = {"queueingStrategy": "StrictFIFO" if strict else "BestEffortFIFO"}
         body = given or {"kind": "ClusterQueue", "metadata": {"name": QUEUE}, "spec": spec}
-        body["spec"].setdefault("namespaceSelector", {})
+        body.setdefault("spec", {}).setdefault("namespaceSelector", {})
         self.cluster.put(body)
         queues = {
             (each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
@@ -95,7 +94,7 @@ class Replay:
                 queues.setdefault(place, {"kind": "LocalQueue", "metadata": {}, "spec": {}})
         for (namespace, name), each in queues.items():
             metadata = {**each["metadata"], "namespace": namespace, "name": name}
-            spec = {**each["spec"], "clusterQueue": QUEUE}
+            spec = {**(each.get("spec") or {}), "clusterQueue": QUEUE}
             self.cluster.put({"kind": "LocalQueue", "metadata": metadata, "spec": spec})
         for name, consumed in (self.case.input.get("initConsumedResources") or {}).items():
             self.cluster.state.history.seed(name, nanos(amounts(consumed)), NOW)
@@ -106,23 +105,7 @@ class Replay:
         return self.cluster.state.queues[QUEUE].pending
 
     def failure(self):
-        for call in self.calls:
-            name = call["op"].rpartition(".")[2]
-            if call["op"].startswith("hierarchy.") or name in NO_CALLS:
-                continue
-            act = getattr(self, f"_do_{_snake(name)}")
-            args = self._resolve(call.get("args") or {})
-            wrong = act(args, call.get("result"))
-            if wrong:
-                return f"{call['op']}: {wrong}"
-        return self._unmet() or self._wanted()
-
-    def _resolve(self, value):
-        if isinstance(value, dict):
-            if "$obj" in value:
-                return self.objects[value["$obj"]]
-            return {name: self._resolve(each) for name, each in value.items()}
-        return [self._resolve(each) for each in value] if isinstance(value, list) else value
+        return self.replay(self.calls) or self._unmet() or self._wanted()
 
     # What is put.
 
@@ -131,9 +114,6 @@ class Replay:
         if body["metadata"]["name"].startswith("pending-"):  # so the test's status checker says
             body = {**body, "spec": {**body["spec"], "stopPolicy": "Hold"}}
         self.cluster.put(body)
-
-    def _do_update_cluster_queue(self, args, _result):
-        self.cluster.put(args["cq"])
 
     def _do_update(self, args, _result):
         if "apiCQ" in args:
@@ -146,12 +126,9 @@ class Replay:
         body = args["obj"]
         self.client[_key(body, self)] = body
 
-    def _do_add_or_update_cohort(self, args, _result):
-        self.cluster.put(args["cohort"])
-
     def _do_add_local_queue(self, args, _result):
         for each in _initial(self.case):  # there before their queue
-            self.cluster.put(_placed(each))
+            self.cluster.put(placed(each))
         self.cluster.put(args["q"])
 
     def _do_add_or_update_workload(self, args, result):
@@ -162,10 +139,15 @@ class Replay:
     def _do_push_or_update(self, args, _result):
         self.cluster.put(args["wInfo"]["Obj"])
 
+    _do_status_update = _do_create
+
     def _do_delete(self, args, _result):
+        if "obj" in args:
+            self.client.pop(_key(args["obj"], self), None)
+            return
         key = args.get("wlKey", args.get("key"))
-        self.cluster.state.remove_workload(_key_text(key))
-        if self.inflight == _key_text(key):
+        self.cluster.state.remove_workload(key_text(key))
+        if self.inflight == key_text(key):
             self.inflight = None
 
     # What is asked.
@@ -181,7 +163,7 @@ class Replay:
         if got is not None:
             self.pending.remove(got)
         self.inflight = got or self.inflight
-        return _unlike(got, wanted)
+        return unlike(got, wanted)
 
     def _do_heads(self, _args, result):
         wrong = self._unmet()
@@ -216,7 +198,7 @@ class Replay:
             self._requeue(key, args, last=last, parked=parked)
             if self.inflight == key:
                 self.inflight = None
-        return _unlike(not present, (result or [None])[0])
+        return unlike(not present, (result or [None])[0])
 
     def _do_requeue_workload(self, args, result):
         self._unmet()
@@ -228,7 +210,7 @@ class Replay:
             queued = self._place(newest) is not None
             if queued:
                 self._requeue(key, args)
-        return _unlike(queued, (result or [None])[0])
+        return unlike(queued, (result or [None])[0])
 
     def _requeue(self, key, args, *, last=None, parked=None):
         """Carry out what a cycle decided that did not admit a workload."""
@@ -254,7 +236,7 @@ class Replay:
         state.commit(Plan(actions=(action,), revision=state.revision))
 
     def _do_delete_workload(self, args, _result):
-        key = _key_text(args["wlKey"])
+        key = key_text(args["wlKey"])
         if self.cluster.mirrors.workloads.get(key) is None:
             self.cluster.state.remove_workload(key)
         else:
@@ -262,27 +244,41 @@ class Replay:
 
     _do_delete_and_forget_workload = _do_delete_workload
 
-    def _do_update_local_queue(self, args, _result):
-        self.cluster.put(args["q"])
-
-    def _do_delete_local_queue(self, args, _result):
-        self.cluster.remove("LocalQueue", _key(args["q"], self))
-
-    def _do_delete_cluster_queue(self, args, _result):
-        self.cluster.remove("ClusterQueue", args["cq"]["metadata"]["name"])
-
     def _do_queue_associated_inadmissible_workloads_after(self, args, _result):
         """What changes a workload without quota wakes nobody here: quota that comes free does."""
-        workload = self.cluster.mirrors.workloads.get(_key_text(args["wlKey"]))
+        workload = self.cluster.mirrors.workloads.get(key_text(args["wlKey"]))
         queue = workload and self.cluster.cache.cluster_queue_of(workload)
         if queue is not None:
             self.cluster.state.wake(queue.metadata.name)
             self.cluster.state.settle()
 
+    def _do_queue_inadmissible_workloads(self, args, _result):
+        for name in args.get("cqNames") or [QUEUE]:
+            self.cluster.state.wake(name)
+        self.cluster.state.settle()
+
     # What is asked.
 
+    def _do_pending_active(self, _args, result):
+        return unlike(len(self.pending) - self.pending.inadmissible, result[0])
+
+    def _do_pending_inadmissible(self, _args, result):
+        return unlike(self.pending.inadmissible, result[0])
+
+    def _do_queue_for_workload_exists(self, args, result):
+        (body,) = bodies(args)
+        key = f"{body['metadata'].get('namespace') or NAMESPACE}/{body['spec']['queueName']}"
+        return unlike(self.cluster.mirrors.local_queues.get(key) is not None, result[0])
+
+    def _do_cluster_queue_for_workload(self, args, result):
+        (body,) = bodies(args)
+        workload = decode(placed(body), self.cluster.mirrors.workloads.into)
+        found = self.cluster.cache.cluster_queue_of(workload)
+        got = ["" if found is None else found.metadata.name, found is not None]
+        return unlike(got, result)
+
     def _do_pending(self, _args, result):
-        return _unlike(
+        return unlike(
             [len(self.pending) - self.pending.inadmissible, self.pending.inadmissible], result
         )
 
@@ -295,38 +291,38 @@ class Replay:
         if taken is not None:
             self.pending.remove(self.inflight)
         wanted = {name: amount for name, amount in (result[0] or {}).items() if amount}
-        return _unlike({name: amount for name, amount in asked.items() if amount}, wanted)
+        return unlike({name: amount for name, amount in asked.items() if amount}, wanted)
 
     def _do_get(self, args, result):
-        key = _key_text(args["key"])
-        return _unlike(key in keys_of(self.pending, parked=True), bool(result and result[0]))
+        key = key_text(args["key"])
+        return unlike(key in keys_of(self.pending, parked=True), bool(result and result[0]))
 
     def _do_empty(self, _args, result):
-        return _unlike(not self.pending.inadmissible, result[0])
+        return unlike(not self.pending.inadmissible, result[0])
 
     def _do_len(self, _args, result):
-        return _unlike(self.pending.inadmissible, result[0])
+        return unlike(self.pending.inadmissible, result[0])
 
     def _do_has_key(self, args, result):
-        key = _key_text(args["key"])
+        key = key_text(args["key"])
         got = key in keys_of(self.pending, parked=True)
-        return _unlike(got, result[0])
+        return unlike(got, result[0])
 
     def _do_info(self, args, result):
-        key = _key_text(args["key"])
+        key = key_text(args["key"])
         got = any(t.workload.key == key for t in self.pending)
-        return _unlike(got, bool(result and result[0]))
+        return unlike(got, bool(result and result[0]))
 
     def _do_dump(self, _args, result):
         self._wake_up()
         if isinstance(result[0], list) or result[-1] is True or result[-1] is False:
             got = keys_of(self.pending, parked=False)
-            return _unlike(got, {_key_text(key) for key in result[0] or ()})
-        return _unlike(self._dump(parked=False), _keys(result[0]))
+            return unlike(got, {key_text(key) for key in result[0] or ()})
+        return unlike(self._dump(parked=False), _keys(result[0]))
 
     def _do_dump_inadmissible(self, _args, result):
         self._wake_up()
-        return _unlike(self._dump(parked=True), _keys(result[0]))
+        return unlike(self._dump(parked=True), _keys(result[0]))
 
     def _dump(self, *, parked):
         found = {
@@ -357,10 +353,10 @@ class Replay:
                 waiting.put(key, now=NOW)
                 waiting.take_ready(math.inf)
         self.cluster.put(args["w"])
-        return _unlike(key in copy.deepcopy(waiting).take_ready(math.inf), result[0])
+        return unlike(key in copy.deepcopy(waiting).take_ready(math.inf), result[0])
 
     def _do_pending_total(self, _args, result):
-        return _unlike(len(self.pending), result[0])
+        return unlike(len(self.pending), result[0])
 
     def _do_pending_workloads(self, args, result):
         self._wake_up()
@@ -372,24 +368,24 @@ class Replay:
         name = queue.spec.cluster_queue
         local = f"{queue.metadata.namespace}/{queue.metadata.name}"
         figures = queue_figures(self.cluster.state, name, local_queue=local)
-        return _unlike(figures.pending, result[0])
+        return unlike(figures.pending, result[0])
 
     def _do_get_no_fit_reason(self, args, result):
-        key = _key_text(args["wl"])
+        key = key_text(args["wl"])
         got = self.pending.shared_refusal(key)
-        return _unlike([got or "", got is not None], result)
+        return unlike([got or "", got is not None], result)
 
     def _do_backoff_waiting_time_expired(self, args, result):
         self.cluster.put(args["wInfo"]["Obj"])
         (ticket,) = self.pending
-        return _unlike(ticket in self.pending.active, result[0])
+        return unlike(ticket in self.pending.active, result[0])
 
     def _do_pending_breakdown(self, _args, _result):
         """Compare the sums: by which labels metrics are told apart is another matter."""
         pending, want = self.pending, self.case.want
         active = len(pending) - pending.inadmissible + (self.inflight is not None)
         wanted = [sum((want[n] or {}).values()) for n in ("wantPending", "wantInadmissible")]
-        return _unlike([active, pending.inadmissible], wanted)
+        return unlike([active, pending.inadmissible], wanted)
 
     # What the test wanted at the end.
 
@@ -403,14 +399,14 @@ class Replay:
             ("wantInadmissibleWorkloadsRequeued", lambda: self.moved),
         ):
             wanted = want.get(name)
-            wanted = set(map(_key_text, wanted or ())) if name == "wantReady" else wanted
-            if name in want and (wrong := _unlike(check(), wanted)):
+            wanted = set(map(key_text, wanted or ())) if name == "wantReady" else wanted
+            if name in want and (wrong := unlike(check(), wanted)):
                 return f"{name}: {wrong}"
         if "gotCondBeforeCleanup" in (self.case.data.get("observed") or {}):
             return "" if self.woken else "nobody was told"
         if "wantAssigned" in want:
-            wanted = {_key_text(k): _key_text(q) for k, q in (want["wantAssigned"] or {}).items()}
-            return _unlike(self._assigned(), wanted)
+            wanted = {key_text(k): key_text(q) for k, q in (want["wantAssigned"] or {}).items()}
+            return unlike(self._assigned(), wanted)
         return ""
 
     def _sticky(self):
@@ -457,7 +453,7 @@ def run_demands(path):
         cluster = Cluster(settings_of(case))
         one, other = (cluster.value(case.input[n], QUEUE) for n in ("wl1", "wl2"))
         same = one.priority == other.priority and request_key_of(one) == request_key_of(other)
-        return _unlike(same, case.want["wantSame"])
+        return unlike(same, case.want["wantSame"])
 
     yield from run_table(path, failure)
 
@@ -471,8 +467,8 @@ def _settings(case):
     given = case.input.get("afsConfig")
     ordering = case.input.get("workloadOrdering") or {}
     sharing = given and UsageBasedOrder(
-        half_life_seconds=duration_seconds(given["usageHalfLifeTime"]),
-        sampling_seconds=duration_seconds(given["usageSamplingInterval"]),
+        half_life_seconds=duration_seconds(given.get("usageHalfLifeTime", "0s")),
+        sampling_seconds=duration_seconds(given.get("usageSamplingInterval", "0s")),
         weights=given.get("resourceWeights") or {},
     )
     return settings_of(
@@ -488,30 +484,8 @@ def _elsewhere(body):
 
 
 def _key(body, replay):
-    metadata = _placed({"kind": "Workload", **replay._resolve(body)})["metadata"]
-    return f"{metadata['namespace']}/{metadata['name']}"
-
-
-def _placed(body):
-    """Return an object in a namespace if it must be in one: some tests leave it out."""
-    if body.get("kind") not in ("Workload", "LocalQueue"):
-        return body
-    metadata = body.get("metadata") or {}
-    return {**body, "metadata": {**metadata, "namespace": metadata.get("namespace") or NAMESPACE}}
-
-
-def _key_text(key):
-    key = key.lstrip("/")
-    return key if "/" in key else f"{NAMESPACE}/{key}"
+    return key_of(replay.resolve(body), "Workload")
 
 
 def _keys(found):
-    return {name: {_key_text(key) for key in keys} for name, keys in (found or {}).items()}
-
-
-def _snake(name):
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
-
-
-def _unlike(got, wanted):
-    return "" if got == wanted else f"got {got}, wanted {wanted}"
+    return {name: {key_text(key) for key in keys} for name, keys in (found or {}).items()}

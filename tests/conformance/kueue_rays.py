@@ -24,7 +24,7 @@ from policyd.kube.errors import ApiError
 from policyd.kube.resources import Resource
 from policyd.patch.draft import Draft
 from policyd.testing.objects import refusal
-from tests.conformance.kueue_objects import run_table
+from tests.conformance.kueue_objects import convert, run_table
 from tests.conformance.kueue_scene import Scene, difference, job_key, pruned
 from tests.conformance.kueue_starts import injection_of, pod_set_of
 
@@ -39,7 +39,7 @@ def run_pod_sets(path):
     """What clusters demand; what they ask of a topology is not compared."""
 
     def failure(case):
-        spec = msgspec.convert(case.input["rayClusterSpec"], RayClusterSpec)
+        spec = convert(case.input["rayClusterSpec"], RayClusterSpec)
         metadata = ObjectMeta(annotations=case.input.get("annotations") or {})
         got = RAY_CLUSTER.pod_sets(RayCluster(metadata=metadata, spec=spec))
         if case.want["wantErr"]:
@@ -48,7 +48,7 @@ def run_pod_sets(path):
             ]
             return "" if list(topology_errors(asked)) else "nothing speaks against it"
         got = [msgspec.structs.replace(each, topology_request=None) for each in got]
-        wanted = msgspec.convert(case.want["wantPodSets"] or [], list[PodSet])
+        wanted = convert(case.want["wantPodSets"] or [], list[PodSet])
         return difference([repr(each) for each in got], [repr(each) for each in wanted], "pod sets")
 
     yield from run_table(path, failure)
@@ -58,7 +58,7 @@ def run_specs(path):
     """What is wrong with clusters."""
 
     def failure(case):
-        spec = msgspec.convert(case.input["rayClusterSpec"], RayClusterSpec)
+        spec = convert(case.input["rayClusterSpec"], RayClusterSpec)
         annotations = case.input["object"]["metadata"].get("annotations") or {}
         errors = cluster_mistakes(spec, at="spec", annotations=annotations)
         got = sorted([f"FieldValue{e.problem}", e.path] for e in errors)
@@ -110,7 +110,7 @@ def run_ways(path):
         before = draft.object
         infos = case.input.get("restoreInfo") or case.input.get("podSetsInfo") or ()
         pod_sets = [pod_set_of(each) for each in infos]
-        job = msgspec.convert(before, RayJob)
+        job = convert(before, RayJob)
         put_back(draft, job, kind=RAY_JOB, pod_sets=pod_sets)
         if "wantChanged" in case.want:
             return difference(draft.object != before, case.want["wantChanged"], "changed")
@@ -120,7 +120,7 @@ def run_ways(path):
 
 
 def started(draft, kind, infos):
-    job = msgspec.convert(draft.object, kind.type)
+    job = convert(draft.object, kind.type)
     given = [injection_of(each) for each in infos]
     start(draft, job, kind=kind, given=given, counts={})
     kind.resume(draft)
@@ -136,7 +136,7 @@ def run_states(path):
     def failure(case):
         deployment = case.input.get("jobDeploymentStatus")
         status = case.input.get("status") or {"jobDeploymentStatus": deployment}
-        job = msgspec.convert({"status": status}, RayJob)
+        job = convert({"status": status}, RayJob)
         if "expectedOnHold" in case.want:
             return difference(RAY_JOB.on_hold(job), case.want["expectedOnHold"], "on hold")
         ended = RAY_JOB.outcome(job)
@@ -155,7 +155,7 @@ def run_trainers(path):
     def failure(case):
         body = case.input["trainJob"]
         runtimes = [o for o in case.objects.values() if o["kind"].endswith("TrainingRuntime")]
-        job = TRAIN_JOB.on_basis(msgspec.convert(body, TrainJob), runtimes[0])
+        job = TRAIN_JOB.on_basis(convert(body, TrainJob), runtimes[0])
         draft = Draft(body)
         infos = {each["Name"]: each for each in case.input.get("podsetsInfo") or ()}
         names = [each.name for each in TRAIN_JOB.pod_sets(job)]
@@ -223,7 +223,7 @@ def run_changes(path):
     """Whether the sizes of pod sets are others than those of the slice that is there."""
 
     def failure(case):
-        wanted = msgspec.convert(case.input.get("podSets") or (), tuple[PodSet, ...])
+        wanted = convert(case.input.get("podSets") or (), tuple[PodSet, ...])
         sizes = case.input.get("referenceCounts") or {}
         held = tuple(PodSet(name=name, count=count) for name, count in sizes.items())
         fit = fit_of(wanted, Workload(spec=WorkloadSpec(pod_sets=held)))

@@ -56,6 +56,10 @@ UNTOLD = {
 """What of the metadata is not compared."""
 
 
+NOTHING = (None, [], {}, ())
+"""What Go has for no slice, map or pointer, and what is in an empty one."""
+
+
 class Notes(EventRecorder):
     """Writes events down."""
 
@@ -290,7 +294,9 @@ def seconds_of(text):
 
 
 def difference(got, wanted, where):
-    """Name the first place where two values differ; empty if none."""
+    """Name the first place where two values differ; empty if none. Go takes nil for empty."""
+    if got in NOTHING and wanted in NOTHING:
+        return ""
     match got, wanted:
         case dict(), dict():
             names = sorted({*got, *wanted})

@@ -2,15 +2,13 @@
 
 import copy
 
-import msgspec
-
 from policyd.api.kueue import PodSet
 from policyd.api.kueue.names import SLICE_NAME
 from policyd.api.pods import PodTemplate, Toleration
 from policyd.jobs.injection import PodInjection, StartError, put_back, start
 from policyd.patch.draft import Draft
 from tests.conformance.kueue_jobs import given, job_of, kind_of
-from tests.conformance.kueue_objects import run_table, settings_of
+from tests.conformance.kueue_objects import convert, run_table, settings_of
 from tests.conformance.kueue_scene import difference, pruned
 
 CHANGES = ("wantChanged", "wantReturn")
@@ -40,7 +38,7 @@ def infos_of(case):
 
 
 def unlike_start(case, kind, draft, infos):
-    job = msgspec.convert(draft.object, kind.type)
+    job = convert(draft.object, kind.type)
     elastic = settings_of(case).gates.elastic_jobs_via_workload_slices
     injections = [injection_of(each, elastic=elastic) for each in infos or ()]
     counts = {str(i): each["Count"] for i, each in enumerate(infos or ()) if each.get("Count")}
@@ -62,7 +60,7 @@ def unlike_start(case, kind, draft, infos):
 def unlike_back(case, kind, draft, original):
     infos = case.input.get("restoreInfo") or infos_of(case) or ()
     before = copy.deepcopy(draft.object)
-    job = msgspec.convert(before, kind.type)
+    job = convert(before, kind.type)
     put_back(draft, job, kind=kind, pod_sets=[pod_set_of(each) for each in infos])
     changes = next((name for name in CHANGES if name in case.want), None)
     if changes is not None:
@@ -84,7 +82,7 @@ def injection_of(info, *, elastic=False):
         labels=info.get("Labels") or {},
         annotations=annotations,
         node_selector=info.get("NodeSelector") or {},
-        tolerations=msgspec.convert(info.get("Tolerations") or [], list[Toleration]),
+        tolerations=convert(info.get("Tolerations") or [], list[Toleration]),
         gates=[each["name"] for each in info.get("SchedulingGates") or ()],
         renews=elastic and SLICE_NAME in annotations,
     )
@@ -103,7 +101,7 @@ def pod_set_of(info):
         },
     }
     count = info.get("Count", 1)
-    return PodSet(name="any", count=count, template=msgspec.convert(template, PodTemplate))
+    return PodSet(name="any", count=count, template=convert(template, PodTemplate))
 
 
 def seen(job):

@@ -1,6 +1,5 @@
 """Kueue's tables of placement by topology."""
 
-import msgspec
 from msgspec.structs import replace
 
 from policyd.alloc.queue import FlavorSpec
@@ -16,7 +15,7 @@ from policyd.status.messages import placement_text
 from policyd.status.quantities import format_amount
 from policyd.workload.pod_set_values import pod_set_values
 from policyd.workload.topology_values import node_spec, put_pod, topology_assignment
-from tests.conformance.kueue_objects import decode, read_table, run_table
+from tests.conformance.kueue_objects import convert, decode, read_table, run_table
 
 FLAVOR = "flavor"
 SIBLING = "sibling"
@@ -144,7 +143,7 @@ def _requests(pod_sets, workload):
     for given, value in zip(pod_sets, values, strict=True):
         held = given.get("previousAssignment") or _held(workload, value.name)
         if isinstance(held, dict):
-            held = msgspec.convert(held, kueue.TopologyAssignment)
+            held = convert(held, kueue.TopologyAssignment)
         place = value.place
         requests.append(replace(place, held=held and topology_assignment(held)))
     return requests

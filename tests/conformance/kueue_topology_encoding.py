@@ -21,7 +21,7 @@ from policyd.api.kueue.topology_assignment import (
     nodes_of,
     pod_counts,
 )
-from tests.conformance.kueue_objects import run_table
+from tests.conformance.kueue_objects import convert, run_table
 
 BYTES = 1_500_000
 """What of an object an assignment may take, so that it can be stored."""
@@ -33,12 +33,13 @@ IDENTIFIERS = {"poolIDLength": 22, "nodeIDLength": 6}
 
 def domains(internal):
     return [
-        DomainPods(tuple(each["Values"]), each["Count"]) for each in internal.get("Domains") or ()
+        DomainPods(tuple(each["Values"]), each.get("Count", 0))
+        for each in internal.get("Domains") or ()
     ]
 
 
 def assignment(body):
-    return msgspec.convert(body, TopologyAssignment)
+    return convert(body, TopologyAssignment)
 
 
 def as_written(found):
@@ -85,7 +86,7 @@ def _reading(case):
     found = assignment(case.input["v1beta2"])
     got = (list(decode_topology(found)), pod_counts(found), domain_count(found))
     wanted = (domains(internal), case.input["podCounts"], case.input["totalDomainCount"])
-    if got[0] != wanted[0] or list(found.levels) != internal["Levels"]:
+    if got[0] != wanted[0] or list(found.levels) != (internal.get("Levels") or []):
         return f"expected {wanted[0]}, got {got[0]}"
     return "" if got == wanted else f"expected {wanted}, got {got}"
 
@@ -97,9 +98,9 @@ def run_nodes(path):
 
 def _nodes(case):
     if "admission" in case.input:
-        nodes = assigned_nodes(msgspec.convert(case.input["admission"], Admission))
+        nodes = assigned_nodes(convert(case.input["admission"], Admission))
     else:
-        nodes = set(nodes_of(msgspec.convert(case.input["psa"], PodSetAssignment)))
+        nodes = set(nodes_of(convert(case.input["psa"], PodSetAssignment)))
     found = case.input["nodeName"] in nodes
     return "" if found == case.want["want"] else f"got {nodes}"
 
@@ -174,7 +175,7 @@ def _size(naming, nodes, *, in_order=False):
 
 def node_names(naming, nodes):
     """Return names of `nodes` nodes: what all have, then the pool's, then the node's own."""
-    fixed = "n" * (naming["fixedPrefixAndSuffixLength"] - 1) + "-"
+    fixed = "n" * (naming.get("fixedPrefixAndSuffixLength", 0) - 1) + "-"
     pools = naming.get("pools") or 0
     pool_names = [f"{name}-" for name in islice(words(naming.get("poolIDLength", 0)), pools)] or [
         ""
@@ -183,7 +184,7 @@ def node_names(naming, nodes):
     names = [
         f"{fixed}{pool}{name}"
         for pool in pool_names
-        for name in islice(words(naming["nodeIDLength"]), each)
+        for name in islice(words(naming.get("nodeIDLength", 0)), each)
     ]
     return names[:nodes]
 

@@ -112,11 +112,13 @@ def run_errors(path):
 
 
 def _errors(case):
-    cluster = cluster_of(case, case.input["cq"]["TASFlavors"])
-    pod_sets = case.input["assignment"]["PodSets"]
+    cluster = cluster_of(case, case.input["cq"].get("TASFlavors") or ())
+    pod_sets = case.input["assignment"].get("PodSets") or ()
     found = placed(case, cluster, pod_sets, case.input["workload"]["Obj"])
-    if found.mode is not Mode.NO_FIT:
+    if (found.mode is Mode.NO_FIT) != bool(case.want["wantErr"]):
         return f"mode {found.mode}"
+    if not case.want["wantErr"]:
+        return ""
     wanted = case.want["wantErr"]["$error"]
     return "" if wanted in recorded(found).values() else f"expected {wanted}, got {recorded(found)}"
 
@@ -176,8 +178,8 @@ def _net_usage(case):
     wanted = {
         flavor: {
             ",".join(each["Values"]): {
-                "pods": each["Count"],
-                **{r: n * each["Count"] for r, n in each["SinglePodRequests"].items()},
+                "pods": (count := each.get("Count", 0)),
+                **{r: n * count for r, n in (each.get("SinglePodRequests") or {}).items()},
             }
             for each in used
         }
@@ -306,7 +308,7 @@ def _recomputed(case):
     first = assigner.choose().assignment
     for operation, arguments, _ in case.operations("schdcache.ClusterQueueSnapshot.AddUsage"):
         del operation
-        for flavor, used in arguments["usage"]["TAS"].items():
+        for flavor, used in (arguments["usage"].get("TAS") or {}).items():
             assigner.state.ledger.nodes.hold("other", [_taken(flavor, each) for each in used])
     again = assigner.choose(FlavorScan(pins=first.flavors)).assignment
     if first.mode is not Mode.FIT or again.mode is Mode.FIT:
@@ -316,9 +318,11 @@ def _recomputed(case):
 
 
 def _taken(flavor, used):
-    domains = ((tuple(used["Values"]), used["Count"]),)
+    domains = ((tuple(used["Values"]), used.get("Count", 0)),)
     assignment = TopologyPlacement(levels=(HOSTNAME,), domains=domains)
-    return Placement(flavor=flavor, assignment=assignment, requests=used["SinglePodRequests"])
+    return Placement(
+        flavor=flavor, assignment=assignment, requests=used.get("SinglePodRequests") or {}
+    )
 
 
 def _placed(case):

@@ -58,7 +58,7 @@ class _Domains:
     def __init__(self, specs, goal):
         parts = [(spec.get("domain", spec), spec.get("state", spec)) for spec in specs]
         paths = [tuple(domain["levelValues"]) for domain, _ in parts]
-        deepest = max(map(len, paths))
+        deepest = max(map(len, paths), default=0)
         _, self.tree = _tree_of([path for path in paths if len(path) == deepest])
         self.tree.settle()
         numbers = {values: number for number, values in enumerate(self.tree.values)}
@@ -211,9 +211,9 @@ def run_balance(path):
 def _balance(case):
     params = case.input["params"]
     goal = _goal(
-        count=params["count"],
+        count=params.get("count", 0),
         leaders=params.get("leaderCount", 0),
-        size=params["sliceSize"],
+        size=params.get("sliceSize", 0),
         slice_level=params.get("sliceLevelIdx", 0),
     )
     domains = _Domains(case.input["domains"], goal)
@@ -248,7 +248,7 @@ def run_stale(path):
 
 
 def _stale(case):
-    nodes = _nodes_of(case.input["tree"]["levelKeys"], case.input["tree"]["nodes"])
+    nodes = _nodes_of(*(case.input["tree"].get(name) or () for name in ("levelKeys", "nodes")))
     found = nodes.stale_domain(FLAVOR, _assignment(case.input["assignment"]))
     want = case.want["wantStaleDomain"] if case.want["wantStale"] else ""
     return _compare(want, found)
@@ -259,7 +259,7 @@ def _nodes_of(levels, bodies):
     nodes.put_flavor(FlavorSpec(name=FLAVOR, topology="default"), levels)
     for body in bodies:
         metadata = body["metadata"]
-        nodes.put(TopologyNode(name=metadata["name"], labels=metadata["labels"]))
+        nodes.put(TopologyNode(name=metadata["name"], labels=metadata.get("labels") or {}))
     return nodes
 
 
@@ -339,9 +339,11 @@ def _usage(case):
 
 
 def _holding(body):
-    place = (tuple(body["Values"]), body["Count"])
+    place = (tuple(body["Values"]), body.get("Count", 0))
     assignment = TopologyPlacement(levels=(HOSTNAME,), domains=(place,))
-    return Placement(flavor=FLAVOR, assignment=assignment, requests=body["SinglePodRequests"])
+    return Placement(
+        flavor=FLAVOR, assignment=assignment, requests=body.get("SinglePodRequests") or {}
+    )
 
 
 def run_ports(path):

@@ -11,7 +11,7 @@ from policyd.controller.watch.workload_values import needs_second_pass
 from policyd.jobs.lifecycle import is_finished
 from policyd.testing.objects import refusal
 from policyd.workload.conversion import admission_object
-from tests.conformance.kueue_objects import decode, run_table, settings_of
+from tests.conformance.kueue_objects import convert, decode, run_table, settings_of
 from tests.conformance.kueue_scheduler import Scheduler, events, pending, plain, statuses
 
 FIRST = (
@@ -76,7 +76,7 @@ def _one_cycle(case):
     scheduler.schedule()
     found = {k: v for k, v in assignments(scheduler).items() if k not in placed}
     wanted = {
-        key: summarize(msgspec.convert(each, Admission))
+        key: summarize(convert(each, Admission))
         for key, each in (case.want["wantNewAssignments"] or {}).items()
     }
     if found != wanted:
@@ -99,9 +99,7 @@ def _second_pass(case):
         scheduler.put_all(case, kind)
     scheduler.clock.jump(1.0)
     scheduler.schedule()
-    wanted = summarize(
-        msgspec.convert(case.data["observed"]["got"]["status"]["admission"], Admission)
-    )
+    wanted = summarize(convert(case.data["observed"]["got"]["status"]["admission"], Admission))
     (found,) = assignments(scheduler).values()
     return "" if found == wanted else f"expected {wanted}, got {found}"
 

@@ -91,8 +91,10 @@ def _cohort_cycles(case):
                     status.reason == "CohortCycle"
                     or hierarchy.queues[arguments["cq"]["metadata"]["name"]].cyclic
                 )
-            case "DeleteCohort":
-                cluster.remove("Cohort", arguments["cohortName"])
+            case "DeleteCohort" | "DeleteClusterQueue" as deleted:
+                (named,) = arguments.values()
+                name = named["metadata"]["name"] if isinstance(named, dict) else named
+                cluster.remove(deleted.removeprefix("Delete"), name)
                 cluster.state.settle()
                 continue
             case _:
@@ -207,13 +209,19 @@ def _hierarchy(case):
     tree = QuotaTree()
     hierarchy: Hierarchy = tree.hierarchy
     for operation, arguments, _ in case.operations():
-        match operation.rpartition(".")[2]:
-            case "AddCohort":
-                hierarchy.put_cohort(arguments["cohortName"], "", {})
-            case "UpdateCohortEdge":
-                hierarchy.put_cohort(arguments["name"], arguments["parentName"], {})
-            case "DeleteCohort":
-                hierarchy.remove_cohort(arguments["name"])
+        match operation.rpartition(".")[2], [*arguments.values()]:
+            case "AddCohort", [name]:
+                hierarchy.put_cohort(name, "", {})
+            case "UpdateCohortEdge", [name, parent]:
+                hierarchy.put_cohort(name, parent, {})
+            case "DeleteCohort", [name]:
+                hierarchy.remove_cohort(name)
+            case "AddClusterQueue", [{"Name": name} | name]:
+                hierarchy.put_queue(name, "", {})
+            case "UpdateClusterQueueEdge", [name, parent]:
+                hierarchy.put_queue(name, parent, {})
+            case "DeleteClusterQueue", [name]:
+                hierarchy.remove_queue(name)
         tree.refresh()
     cohorts = hierarchy.cohorts
     found = {name: name in cohorts and cohorts[name].cyclic for name in case.want["wantCycles"]}

@@ -27,12 +27,13 @@ def run_summaries(path):
         chosen = PendingPage(
             **{name: params[name] for name in ("offset", "limit") if name in params}
         )
+        name = asked.get("queueName", "")
         try:
             if of_local_queue:
                 namespace = asked.get("nsName", "")
-                found = waiting_in_local_queue(cluster.cache, namespace, asked["queueName"], chosen)
+                found = waiting_in_local_queue(cluster.cache, namespace, name, chosen)
             else:
-                found = waiting_in_cluster_queue(cluster.cache, asked["queueName"], chosen)
+                found = waiting_in_cluster_queue(cluster.cache, name, chosen)
         except QueueNotFoundError as error:
             return difference(str(error), case.data["observed"]["err"]["$error"], "error")
         given = json.loads(msgspec.json.encode(summary("v1beta2", found)))

@@ -1,7 +1,5 @@
 """Kueue's tables of workloads: what becomes of them between the cycles."""
 
-import msgspec
-
 from policyd.alloc.pending import becomes_inadmissible
 from policyd.alloc.plan import Requeue
 from policyd.alloc.reasons import Refusal
@@ -9,7 +7,7 @@ from policyd.api.kueue import ClusterQueue, Workload, WorkloadStatus
 from policyd.kube.errors import NotFoundError
 from policyd.workload.lifecycle import required_checks, sync_checks
 from policyd.workload.time_limits import ready_time_left
-from tests.conformance.kueue_objects import NOW, decode, run_table, settings_of
+from tests.conformance.kueue_objects import NOW, convert, decode, run_table, settings_of
 from tests.conformance.kueue_scene import (
     Scene,
     compared,
@@ -167,7 +165,7 @@ def run_check_states(path):
 
     def failure(case):
         given = case.input.get("states") or ()
-        before = msgspec.convert({"admissionChecks": given}, WorkloadStatus)
+        before = convert({"admissionChecks": given}, WorkloadStatus)
         status = sync_checks(before, case.input.get("list") or (), now=NOW)
         changed = difference(status != before, case.want["wantChange"], "changed")
         return changed or unlike_checks(status, case.want["wantStates"])

@@ -6,7 +6,7 @@ from policyd.api.kueue import PodSet
 from policyd.jobs.kinds.spark_application import SparkApplication
 from policyd.jobs.kinds.spark_pods import template_of
 from tests.conformance.kueue_jobs import read, unnamed
-from tests.conformance.kueue_objects import run_table
+from tests.conformance.kueue_objects import convert, run_table
 from tests.conformance.kueue_scene import Scene, compared, difference, job_key
 
 ROLES = ("driver", "executor")
@@ -21,7 +21,7 @@ def run_pod_sets(path):
         observed = case.data["observed"]
         whole = "gotPodSets" not in observed
         got = Scene(case).steps.requested(kind.pod_sets(job))
-        wanted = msgspec.convert(observed["got" if whole else "gotPodSets"], list[PodSet])
+        wanted = convert(observed["got" if whole else "gotPodSets"], list[PodSet])
         return difference(*([shown(each, whole) for each in sets] for sets in (got, wanted)), "")
 
     yield from run_table(path, failure)
@@ -62,7 +62,7 @@ def run_volumes(path):
 
     def failure(case):
         role = role_of(case)
-        job = msgspec.convert({"spec": case.input["app"]["spec"]}, SparkApplication)
+        job = convert({"spec": case.input["app"]["spec"]}, SparkApplication)
         template = template_of(getattr(job.spec, role), role, {}, job.spec.volumes)
         (container, *_), spec = template["spec"]["containers"], template["spec"]
         got = [[e["name"] for e in each or ()] for each in mounted(spec, container)]
@@ -83,7 +83,7 @@ def run_mounts(path):
         role = role_of(case)
         given = {"template": {"spec": case.input["pod"]["spec"]}, "volumeMounts": [MOUNT]}
         spec = {role: given, "volumes": [{"name": MOUNT["name"]}]}
-        job = msgspec.convert({"spec": spec}, SparkApplication)
+        job = convert({"spec": spec}, SparkApplication)
         made = template_of(getattr(job.spec, role), role, {}, job.spec.volumes)
         with_mounts = [c["name"] for c in made["spec"]["containers"] if c.get("volumeMounts")]
         return difference(with_mounts, [f"spark-kubernetes-{role}"], "mounted in")

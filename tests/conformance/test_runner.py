@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from policyd.api.kueue import Workload
 from tests.conformance.__main__ import main
-from tests.conformance.kueue_objects import Columns
+from tests.conformance.kueue_objects import Cluster, Columns, WantedColumns, convert
+from tests.conformance.kueue_replay import CallReplay
 from tests.conformance.outcome import Outcome, SuiteResult, judge
 from tests.conformance.suites import ADAPTERS
 
@@ -126,6 +128,65 @@ def test_a_column_that_a_row_leaves_out_is_as_in_go(row, kind, value):
     assert columns["column"] == value
     with pytest.raises(KeyError):
         columns["other"]
+
+
+def test_expected_columns_that_are_nil_are_empty_or_none():
+    columns = WantedColumns({"wantKeys": None}, {"wantKeys": "[]string", "wantOther": "error"})
+
+    assert (columns["wantKeys"], columns["wantOther"]) == ([], None)
+    assert (columns.get("wantKeys"), "wantOther" in columns) == (None, False)
+    with pytest.raises(KeyError):
+        columns["wantMore"]
+
+
+def test_what_the_api_server_demands_is_zero_where_go_leaves_it_out():
+    given = {
+        "admission": {"podSetAssignments": [{"name": "main"}]},
+        "admissionChecks": [{"message": "m"}],
+        "reclaimablePods": [{"name": "main"}],
+    }
+
+    status = convert({"metadata": {"name": "wl"}, "status": given}, Workload).status
+
+    assert status.admission.cluster_queue == ""
+    assert (status.admission_checks[0].name, status.admission_checks[0].state) == ("", "Pending")
+    assert status.reclaimable_pods[0].count == 0
+
+
+QUEUE = {"kind": "LocalQueue", "metadata": {"name": "lq"}, "spec": {"clusterQueue": "cq"}}
+FLAVOR = {"kind": "ResourceFlavor", "metadata": {"name": "a"}, "spec": {}}
+
+
+@pytest.mark.parametrize(
+    ("operation", "args", "left"),
+    [
+        pytest.param("Cache.DeleteResourceFlavor", {"rf": FLAVOR}, ([], 1), id="object-taken-out"),
+        pytest.param("Manager.DeleteLocalQueue", {"key": "default/lq"}, (["a"], 0), id="by-key"),
+        pytest.param("Cache.DeleteTopology", {"name": "none"}, (["a"], 1), id="what-is-not-there"),
+        pytest.param(
+            "Cache.UpdateResourceFlavor",
+            {"rf": {**FLAVOR, "metadata": {"name": "b"}}},
+            (["a", "b"], 1),
+            id="object-put",
+        ),
+        pytest.param("hierarchy.Manager.Cohorts", {}, (["a"], 1), id="objects-of-go"),
+    ],
+)
+def test_calls_that_no_adapter_names_are_made_by_their_names(operation, args, left):
+    replay = CallReplay(Cluster(), {"q": QUEUE})
+    replay.replay([{"op": "Manager.AddLocalQueue", "args": {"q": {"$obj": "q"}}}])
+    replay.put({"rf": FLAVOR})
+
+    assert replay.replay([{"op": operation, "args": args}]) == ""
+
+    mirrors = replay.cluster.mirrors
+    assert ([f.metadata.name for f in mirrors.flavors], len([*mirrors.local_queues])) == left
+
+
+def test_a_question_that_no_adapter_answers_fails_its_case():
+    replay = CallReplay(Cluster(), {})
+
+    assert "no such call" in judge("a", lambda: replay.replay([{"op": "Cache.IsTall"}])).why
 
 
 def test_a_case_that_crashes_is_a_failure_and_no_end():

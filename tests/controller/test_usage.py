@@ -323,6 +323,54 @@ async def test_small_pods_do_not_hide_large_ones(world, later):
 
 
 @ANYIO
+async def test_pods_that_wait_for_their_events_are_reported_together_within_ten_seconds(world):
+    for number in range(300):
+        bare(world, f"decoy-{number:03}", gpus=1)
+    for number in range(80):
+        bare(world, f"large-{number:02}", gpus=32)
+    await world.pass_time(10)
+
+    assert counted(world, NO_WORKLOAD) == 380
+    (found,) = summaries(world)
+    assert found["involvedObject"]["name"] == "ns"
+    assert found["type"] == "Warning"
+    assert found["message"].startswith(
+        f"380 pods take {GPU}: 2860 that no queue has given them;"
+        f" the largest: large-00 ({GPU}: 32); large-01 ({GPU}: 32); "
+    )
+    assert found["message"].count("large-") == 5
+
+
+@ANYIO
+async def test_they_are_reported_together_again_once_they_are_many_more(world):
+    for number in range(100):
+        bare(world, f"decoy-{number:03}", gpus=1)
+    await world.pass_time(10)
+    bare(world, "one-more", gpus=1)
+    await world.pass_time(10)
+    assert [(e["count"], e["message"][:8]) for e in summaries(world)] == [(1, "100 pods")]
+
+    for number in range(30):
+        bare(world, f"large-{number:02}", gpus=8)
+    await world.pass_time(10)
+    assert [(e["count"], e["message"][:8]) for e in summaries(world)] == [(2, "131 pods")]
+
+
+@ANYIO
+async def test_pods_that_all_have_events_are_not_reported_together(world):
+    for number in range(52):
+        bare(world, f"p{number}", gpus=1)
+    await world.pass_time(60)
+
+    assert len(outside_quota(world)) == 52
+    assert summaries(world) == []
+
+
+def summaries(world):
+    return [e for e in world.events(OUTSIDE) if e["involvedObject"]["kind"] == "Namespace"]
+
+
+@ANYIO
 @pytest.mark.parametrize(("team", "found"), [("a", 8), ("b", 0)])
 async def test_namespaces_whose_jobs_do_not_queue_are_left_alone(team, found):
     world = World()

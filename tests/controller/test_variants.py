@@ -3,11 +3,14 @@
 import pytest
 
 from policyd.alloc.settings import Gates, QueueingSettings
+from policyd.controller.queues.hours import SAVE_SECONDS
 from policyd.controller.retention import TimeLimits
 from policyd.kube import resources as r
 from policyd.workload.time_limits import ReadyRules
-from tests.controller.test_topologies import RACK, make_pods, node, places, racks
-from tests.controller.test_topologies import job as ring
+from tests.controller.queues.test_hours import PLACE
+from tests.controller.test_usage import bare, outside_quota, owner_of
+from tests.controller.topology.test_topologies import RACK, make_pods, node, places, racks
+from tests.controller.topology.test_topologies import job as ring
 from tests.controller.world import GPU, HELD, World, condition, held_gpus, plain, running
 
 pytestmark = pytest.mark.anyio
@@ -237,6 +240,51 @@ async def test_a_job_that_ends_ends_its_variants_and_gives_the_quota_back():
 
         assert condition(variants(world)["reserved"], "Finished")["status"] == "True"
         assert not world.suspended("next")
+
+
+async def test_pods_of_a_job_are_within_the_quota_that_its_variant_holds():
+    world = world_with()
+    async with running(world):
+        world.job("train")
+        await world.pass_time(3)
+        owner = owner_of(world, r.JOBS, "train")
+        bare(world, "train-0", owner=owner)
+        await world.pass_time(10)
+        assert outside_quota(world) == {}
+
+        bare(world, "forged", owner=owner)
+        await world.pass_time(10)
+        assert set(outside_quota(world)) == {"forged"}
+
+
+async def test_pods_of_a_job_without_quota_are_outside_whatever_its_variant_holds():
+    world = world_with(sizes=(8,))
+    async with running(world):
+        world.job("train")
+        world.job("next")
+        await world.pass_time(3)
+        bare(world, "next-0", owner=owner_of(world, r.JOBS, "next"))
+        await world.pass_time(10)
+
+        assert set(outside_quota(world)) == {"next-0"}
+
+
+async def test_gpu_hours_of_a_job_count_once_also_after_a_restart():
+    world = world_with()
+    world.hours_record = PLACE
+    async with running(world):
+        world.job("train")
+        await world.pass_time(3)
+        held = [each.amounts for each in world.controller.hours.record.held.values()]
+        await world.pass_time(SAVE_SECONDS)
+    async with running(world):
+        await world.pass_time(3)
+        record = world.controller.hours.record
+        assert [each.amounts for each in record.held.values()] == held
+
+        world.end_job("train")
+        await world.pass_time(3)
+        assert record.held == {}
 
 
 async def test_a_deactivated_parent_deactivates_all_variants():

@@ -4,9 +4,18 @@ import asyncio
 
 import pytest
 
+from policyd.controller.writes import CARRIED_OUT_SECONDS
 from policyd.kube import resources as r
-from policyd.kube.errors import ApiError, ConflictError, UnreachableError
-from tests.controller.test_topologies import RACK, flavor, job, node, places, racks, start
+from policyd.kube.errors import (
+    ApiError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    ThrottledError,
+    UnreachableError,
+)
+from tests.controller.test_faults import error_of
+from tests.controller.topology.test_topologies import RACK, flavor, job, node, places, racks, start
 from tests.controller.world import Mortal, World, held_gpus, pod_spec, running
 
 pytestmark = pytest.mark.anyio
@@ -19,6 +28,8 @@ class Late(Mortal):
     """Part of the name of the workload whose admission is late; empty for none."""
     gives_up = False
     """Whether the client gives up, though the server carries the write out all the same."""
+    refusal = None
+    """The error that refuses later tries of what the client has given up."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -27,13 +38,14 @@ class Late(Mortal):
         self.tasks = []
 
     async def patch(self, resource, name, patch, **options):
-        write = super().patch(resource, name, patch, **options)
         if not (self.late and self.late in name and is_admission(patch)):
-            return await write
-        task = asyncio.create_task(self._arrive(write))
+            return await super().patch(resource, name, patch, **options)
+        if self.refusal and self.tasks:
+            raise self.refusal
+        task = asyncio.create_task(self._arrive(super().patch(resource, name, patch, **options)))
         self.tasks.append(task)
         if self.gives_up:
-            self.late = ""
+            self.late = self.late if self.refusal else ""
             raise UnreachableError("no answer")
         return await task
 
@@ -128,6 +140,45 @@ async def test_a_write_that_the_server_carries_out_after_a_look_counts(world):
     assert not world.suspended("first")
     assert most_held(world) == 8
     assert [type(error) for error in world.client.refused] == [ConflictError]
+
+
+REFUSALS = [
+    pytest.param(error_of(ForbiddenError, 403), id="by-a-webhook"),
+    pytest.param(error_of(InvalidError, 422), id="as-invalid"),
+    pytest.param(error_of(ConflictError, 409), id="by-a-conflict-of-something-else"),
+    pytest.param(error_of(ThrottledError, 429), id="as-one-too-many"),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+async def test_a_refused_try_does_not_free_what_an_unanswered_one_may_take(world, refusal):
+    world.client.late, world.client.gives_up, world.client.refusal = "first", True, refusal
+    world.job("first")
+    await world.pass_time(0.01)
+    world.job("second", queue="lq-b")
+    await world.pass_time(3)
+    before = world.suspended("second")
+    world.client.arrives.set()
+    await world.pass_time(3)
+
+    assert before
+    assert not world.suspended("first")
+    assert world.suspended("second")
+    assert most_held(world) == 8
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+async def test_what_was_never_carried_out_is_free_once_the_server_has_had_its_time(world, refusal):
+    world.client.late, world.client.gives_up, world.client.refusal = "first", True, refusal
+    world.job("first")
+    await world.pass_time(0.01)
+    world.job("second", queue="lq-b")
+    await world.pass_time(CARRIED_OUT_SECONDS - 1)
+    before = world.suspended("second")
+    await world.pass_time(3 * CARRIED_OUT_SECONDS)
+
+    assert before
+    assert not world.suspended("second")
 
 
 async def test_a_decision_is_not_written_once_its_workload_may_not_queue(world):

@@ -7,7 +7,7 @@ from policyd.dialects.registry import EVERY_FORMAT
 from policyd.engine.compile.load import load_policies
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.evaluate.review import respond
-from policyd.engine.evaluate.verdict import MOST_REASONS
+from policyd.engine.evaluate.verdict import MOST_REASONS, MOST_VIOLATED
 from policyd.engine.offline.requests import namespace_lookup
 from tests.engine.reviews import pod, request
 
@@ -60,7 +60,22 @@ def test_ignored_failures_are_bounded_and_hide_no_denial():
     assert sum(map(len, decision.audit_annotations.values())) < 200 * MOST_REASONS
 
 
-def test_the_clock_is_read_between_the_validations_of_a_policy():
+def test_failures_that_deny_are_bounded_and_counted():
+    decision = decide(objecting("a", FAILS), objecting("b", count=1))
+    assert {each.policy for each in decision.denials} == {"a", "b"}
+    assert len(decision.failures) == MOST_REASONS
+    assert decision.further == MANY - MOST_REASONS
+
+
+def test_violated_validations_are_listed_up_to_a_bound():
+    many = [objecting(name, count=MOST_VIOLATED // 2) for name in "abc"]
+    decision = decide(*many)
+    assert len(decision.objections) <= MOST_VIOLATED + len(many)
+    assert {each.policy for each in decision.objections} == set("abc")
+
+
+@pytest.mark.parametrize("expression", [LIES, FAILS])
+def test_the_clock_is_read_for_each_validation_and_for_each_objection(expression):
     asked = 0
 
     def out_of_time():
@@ -68,5 +83,16 @@ def test_the_clock_is_read_between_the_validations_of_a_policy():
         asked += 1
         return False
 
-    decide(objecting("a"), out_of_time=out_of_time)
-    assert asked >= MANY
+    decide(objecting("a", expression), out_of_time=out_of_time)
+    assert asked >= 2 * MANY
+
+
+def test_without_time_left_an_objection_has_its_static_message_and_reason():
+    spec = {
+        "validations": [
+            {"expression": "false", "message": "static", "messageExpression": "'computed'"}
+        ]
+    }
+    asked = iter([False, True])
+    decision = decide(objecting("a", **spec), out_of_time=lambda: next(asked, True))
+    assert [(each.message, each.reason) for each in decision.denials] == [("static", "Invalid")]

@@ -21,6 +21,8 @@ from tests.histories.record import FROM, WHO
 
 FASTEST, SLOWEST = 0.0005, 0.02
 """Seconds that a message takes each way."""
+LATEST = 2.0
+"""Time-outs until a request is carried out whose answer is lost, at most."""
 
 CUT_OFF = "cut off"
 """In a stream: the connection is gone."""
@@ -207,27 +209,33 @@ class Network:
             await asyncio.sleep(self.latency())
             return Canned(fault, REASONS[fault])
         await self._prevent(fault, limit)
-        exchange = Exchange(self, process.name if process else "", call.path)
-        self._open[exchange] = process
-        context = self._server.context.copy()
-        self.loop.call_later(
-            self.latency(), self._reach, exchange, call, headers, context, context=context
-        )
+        lost = fault == "time-out after" and doom in {"", "unanswered"}
+        after = LATEST * self._random() * _seconds(limit) if lost and not doom else self.latency()
+        exchange = self._send(process, call, headers, after)
         try:
+            if lost:
+                exchange.started.cancel()  # no answer, and no end of the connection, arrives
+                await _time_out(limit)
             await exchange.started
             if doom == "after":
                 await self._crash(process)
             if doom == "frozen":
                 self.trouble.freeze(process)
                 await asyncio.sleep(0)  # until it thaws
-            if fault == "time-out after":
-                await _time_out(limit)
         except BaseException:
             self.forget(exchange)
             raise
         if exchange.status == 403:
             self.refused.append((headers.account, f"{call}", exchange.chunks[0].decode()))
         return Response(exchange, self, limit)
+
+    def _send(self, process, call, headers, after):
+        """Send a request, which arrives after so many seconds."""
+        exchange = Exchange(self, process.name if process else "", call.path)
+        self._open[exchange] = process
+        context = self._server.context.copy()
+        self.loop.call_later(after, self._reach, exchange, call, headers, context, context=context)
+        return exchange
 
     async def _prevent(self, fault, limit):
         """Raise what becomes of a request that does not arrive, if that is its fault."""
@@ -278,8 +286,12 @@ def _encoded(query):
     return urlencode(query).encode()
 
 
+def _seconds(limit):
+    return limit.total or limit.sock_connect
+
+
 async def _time_out(limit):
-    await asyncio.sleep(limit.total or limit.sock_connect)
+    await asyncio.sleep(_seconds(limit))
     raise TimeoutError
 
 

@@ -183,7 +183,8 @@ def _jobs(random, setting, hours, size) -> Iterator[Event]:
         for act, rate in (("delete", 0.08), ("kill pod", 0.08), ("cheat", 0.1), ("edit", 0.08)):
             if random.random() < rate:
                 later = random.choice((0.01, 1.0, 30.0, 600.0)) * random.random()
-                how = {"name": about["name"], "how": random.random()}
+                most = 0.5 if about["gpus"] == HOPELESS else 1.0  # not to a StrictFIFO queue
+                how = {"name": about["name"], "how": most * random.random()}
                 yield Event(at + later, act, how)
 
 

@@ -1,15 +1,19 @@
 """Histories in simulated time: none fails, they are eventful, and a seed always gives the same."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+from aiohttp import ClientTimeout
 
 from policyd.kube.calls import ApiCall
 from tests.histories.history import live_through
 from tests.histories.loop import Process, SimulatedLoop, StuckError
+from tests.histories.network import Headers, Network
 from tests.histories.plan import FAULTS, Plan, plan_of
 from tests.histories.trouble import ADMISSION, LOST_SECONDS, Trouble
 
@@ -106,6 +110,30 @@ def test_an_unanswered_admission_is_reported_by_no_answer_and_no_watch():
     loop.run_forever()
     loop.close()
     assert found() == ([None, None], [None, None])
+
+
+def test_a_request_whose_answer_is_lost_may_be_carried_out_after_the_time_out():
+    loop, seen = SimulatedLoop(1), []
+    trouble = SimpleNamespace(
+        of_request=lambda *_: "time-out after", doom=lambda *_: "", server_is_down=lambda: False
+    )
+
+    async def application(_scope, _receive, send):
+        seen.append(loop.time())
+        await send({"type": "http.response.start", "status": 200, "headers": ()})
+        await send({"type": "http.response.body"})
+
+    async def ask():
+        network = Network(Process(loop, "server"), application, lambda: 0.75, trouble)
+        call, limit = ApiCall(method="PATCH", path="/", body=b"{}"), ClientTimeout(total=10)
+        with pytest.raises(TimeoutError):
+            await network.request(call, limit, Headers("alice"))
+        assert (seen, loop.time()) == ([], 10)
+        await asyncio.sleep(60)
+
+    loop.run_until_complete(ask())
+    loop.close()
+    assert (seen, loop.errors) == ([15], [])
 
 
 class TestLoop:

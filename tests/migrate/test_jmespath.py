@@ -192,7 +192,7 @@ def test_it_has_the_value_that_jmespath_gives(expression, obj):
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [
-        ("request.object.spec[", "is no JMESPath"),
+        ("request.object.spec[", "is not JMESPath"),
         ("parse_json(request.operation)", "a function of Kyverno's own kinds"),
         ("path_canonicalize(request.operation)", "no function such as path_canonicalize"),
         ("nonsense(request.operation)", "Kyverno has none of that name"),

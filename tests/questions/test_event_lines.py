@@ -6,7 +6,8 @@ import pytest
 
 from policyd.api.meta import rfc3339
 from policyd.kube import resources as r
-from policyd.questions.event_lines import EventScope, UnknownQueueError, queue_events
+from policyd.questions.event_lines import EventScope, queue_events
+from policyd.questions.known_names import UnknownNameError
 from policyd.questions.unqueued_jobs import JobNotFoundError, JobQuery
 from policyd.testing import FakeClient
 
@@ -161,13 +162,13 @@ async def test_each_way_of_writing_times_and_counts_is_read(client, fields, time
 
 
 async def test_a_queue_that_is_not_there_is_named_with_those_that_are(client):
-    with pytest.raises(UnknownQueueError) as mistyped:
+    with pytest.raises(UnknownNameError) as mistyped:
         await shown(client, queue="trian")
-    with pytest.raises(UnknownQueueError) as unknown:
+    with pytest.raises(UnknownNameError) as unknown:
         await shown(client, queue="xyz")
 
     assert mistyped.value.hint == "did you mean `train`?"
-    assert unknown.value.hint == "queues: serve, team-a, team-s, train"
+    assert unknown.value.hint == "there are serve, team-a, team-s, train"
 
 
 async def test_a_job_that_is_not_there_is_an_error(client):

@@ -4,7 +4,7 @@ import pytest
 
 from policyd.cli.questions.why import snapshot_for
 from policyd.kube import resources as r
-from policyd.kube.errors import UnreachableError
+from policyd.kube.errors import ForbiddenError, UnreachableError
 from policyd.questions.unqueued_jobs import (
     JOBS,
     JobNotFoundError,
@@ -140,13 +140,29 @@ async def test_what_is_stopped_is_to_be_resumed(client, active, policy, expected
     assert (await asked(client)).user == expected
 
 
+async def test_a_stopped_queue_is_named_with_who_stopped_it_and_since_when(client):
+    put(client, r.JOBS, "j", labels={QUEUE: "train"})
+    active = {
+        "type": "Active",
+        "status": "False",
+        "reason": "Stopped",
+        "lastTransitionTime": "2026-01-02T03:00:00Z",
+    }
+    queue_spec = {"clusterQueue": "cq", "stopPolicy": "Hold"}
+    put(client, r.LOCAL_QUEUES, "train", queue_spec, status={"conditions": [active]})
+    workload(client, QuotaReserved="False")
+
+    assert (await asked(client)).message == (
+        "an administrator stopped LocalQueue train at 2026-01-02T03:00:00Z: its stopPolicy is Hold"
+    )
+
+
 @pytest.mark.parametrize(
     ("given", "answered", "reason"),
     [
         pytest.param({"QuotaReserved": "False"}, "Pending", "WhyQuotaReserved", id="pending"),
         pytest.param({"QuotaReserved": "True"}, "Admitted", "WhyQuotaReserved", id="with-quota"),
         pytest.param({"Finished": "True"}, "Finished", "WhyFinished", id="finished"),
-        pytest.param({"active": False, "Evicted": "True"}, "Inactive", "WhyEvicted", id="inactive"),
         pytest.param({"active": False}, "Inactive", "", id="inactive-without-a-word"),
     ],
 )
@@ -164,6 +180,63 @@ async def test_a_workload_that_no_snapshot_has_is_identified_by_its_conditions(
     if reason:
         assert answer.message == f"said of {reason.removeprefix('Why')}"
         assert answer.since == "2026-01-02T03:04:05Z"
+
+
+@pytest.mark.parametrize(
+    ("evicted", "pending", "message"),
+    [
+        pytest.param("DeactivatedDueToRequeuingLimitExceeded", "Pending", "E", id="by-eviction"),
+        pytest.param("Preempted", "Deactivated", "Q", id="long-after-an-eviction"),
+        pytest.param("Preempted", "Pending", "its Workload is deactivated", id="not-written-yet"),
+    ],
+)
+async def test_a_deactivated_workload_does_not_have_the_reason_of_an_earlier_eviction(
+    client, evicted, pending, message
+):
+    put(client, r.JOBS, "j", labels={QUEUE: "train"})
+    conditions = [
+        {"type": "Evicted", "status": "True", "reason": evicted, "message": "E"},
+        {"type": "QuotaReserved", "status": "False", "reason": pending, "message": "Q"},
+    ]
+    spec = {"queueName": "train", "active": False, "podSets": []}
+    owner = owned("Job", "j")
+    put(client, r.WORKLOADS, "w", spec, status={"conditions": conditions}, ownerReferences=owner)
+
+    assert (await asked(client)).message.startswith(message)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("Pod", "b"), ("PodGroup", "ring")])
+async def test_an_incomplete_group_is_reported_with_how_many_pods_are_there(client, kind, name):
+    group = "kueue.x-k8s.io/pod-group-name"
+    total = {f"{group.removesuffix('name')}total-count": "3"}
+    put(client, r.PODS, "a", labels={QUEUE: "train"}, annotations={**total, group: "ring"})
+    put(client, r.PODS, "b", labels={QUEUE: "train", group: "ring"}, annotations=total)
+    put(
+        client,
+        r.PODS,
+        "failed",
+        labels={QUEUE: "train", group: "ring"},
+        status={"phase": "Failed"},
+    )
+    put(client, r.PODS, "other", labels={QUEUE: "train", group: "rang"}, annotations=total)
+
+    answer = await asked(client, kind, name)
+
+    assert answer.message == "its pod group ring is incomplete: 2 of 3 pods are there"
+    assert answer.user == f"create the others, with the label `{group}: ring`"
+
+
+async def test_a_user_who_may_not_list_pods_is_answered_without_them(client):
+    group = "kueue.x-k8s.io/pod-group-name"
+    put(client, r.PODS, "a", labels={QUEUE: "train", group: "ring"})
+    client.fail(ForbiddenError("no"), verb="page", plural="pods")
+
+    assert (await asked(client, "Pod", "a")).message.startswith("it has no Workload")
+
+
+async def test_a_group_of_which_nothing_is_there_is_not_found(client):
+    with pytest.raises(JobNotFoundError, match="Workload ns/ring not found"):
+        await asked(client, "PodGroup", "ring")
 
 
 async def test_a_pod_of_a_job_of_another_is_answered_for_by_the_outermost(client):

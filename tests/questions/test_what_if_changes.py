@@ -52,9 +52,9 @@ async def test_manifests_are_yaml_or_json():
     ("text", "message"),
     [
         pytest.param("a: [", "manifest", id="broken"),
-        pytest.param("a: 1", "document 1 is no object", id="no-object"),
-        pytest.param("- 1", "document 1 is no object", id="a-list"),
-        pytest.param("kind: {}\napiVersion: v1", "document 1 is no object", id="odd-kind"),
+        pytest.param("a: 1", "document 1 is not an object", id="no-object"),
+        pytest.param("- 1", "document 1 is not an object", id="a-list"),
+        pytest.param("kind: {}\napiVersion: v1", "document 1 is not an object", id="odd-kind"),
         pytest.param("x" * (MOST_TEXT + 1), "more than 256 KiB", id="long"),
         pytest.param("a: " + "[" * 2_000, "manifest", id="deep"),
         pytest.param(

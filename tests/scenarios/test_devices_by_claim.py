@@ -12,6 +12,7 @@ from tests.scenarios.test_topology import RACKS, gang, nodes_of, placed, racks
 __all__ = ["placed", "racks"]
 
 DRIVER, GPU = "gpu.example.com", "nvidia.com/gpu"
+CLAIM = "ResourceClaim"
 CONFIGURATION = {
     "apiVersion": "config.kueue.x-k8s.io/v1beta2",
     "kind": "Configuration",
@@ -114,6 +115,9 @@ def test_pods_go_where_nodes_have_the_devices_of_their_claims(racks):
         for name in ("first", "second")
     )
     assert len({*first, *second}) == 8
+    owned = [each["metadata"]["ownerReferences"][0] for each in racks.find(CLAIM, "team-a")]
+    pods = {each["metadata"]["uid"] for each in racks.find("Pod", "team-a")}
+    assert {each["uid"] for each in owned} == pods, "pods that are held have their claims made"
 
     racks.create(claiming_gang("third", pods=2))
     condition = eventually(lambda: waiting(racks, "third"), what="the next one waits")
@@ -124,6 +128,7 @@ def test_pods_go_where_nodes_have_the_devices_of_their_claims(racks):
     assert set(third) < set(first)
     for name in ("second", "third"):
         racks.delete("Job", name, "team-a")
+    eventually(lambda: not racks.find(CLAIM, "team-a"), within=60, what="the claims go with them")
 
 
 def claiming_gang(name, pods):

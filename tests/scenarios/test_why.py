@@ -2,7 +2,7 @@
 
 import time
 
-from tests.scenarios.api import eventually
+from tests.scenarios.api import Refused, eventually
 from tests.scenarios.objects import job, pod
 from tests.scenarios.test_queue import admitted, waiting
 
@@ -102,3 +102,74 @@ def test_the_line_and_the_quotas_are_those_of_the_cluster(api, ask):
         **quotas["team-b"], "nominal": 8, "used": 0, "lent": 4, "available": 4, "pending": 8
     }  # fmt: skip
     assert quotas["research"]["used"] == 12
+
+
+REFUSING = {
+    "apiVersion": "policyd.io/v1alpha1",
+    "kind": "Policy",
+    "metadata": {"name": "no-drafts"},
+    "spec": {
+        "matchConstraints": {
+            "resourceRules": [
+                {
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE"],
+                    "resources": ["pods"],
+                }
+            ],
+            "objectSelector": {"matchLabels": {"stage": "draft"}},
+        },
+        "validations": [{"expression": "false", "message": "remove the label stage"}],
+    },
+}
+
+
+def refused(api, item):
+    try:
+        api.create(item, dry_run=True)
+    except Refused:
+        return True
+    return False
+
+
+def obstacle(ask, words, kind):
+    """Return what keeps the pods of a job from running, once that is known."""
+    return eventually(
+        lambda: next((o for o in ask("why", words)["obstacles"] if o["type"] == kind), None),
+        within=60,
+        what=f"its pods are {kind}",
+    )
+
+
+def test_a_job_with_quota_whose_pods_a_policy_refuses_names_the_policy(api, ask):
+    draft = job("draft", gpus=1)
+    draft["spec"]["template"]["metadata"]["labels"] = {"stage": "draft"}
+    api.create(REFUSING)
+    try:
+        eventually(
+            lambda: refused(api, pod("probe", labels={"stage": "draft"})), what="it is in force"
+        )
+        api.create(draft)
+        found = obstacle(ask, "job/draft", "Refused")
+        api.delete("Job", "draft", "team-a")
+    finally:
+        api.delete("Policy", "no-drafts")
+
+    assert (found["what"], found["message"]) == ("no-drafts", "remove the label stage")
+
+
+def test_a_job_with_quota_whose_pods_are_held_or_fit_no_node_says_so(api, ask):
+    gated, lost = job("gated", gpus=1), job("lost", gpus=1)
+    gated["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "example.com/later"}]
+    lost["spec"]["template"]["spec"]["nodeSelector"] = {"disk": "none-has-it"}
+    for each in (gated, lost):
+        api.create(each)
+
+    held = obstacle(ask, "job/gated", "Gated")
+    unscheduled = obstacle(ask, "job/lost", "Unschedulable")
+
+    assert (held["what"], held["pods"]) == ("example.com/later", 1)
+    assert "the component that added it has to remove it" in held["message"]
+    assert "nodes are available" in unscheduled["message"]
+    assert "disk=none-has-it" in unscheduled["message"]

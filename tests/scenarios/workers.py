@@ -31,7 +31,8 @@ def manager_and_workers(new_folder):
     """
     with ExitStack() as stack:
         workers = {name: stack.enter_context(clusters.real(new_folder(name))) for name in NAMES}
-        values = {"controller__multiKueue__enabled": True}
+        multi_kueue = {"enabled": True, "secrets": list(NAMES)}
+        values = {"controller__multiKueue": multi_kueue}
         folder = new_folder("manager")
         both = ["--config", str(configuration(folder, workers["west"].kubeconfig))]
         manager = stack.enter_context(clusters.real(folder, values=values, both=both))

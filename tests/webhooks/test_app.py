@@ -8,13 +8,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
 
+from policyd.api import causes
 from policyd.api.admission import MAXIMUM_REVIEW_BYTES, ReviewError
 from policyd.health import create_health_app
 from tests.webhooks.conftest import figures as told_by
 from webhooks import app, bodies
 from webhooks.app import create_app
 from webhooks.bodies import LIGHT_BYTES, LIGHT_ROOM, NO_ROOM
-from webhooks.deadlines import DEFAULT_TIMEOUT_SECONDS, timeout_seconds
+from webhooks.deadlines import DEFAULT_TIMEOUT_SECONDS, TooLateError, timeout_seconds
 from webhooks.metrics import WebhookMetrics
 from webhooks.shared import Readiness
 
@@ -124,7 +125,7 @@ UNREAD = [
     pytest.param(
         UID.ljust(LIGHT_BYTES + 1),
         False,
-        f"the review has more than {LIGHT_BYTES} bytes, and the request has no Content-Length",
+        f"the review has more than {LIGHT_BYTES} bytes, and no Content-Length",
         id="large-and-of-no-length",
     ),
 ]
@@ -199,22 +200,43 @@ def test_a_caller_that_is_gone_leaves_no_room_taken():
     assert client.app.endpoints[b"/validate"].room.taken == 0
 
 
-def test_the_handler_of_unevaluated_reviews_gets_the_beginning_and_the_reason():
+@pytest.mark.parametrize(
+    ("error", "reason", "cause"),
+    [
+        pytest.param(
+            ReviewError("nested too deep", causes.TOO_DEEP),
+            "nested too deep",
+            causes.TOO_DEEP,
+            id="no-review",
+        ),
+        pytest.param(
+            RecursionError(), "the object is nested too deep", causes.TOO_DEEP, id="recursion"
+        ),
+        pytest.param(TooLateError(), "there was no time left", causes.OUT_OF_TIME, id="late"),
+        pytest.param(
+            ValueError("a bug"),
+            "policyd could not decide: ValueError: a bug",
+            causes.DEFECT,
+            id="defect",
+        ),
+    ],
+)
+def test_the_handler_of_unevaluated_reviews_gets_the_beginning_and_the_reason(error, reason, cause):
     reported = []
 
-    def unjudged(head, reason):
-        reported.append((head, reason))
+    def unjudged(*given):
+        reported.append(given)
         return b'"unjudged"'
 
-    async def deep(_body, _out_of_time):
-        raise ReviewError("the review is nested too deep")
+    async def fail(_body, _out_of_time):
+        raise error
 
-    client = client_for(deep, unjudged={"/mutate": unjudged})
+    client = client_for(fail, unjudged={"/mutate": unjudged})
 
     answer = client.post("/mutate", content=UID, headers=JSON)
 
     assert (answer.status_code, answer.content) == (200, b'"unjudged"')
-    assert reported == [(UID, "the review is nested too deep")]
+    assert reported == [(UID, reason, cause)]
 
 
 def test_an_oversized_review_without_a_uid_is_reported():

@@ -14,7 +14,7 @@ from tests.admission.test_verdicts import MAKER, queued, submitted
 from tests.alloc.builders import group, queue
 from tests.scenarios.foreign import foreign, ray_cluster
 from tests.scenarios.objects import job
-from webhooks.verdicts import JobVerdicts
+from webhooks.verdicts import FRESH_SECONDS, JobVerdicts
 
 GPU = "nvidia.com/gpu"
 NAMESPACE = {"metadata": {"name": "team-a"}}
@@ -46,7 +46,7 @@ def verdict_of():
             verdicts.take(snapshot)
             latest.put(snapshot)
         clock._pass(age)
-        return verdicts(read)
+        return verdicts(read, dry_run=True)
 
     return verdict_of
 
@@ -95,9 +95,27 @@ def test_a_review_does_not_wait_for_the_plan_of_another():
     latest.put(SNAPSHOT)
 
     with verdicts._lock:
-        meanwhile = verdicts(job_j)
+        meanwhile = verdicts(job_j, dry_run=True)
 
-    assert (meanwhile, verdicts(job_j)) == ("", STARTS)
+    assert (meanwhile, verdicts(job_j, dry_run=True)) == ("", STARTS)
+
+
+def test_a_verdict_by_an_older_snapshot_says_its_age(verdict_of):
+    assert verdict_of(age=FRESH_SECONDS) == STARTS
+    assert verdict_of(age=5.0) == f"{STARTS}; as of 5 s ago"
+
+
+def test_only_jobs_that_are_created_are_counted():
+    clock = FakeClock()
+    latest = LatestSnapshot(clock.monotonic)
+    verdicts = JobVerdicts(latest, lambda _name: NAMESPACE, clock=clock)
+    verdicts.take(SNAPSHOT)
+    latest.put(SNAPSHOT)
+    others = [lambda name=name: submitted(queued(job(name))) for name in "abc"]
+
+    found = [verdicts(read, dry_run=not number) for number, read in enumerate(others)]
+
+    assert found == [STARTS, STARTS, "would wait: 1st in cq, 8 more nvidia.com/gpu needed"]
 
 
 def test_a_job_that_cannot_be_read_gets_no_message(verdict_of):

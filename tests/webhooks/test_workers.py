@@ -21,7 +21,7 @@ from tests.engine.reviews import pod, policies, policy, request
 from tests.webhooks.reviews import review
 from webhooks.deadlines import Deadlines
 from webhooks.external_data.lookups import ExternalAnswer, ExternalLookups
-from webhooks.workers import LOOP_SECONDS, TooLongError, Workers, size_of
+from webhooks.workers import BRIEF_SECONDS, LOOP_SECONDS, TooLongError, Workers, size_of
 
 pytestmark = pytest.mark.anyio
 HEAVY = request({**pod(), "data": "x" * HEAVY_BYTES})
@@ -41,6 +41,8 @@ class Later(Executor):
 
     def run_next(self):
         future, work = self.given.pop(0)
+        if future.cancelled():
+            return
         try:
             future.set_result(work())
         except BaseException as error:  # noqa: BLE001 - as executors have it
@@ -56,15 +58,21 @@ class Ticking:
         return self.seconds
 
 
-def workers_of(executor, clock=None, *, workers=2, busy=True):
+def workers_of(executor, clock=None, *, busy=True):
     """Return workers of a machine that has nothing else to do, or does not get to this at all."""
     clock = clock or FakeClock()
+    return Workers(executor, clock=clock, spent=clock.monotonic if busy else lambda: 0.0)
 
-    def limit(seconds):
-        end = clock.monotonic() + seconds
-        return lambda: busy and clock.monotonic() > end
 
-    return Workers(executor, clock=clock, limit=limit, workers=workers)
+def taking(clock, seconds):
+    """Return a decision that takes so many seconds, and reads the clock in the end."""
+
+    def decide(_request, out_of_time):
+        clock.seconds += seconds
+        out_of_time()
+        return ALLOWED
+
+    return decide
 
 
 def allow(_request, _out_of_time):
@@ -100,11 +108,9 @@ async def test_long_work_on_the_loop_is_restarted_by_a_worker():
     executor, clock = Later(), Ticking()
     began = []
 
-    def decide(_request, out_of_time):
-        began.append(threading.get_ident())
-        clock.seconds += LOOP_SECONDS * 2
-        assert not out_of_time()
-        return ALLOWED
+    def decide(request, out_of_time):
+        began.append(request)
+        return taking(clock, LOOP_SECONDS * 2)(request, out_of_time)
 
     deciding = asyncio.ensure_future(workers_of(executor, clock).decide(decide, LIGHT, never))
     await turns()
@@ -112,6 +118,43 @@ async def test_long_work_on_the_loop_is_restarted_by_a_worker():
 
     assert await deciding is ALLOWED
     assert len(began) == 2
+
+
+async def test_a_long_review_leaves_the_worker_for_brief_ones():
+    executor, clock = Later(), Ticking()
+    workers = workers_of(executor, clock)
+
+    decided = [
+        asyncio.ensure_future(workers.decide(taking(clock, seconds), LIGHT, never))
+        for seconds in (BRIEF_SECONDS * 2, LOOP_SECONDS * 2)
+    ]
+    await turns()
+    assert len(executor.given) == 1  # the worker for brief reviews
+    executor.run_next()
+    await turns()
+    assert len(executor.given) == 2
+    executor.run_next()
+    executor.run_next()
+
+    assert await asyncio.gather(*decided) == [ALLOWED] * 2
+
+
+async def test_a_namespace_that_took_its_part_of_the_loop_has_its_reviews_decided_beside():
+    executor, clock = Later(), Ticking()
+    workers = workers_of(executor, clock)
+    of_another = request({**pod(), "metadata": {"name": "a", "namespace": "another"}})
+
+    while not executor.given:
+        deciding = workers.decide(taking(clock, LOOP_SECONDS - 0.001), LIGHT, never)
+        waiting = asyncio.ensure_future(deciding)
+        await turns()
+        assert clock.seconds < 1
+    assert not waiting.done()
+    assert await workers.decide(allow, of_another, never) is ALLOWED
+    clock.seconds += 10
+    assert await workers.decide(allow, LIGHT, never) is ALLOWED
+    executor.run_next()
+    await waiting
 
 
 async def test_a_machine_that_does_something_else_meanwhile_has_no_review_begun_twice():
@@ -145,7 +188,7 @@ def test_expressions_end_where_a_review_takes_too_long_on_the_loop():
 
 async def test_a_few_heavy_reviews_are_decided_at_a_time():
     executor = Later()
-    workers = workers_of(executor, workers=2)
+    workers = workers_of(executor)
 
     deciding = [asyncio.ensure_future(workers.decide(allow, HEAVY, never)) for _ in range(5)]
     await turns()
@@ -155,25 +198,6 @@ async def test_a_few_heavy_reviews_are_decided_at_a_time():
         await turns()
 
     assert [each.result() for each in deciding] == [ALLOWED] * 5
-
-
-async def test_a_cancelled_caller_frees_a_worker_only_at_its_end():
-    executor = Later()
-    workers = workers_of(executor, workers=1)
-    first = asyncio.ensure_future(workers.decide(allow, HEAVY, never))
-    await turns()
-    started = executor.given[0][0]
-    started.set_running_or_notify_cancel()
-
-    first.cancel()
-    second = asyncio.ensure_future(workers.decide(allow, HEAVY, never))
-    await turns()
-    assert len(executor.given) == 1
-    executor.run_next()
-    await turns()
-    executor.run_next()
-
-    assert await second is ALLOWED
 
 
 async def test_an_exception_of_a_worker_is_raised():

@@ -1,4 +1,4 @@
 """The webhooks' certificate: kept in a Secret, rotated, served, published to the API server.
 
-Imports `certificates`, `registration` and `kube`. Start with `rotation`.
+Imports `certificates`, `admission`, `registration` and `kube`. Start with `rotation`.
 """

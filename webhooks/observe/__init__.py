@@ -1,4 +1,5 @@
 """Records of decisions, after the answer: metrics, shadows of policies, and reports.
 
-Imports `engine`, `kube` and the code for reports. Start with `observing`.
+Imports `admission`, `engine`, `registration`, `kube` and the code for reports. Start with
+`observing`.
 """

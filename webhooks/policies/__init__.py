@@ -1,4 +1,5 @@
 """Where policies come from, and which are in force.
 
-Imports `engine`, `registration` and `kube`. Start with `reading`, then `sources` and `in_force`.
+Imports `engine`, `registration`, `kube`, `dialects` and `jobs`. Start with `reading`, then
+`sources` and `in_force`.
 """

@@ -183,16 +183,30 @@ def _not_given(
 
 
 class RequestKey:
-    """Identifies equal requests of workloads in one queue; it is equal to no other key."""
+    """Identifies equal requests of workloads in one queue; it is equal to no other key.
+
+    Attributes:
+        alike: The key of all that fit alike; the names of pod sets decide nothing.
+    """
+
+    __slots__ = ("alike",)
+
+    def __init__(self, alike: "RequestKey | None" = None) -> None:
+        self.alike = alike or self
 
 
-def request_key_of(workload: QueuedWorkload, counts: Sequence[int] = ()) -> object:
-    """Return a key that is equal for workloads with the same requests to a queue."""
-    return tuple(counts), workload.allowed_flavors, tuple([_asked_by(p) for p in workload.pod_sets])
+def request_key_of(workload: QueuedWorkload, counts: Sequence[int] = ()) -> tuple[object, object]:
+    """Return a key that is equal for workloads with the same requests to a queue.
+
+    Its second part leaves out the names of pod sets.
+    """
+    asked = tuple([_asked_by(p) for p in workload.pod_sets])
+    names = tuple([p.name for p in workload.pod_sets])
+    return names, (tuple(counts), workload.allowed_flavors, asked)
 
 
 def _asked_by(p: QueuedPodSet) -> tuple[object, ...]:
-    plain = p.name, p.count, p.minimum, p.group, p.placed, p.tolerations, p.affinity
+    plain = p.count, p.minimum, p.group, p.placed, p.tolerations, p.affinity
     place = () if p.place is None else (p.place.mode, p.place.level, p.place.slices)
     limits = sorted(p.limited.items()) if p.limited else ()
     selected = sorted(p.node_selector.items()) if p.node_selector else ()

@@ -29,6 +29,13 @@ _IDENTIFIER: Final = "[A-Za-z_][A-Za-z0-9_]*"
 
 Errors = Iterator[FieldError]
 
+RESERVED: Final = "is reserved: the queue itself counts the pods of each pod set under this name"
+
+
+def reserved_names(gates: Mapping[str, bool]) -> frozenset[str]:
+    """Return the resources that a Configuration must not give an amount."""
+    return frozenset({"pods"} if gates["ReservedResourceNameValidation"] else ())
+
 
 def validate_mappings(
     resources: ResourcesConfiguration | None, gates: Mapping[str, bool]
@@ -42,6 +49,8 @@ def validate_mappings(
     for index, mapping in enumerate(mappings):
         where = f"{path}[{index}]"
         errors += _name(f"{where}.name", mapping.name)
+        if gates["KueueDRAIntegration"] and mapping.name in reserved_names(gates):
+            errors.append(FieldError(f"{where}.name", mapping.name, RESERVED))
         if mapping.name in names:
             errors.append(FieldError(f"{where}.name", mapping.name, "is there twice", "Duplicate"))
         names.add(mapping.name)

@@ -26,6 +26,18 @@ LEFT_OUT: Final[Mapping[str, FixedGate]] = {
     "DeferRayServiceFinalizationForRedisCleanup": FixedGate(
         on=True, reason="a service keeps its quota until the pods are gone that clean up Redis"
     ),
+    "DynamicQuotaOrchestration": FixedGate(
+        on=False, reason="quota is what the specs of queues and cohorts give"
+    ),
+    "ElasticJobsViaWorkloadSlicesWithPartialReplicaScaleUp": FixedGate(
+        on=False, reason="a job grows to its new size, or keeps the one it has"
+    ),
+    "FairSharingReevaluatePreemptionCandidates": FixedGate(
+        on=False, reason="candidates are tried once by each strategy"
+    ),
+    "KueueDRADeviceFeasibility": FixedGate(
+        on=False, reason="free devices on nodes are regarded where a topology places pods"
+    ),
     "ManagedJobsNamespaceSelectorAlwaysRespected": FixedGate(
         on=True,
         reason="jobs queue only where `managedJobsNamespaceSelector` says, as Kueue insists",

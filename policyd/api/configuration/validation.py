@@ -4,14 +4,14 @@ The rules, the paths and, where it states them, the words are Kueue's.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from ipaddress import ip_address
 from typing import Final
 
 import msgspec
 
 from policyd.api.configuration.defaults import INCREMENTAL_DISPATCHER, SYSTEM_NAMESPACE
-from policyd.api.configuration.devices import validate_mappings
+from policyd.api.configuration.devices import RESERVED, reserved_names, validate_mappings
 from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.configuration.frameworks import KINDS, kind_of
 from policyd.api.configuration.gates import all_gates
@@ -70,7 +70,7 @@ def validate_configuration(
         *_fair_sharing(configuration),
         *_admission_fair_sharing(configuration),
         *_certificates(configuration),
-        *_transformations(configuration),
+        *_transformations(configuration, reserved=reserved_names(known)),
         *validate_mappings(configuration.resources, known),
         *_namespaces(configuration),
         *_retention(configuration),
@@ -208,7 +208,7 @@ def _certificates(configuration: Configuration) -> Errors:
         yield FieldError(f"{path}.webhookSecretName", secret, SUBDOMAIN_RULE)
 
 
-def _transformations(configuration: Configuration) -> Errors:
+def _transformations(configuration: Configuration, *, reserved: Collection[str]) -> Errors:
     resources, seen = configuration.resources, set()
     for index, each in enumerate(resources.transformations if resources else ()):
         path = f"resources.transformations[{index}]"
@@ -217,6 +217,10 @@ def _transformations(configuration: Configuration) -> Errors:
         if each.input in seen:
             yield FieldError(f"{path}.input", each.input, "is there twice", "Duplicate")
         seen.add(each.input)
+        names = {"input": each.input, **{f"outputs[{name}]": name for name in each.outputs}}
+        for field, name in names.items():
+            if name in reserved:
+                yield FieldError(f"{path}.{field}", name, RESERVED)
 
 
 def _quota_check(configuration: Configuration) -> Errors:

@@ -34,6 +34,7 @@ from policyd.engine.model.dialects import Volatile
 from policyd.engine.objects.workloads import value_at
 from policyd.engine.offline.requests import RequestCircumstances, as_it_was, request_for
 from policyd.kube.client import Client
+from policyd.kube.discovery import served_resources
 from policyd.kube.errors import NotFoundError
 from policyd.kube.pages import pages, whole
 from policyd.kube.resources import Resource
@@ -306,10 +307,7 @@ class MatchedObjects:
     async def served(self, api_version: str) -> Sequence[Resource]:
         """Return the resources of an apiVersion; none if it is not served."""
         if api_version not in self._served:
-            try:
-                self._served[api_version] = await self.client.served(api_version)
-            except NotFoundError:
-                self._served[api_version] = ()
+            self._served[api_version] = await served_resources(self.client, api_version)
         return self._served[api_version]
 
 

@@ -4,6 +4,6 @@ A check is in the `CHECKS` of the file that has its subject: `installation`, `ku
 `queues` (policies and flavors, too), and `held` (pods, jobs and deletions that wait for something
 missing).
 
-Imports `kube`, `certificates`, `jobs` and `api`, and what is next to the folder. Start with
-`command`.
+Imports `kube`, `certificates`, `jobs`, `registration`, `snapshot`, `questions` and
+`controller/policies`, and what is next to the folder. Start with `command`.
 """

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from policyd.api.meta import Json
+from policyd.cli.formats.fields import mistyped_fields
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.kinds.registry import KINDS
@@ -20,6 +21,18 @@ _COUNTED: Final = _OF_CLUSTER | {
     "LocalQueue", "Pod", "ResourceClaim", "ResourceClaimTemplate", "Workload",
 }  # fmt: skip
 """What queues are decided by, apart from jobs."""
+_POLICIES: Final = frozenset(
+    {
+        "CleanupPolicy", "ClusterCleanupPolicy", "ClusterPolicy", "DeletingPolicy",
+        "GeneratingPolicy", "ImageValidatingPolicy",
+        "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "MutatingPolicy",
+        "NamespacedDeletingPolicy", "NamespacedGeneratingPolicy",
+        "NamespacedImageValidatingPolicy", "NamespacedMutatingPolicy",
+        "NamespacedValidatingPolicy", "Policy", "PolicyBinding", "PolicyException",
+        "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingPolicy",
+    }
+)  # fmt: skip
+"""The kinds of policies, bindings and exceptions: other kinds may be named alike."""
 _GIVEN_BY_SERVER: Final = (
     "creationTimestamp", "generation", "managedFields", "ownerReferences", "resourceVersion", "uid",
 )  # fmt: skip
@@ -76,7 +89,7 @@ def changed(
 
     Raises:
         ChangeError: If what is submitted is there, what is deleted is not, or what is applied
-            has a kind that decides nothing.
+            has a kind that decides nothing, or fields that its kind does not have.
     """
     found = {_name(each, namespace): each for each in objects}
     lost: list[str] = []
@@ -93,6 +106,7 @@ def changed(
             near = did_you_mean(name.name, others)
             mistyped += [f"{name} is new: {near}"] if near else []
         _refuse_queued(name, found, "change")
+        _refuse_mistyped(name, each, found.get(name, {}))
         found[name] = _placed(apply_merge_patch(found.get(name, {}), each), name)
     for each in submitted:
         new = as_new(each)
@@ -115,7 +129,7 @@ def _refuse_uncounted(each: Mapping[str, Json]) -> None:
     kind, version = str(each["kind"]), str(each.get("apiVersion", ""))
     if kind in _COUNTED or any(kind == known.kind for known in KINDS):
         return
-    if kind.endswith("Policy"):
+    if kind in _POLICIES:
         raise ChangeError(
             f"what-if does not evaluate policies: {kind} of {version or 'no apiVersion'}",
             hint="ask `policyd apply` or `policyd replay` about it",
@@ -124,6 +138,19 @@ def _refuse_uncounted(each: Mapping[str, Json]) -> None:
         f"no queue depends on a {kind}",
         hint=did_you_mean(kind, _COUNTED) or f"jobs, and: {', '.join(sorted(_COUNTED))}",
     )
+
+
+def _refuse_mistyped(name: _Name, each: Json, present: Mapping[str, Json]) -> None:
+    """Refuse fields that a kind does not have; a cluster of a later version may have stored some.
+
+    Raises:
+        ChangeError: If there are such fields.
+    """
+    stored = {field.path for field in mistyped_fields(present)}
+    for field in mistyped_fields(each):
+        if field.path not in stored:
+            path = ".".join(map(str, field.path))
+            raise ChangeError(f"{name}: {field.sentence(name.kind)}: `{path}`", hint=field.hint)
 
 
 def _name(each: Mapping[str, Json], namespace: str) -> _Name:

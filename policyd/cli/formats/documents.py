@@ -1,5 +1,6 @@
 """The objects and policies in the files that commands are given."""
 
+import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,6 +12,7 @@ import click
 from policyd.api.meta import Json
 from policyd.cli.formats.files import texts
 from policyd.cli.formats.progress import progress
+from policyd.cli.formats.report import exit_code, show_all
 from policyd.clock import SystemClock, cpu_limit
 from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import Loaded, gather, load_document, load_policies, stood_in_for
@@ -132,6 +134,27 @@ def load_texts(
     load_one = _load_stored if stored else _load_one
     parts = (load_policies(text, name, dialect, load_one) for name, text in named)
     return _checked(gather(progress(parts, "loading")))
+
+
+def load_valid(paths: Sequence[str]) -> Loaded:
+    """Load all files as `load` does, and end the command if a policy is invalid."""
+    loaded = load(paths)
+    end_if_invalid(loaded, paths)
+    return loaded
+
+
+def end_if_invalid(loaded: Loaded, paths: Sequence[str]) -> None:
+    """End a command whose answer would not be that of the policies, as some are invalid.
+
+    Raises:
+        click.UsageError: If there is no policy.
+    """
+    errors = [finding for finding in loaded.findings if finding.severity == "error"]
+    if code := exit_code(errors):
+        show_all(errors)
+        sys.exit(code)
+    if not loaded.all_policies:
+        raise click.UsageError(f"no policy in {', '.join(paths)}")
 
 
 def _load_one(document: Document, dialect: Dialect) -> Loaded:

@@ -18,13 +18,14 @@ from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.configuration.fixed_gates import ineffective_gates
 from policyd.api.configuration.kinds import Configuration, ResourcesConfiguration
 from policyd.api.kueue.names import ADMITTED, FINISHED
-from policyd.api.kueue.v1beta1 import UnconvertibleError, upgraded
+from policyd.api.kueue.v1beta1 import KINDS, UnconvertibleError, is_known_version, upgraded
 from policyd.api.meta import Json, condition_true, find_condition
 from policyd.api.names import RUN_FOR
 from policyd.api.nodes import Node
 from policyd.cel import CelError
 from policyd.cel.lib.time import parse_duration
 from policyd.cli.formats.documents import read_objects
+from policyd.cli.formats.fields import mistyped_fields
 from policyd.cli.formats.scenario_jobs import SkippedJobs, job_workloads
 from policyd.controller.queues.queue_settings import other_teams, queue_settings
 from policyd.controller.watch.claimed_devices import (
@@ -43,6 +44,7 @@ from policyd.devices.objects import (
 )
 from policyd.devices.on_nodes import DeviceOffer, device_offer
 from policyd.engine.documents.reading import Document
+from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.base import controller_of
 from policyd.jobs.copied import EXPECTED_RUN_TIME
@@ -80,7 +82,7 @@ def scenario_objects(file: str) -> list[dict[str, Json]]:
     """Return the objects of a file, those of Kueue as v1beta2 has them.
 
     Raises:
-        ScenarioError: If something in it is none.
+        ScenarioError: If something in it is none, or has fields that its kind does not have.
     """
     documents, findings = read_objects([file])
     for finding in findings:
@@ -104,10 +106,18 @@ def _object(document: Document) -> dict[str, Json]:
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
         message = "not a Kubernetes object: `kind` is missing"
         raise ScenarioError(str(document.finding(message)))
+    if value["kind"] in KINDS and not is_known_version(value):
+        message = f"version `{value['apiVersion']}` of `{value['kind']}` cannot be read"
+        raise ScenarioError(str(document.finding(message)))
     try:
         found: dict[str, Json] = upgraded(value)
     except UnconvertibleError as error:
         raise ScenarioError(str(document.finding(str(error)))) from error
+    # What a cluster has stored may be of a later version: only what a person wrote is a mistake.
+    if not value_at(value, ("metadata", "uid")):
+        for field in mistyped_fields(found):
+            message = str(document.finding(field.sentence(found["kind"]), field.path, of_key=True))
+            raise ScenarioError(message, hint=field.hint)
     return found
 
 

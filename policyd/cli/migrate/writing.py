@@ -82,7 +82,7 @@ def left_out(document: Document, wanted: str) -> Finding:
     kind = value.get("kind") if isinstance(value, dict) else None
     shown = f"`{kind}`" if isinstance(kind, str) else "a document without `kind`"
     finding = document.finding(
-        f"{shown} is no {wanted}, and is left out",
+        f"{shown} is not a {wanted}, and is left out",
         ("kind",),
         hint=_hint(str(value_at(value, ("apiVersion",)) or "").partition("/")[0], str(kind)),
     )

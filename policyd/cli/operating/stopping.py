@@ -25,6 +25,7 @@ from policyd.kube.errors import ConflictError, ForbiddenError, NotFoundError
 from policyd.kube.http_client import HttpClient
 from policyd.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Resource
 from policyd.process import run
+from policyd.questions.known_names import UnknownNameError, near_names
 from policyd.questions.unqueued_jobs import (
     POD_GROUP,
     JobNotFoundError,
@@ -378,12 +379,6 @@ T = TypeVar("T")
 
 QUEUES: Mapping[str, Resource] = {"ClusterQueue": CLUSTER_QUEUES, "LocalQueue": LOCAL_QUEUES}
 _SHORT: Mapping[str, str] = {"cq": "clusterqueue", "lq": "localqueue"}
-_SHOWN: Final = 10
-"""Names that a hint lists."""
-
-
-class UnknownNameError(PolicydError):
-    """There is nothing of a name that a user has given."""
 
 
 def queue_or_job_kind(word: str) -> str:
@@ -432,9 +427,7 @@ async def _what_there_is(
         page = await reader.page(resource, into=PartialObject, namespace=namespace)
     except (ForbiddenError, NotFoundError):
         return None
-    names = sorted(each.metadata.name for each in page.items)
+    names = [each.metadata.name for each in page.items]
     if not names:
         return "there are none: `-n` names another namespace" if resource.namespaced else None
-    more = len(names) > _SHOWN or page.continue_
-    listed = ", ".join(names[:_SHOWN])
-    return did_you_mean(name, names) or f"there are {listed}{' and others' if more else ''}"
+    return near_names(name, names, more=bool(page.continue_))

@@ -15,6 +15,7 @@ import yaml
 
 from policyd.api import kueue
 from policyd.api.configuration import decode_configuration
+from policyd.cli.formats.fields import unknown_fields
 from policyd.cli.formats.files import text_of
 from policyd.cli.formats.report import count
 from policyd.cli.formats.scenarios import scenario_kind, scenario_objects
@@ -27,7 +28,6 @@ from policyd.cli.planning.virtual_clusters import (
     changed,
     made_cluster,
     size_of_nodes,
-    unknown_fields,
 )
 from policyd.engine.documents.reading import Document, each_document
 from policyd.errors import PolicydError
@@ -154,7 +154,7 @@ def _check_fields(policies: Mapping[str, _Policy], name: str, text: bytes) -> No
     for policy, settings in policies.items():
         for field in unknown_fields(settings.cluster_queues, kueue.ClusterQueue):
             path = ("policies", policy, "clusterQueues", *field.path)
-            message = f"policy `{policy}`: ClusterQueues have no field `{field.path[-1]}`"
+            message = f"policy `{policy}`: {field.sentence('ClusterQueue')}"
             document = next(each_document(text, name))
             if isinstance(document, Document):
                 message = str(document.finding(message, path, of_key=True))

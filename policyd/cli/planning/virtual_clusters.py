@@ -1,11 +1,10 @@
 """Clusters that a trace runs on: the objects of a file, or made of a number of GPUs."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from msgspec import inspect
 from msgspec.structs import replace
 
 from policyd.alloc.state import CoreState
@@ -129,53 +128,6 @@ def changed(objects: Objects, policy: Mapping[str, Any]) -> list[dict[str, Json]
         )
         found = [new, *(each for each in found if each is not old)]
     return found
-
-
-class UnknownField(NamedTuple):
-    """A field that a kind does not have.
-
-    Attributes:
-        path: Where it is in the patch.
-        hint: The name that was probably meant; None if none is near.
-    """
-
-    path: tuple[str | int, ...]
-    hint: str | None
-
-
-def unknown_fields(patch: object, kind: type[Any]) -> Iterator[UnknownField]:
-    """Yield the fields of a merge patch that a kind does not have.
-
-    Where objects are read, these are skipped: the API server's objects grow with every version.
-    """
-    return _unknown(patch, inspect.type_info(kind), ())
-
-
-def _unknown(
-    patch: object, known: inspect.Type, path: tuple[str | int, ...]
-) -> Iterator[UnknownField]:
-    known = _plain(known)
-    if isinstance(known, inspect.StructType) and isinstance(patch, dict):
-        types = {each.encode_name: each.type for each in known.fields}
-        for name, value in patch.items():
-            if name in types:
-                yield from _unknown(value, types[name], (*path, name))
-            else:
-                yield UnknownField((*path, name), did_you_mean(str(name), types))
-    elif isinstance(known, inspect.VarTupleType) and isinstance(patch, list):
-        for number, value in enumerate(patch):
-            yield from _unknown(value, known.item_type, (*path, number))
-
-
-def _plain(known: inspect.Type) -> inspect.Type:
-    """Return a type without its limits, and without null."""
-    match known:
-        case inspect.Metadata(type=inner):
-            return _plain(inner)
-        case inspect.UnionType(types=types):
-            return _plain(next(each for each in types if not isinstance(each, inspect.NoneType)))
-        case _:
-            return known
 
 
 class VirtualCluster:

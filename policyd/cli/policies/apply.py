@@ -21,12 +21,12 @@ from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all, unusable
 from policyd.cli.formats.reports import FORMATS, Format, ReportEntry, entries_of, report
 from policyd.cli.options import OBJECTS, POLICIES
+from policyd.cli.policies.given_surroundings import surroundings_of
 from policyd.cli.policies.request_options import (
     Labels,
     ObjectSurroundings,
     RequestOptions,
     request_of,
-    surroundings_of,
     with_request_options,
 )
 from policyd.clock import SystemClock
@@ -214,7 +214,7 @@ def _apply(
     labels: Labels,
     surroundings: ObjectSurroundings,
 ) -> tuple[list[_Applied], list[Finding]]:
-    """Evaluate each object; a document that is no object, or is undecided, is a finding."""
+    """Evaluate each object; a document that is not an object, or is undecided, is a finding."""
     policies, acting = asked
     applied: list[_Applied] = []
     findings: list[Finding] = []

@@ -22,7 +22,9 @@ from policyd.cli.formats.files import cannot_read
 from policyd.cli.formats.report import count
 from policyd.engine.documents.findings import Finding
 from policyd.engine.offline.audit_log import AuditError, AuditEvent, is_audit_log, read_events
+from policyd.engine.offline.replay import recordings
 from policyd.errors import system_reason
+from policyd.policy_files import MOST_BYTES
 from policyd.standard_input import STANDARD_INPUT, STANDARD_INPUT_NAME
 
 MOST_LINE_BYTES: Final = 2 * MAXIMUM_REVIEW_BYTES
@@ -334,3 +336,9 @@ def _log_file(file: Path) -> LogFile:
         raise click.UsageError(f"cannot read {file}: it is not a file")
     size = status.st_size if stat.S_ISREG(status.st_mode) else 0
     return LogFile(str(file), lambda: file.open("rb"), size=size)
+
+
+def reviews_of(file: LogFile) -> Iterator[tuple[str, bytes]]:
+    """Yield each review of a file with where it is."""
+    for number, review in enumerate(recordings(file.content(MOST_BYTES)), start=1):
+        yield f"{file.name}: review {number}", review

@@ -9,17 +9,17 @@ import click
 import msgspec
 
 from policyd.cel.explain import Explanation
-from policyd.cli.formats.documents import DIALECT, load, read_objects
+from policyd.cli.formats.documents import load_valid, read_objects
 from policyd.cli.formats.files import once
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all, unusable
 from policyd.cli.formats.steps import brief, line_of, outcome_as_json, step_as_json
 from policyd.cli.options import OBJECTS, POLICIES, TEXT_OR_JSON
+from policyd.cli.policies.given_surroundings import surroundings_of
 from policyd.cli.policies.request_options import (
     Labels,
     RequestOptions,
     request_of,
-    surroundings_of,
     with_request_options,
 )
 from policyd.clock import SystemClock
@@ -64,7 +64,7 @@ def command(**given: Unpack[_Given]) -> None:
     For each policy: whether it matches the object, and if not, which rule, selector or match
     condition excludes it; the value of each variable and validation, and of their parts; and
     the changes it makes. All policies are evaluated, so that each sees the object as the
-    previous ones changed it, even if only some are shown.
+    previous ones changed it, even if only some are shown. If one is invalid, nothing is explained.
 
     No cluster is needed. With --cluster, namespaces, params, stored objects and the queues are
     those of the cluster, as far as its user may read them.
@@ -80,8 +80,7 @@ def command(**given: Unpack[_Given]) -> None:
       policyd explain -p policies/ -f job.yaml --cluster --policy night-share
     """
     once((*given["policies"], *given["objects"], given["snapshot"]))
-    loaded = load(given["policies"], DIALECT)
-    show_all(finding for finding in loaded.findings if finding.severity == "error")
+    loaded = load_valid(given["policies"])
     _check_names(given["names"], loaded)
     documents, findings = read_objects(given["objects"])
     explained = list(_explain(documents, loaded, given, findings))
@@ -91,13 +90,11 @@ def command(**given: Unpack[_Given]) -> None:
     else:
         for document, policies in explained:
             _print(document, policies, _unbound(loaded, policies, given["names"]))
-    sys.exit(exit_code([*loaded.findings, *findings]))
+    sys.exit(exit_code(findings))
 
 
 def _check_names(names: Sequence[str], loaded: Loaded) -> None:
     known = [policy.name for policy in loaded.policies]
-    if not known and not loaded.findings:
-        raise click.UsageError("no policy found")
     for name in names:
         if name not in known:
             near = did_you_mean(name, known)
@@ -107,7 +104,7 @@ def _check_names(names: Sequence[str], loaded: Loaded) -> None:
 def _explain(
     documents: Sequence[Document], loaded: Loaded, given: _Given, findings: list[Finding]
 ) -> Iterator[tuple[Document, list[PolicyExplanation]]]:
-    """Yield each object with its explanation; a document that is no object is a finding."""
+    """Yield each object with its explanation; a document that is not an object is a finding."""
     objects = [document.value for document in documents]
     surroundings = surroundings_of(given, loaded, objects)
     findings += surroundings.findings

@@ -1,19 +1,16 @@
 """Which jobs the webhooks of a cluster hold, for `policyd apply --cluster`."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Final
 
-from policyd.admission.jobs import DefaultClass, JobAdmission
+from policyd.admission.in_turn import HeldJobs
 from policyd.api.kueue.names import DEFAULT_LOCAL_QUEUE, GROUP
-from policyd.api.makers import Makers
 from policyd.api.meta import Json
 from policyd.cli.clusters import missing
 from policyd.cli.policies.request_options import ObjectSurroundings, key_of
 from policyd.engine.documents.findings import Finding
-from policyd.engine.objects.match import NamespaceLookup, labels_of
 from policyd.errors import ConfigurationError, PolicydError
-from policyd.jobs.frameworks import makers_of, reported_integrations
+from policyd.jobs.frameworks import reported_integrations
 from policyd.jobs.integrations import EVERYTHING, Integrations
 from policyd.jobs.rules.defaults import holds
 from policyd.kube import resources as r
@@ -24,46 +21,6 @@ from policyd.questions.snapshots import NoSnapshotsError, configuration
 from policyd.snapshot.reading import SnapshotError
 
 _KINDS_UNKNOWN: Final = "all kinds of jobs are taken to queue"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldJobs:
-    """Which jobs are held.
-
-    Attributes:
-        integrations: Which kinds queue, and in which namespaces.
-        default_queues: The namespaces with a queue for jobs that name none.
-        default_class: Whether there is a priority class for jobs that name none.
-    """
-
-    integrations: Integrations
-    default_queues: frozenset[str]
-    default_class: bool
-
-    def admission(self, makers: Makers, namespaces: NamespaceLookup) -> JobAdmission:
-        """Return the decisions on jobs as the webhooks make them.
-
-        Args:
-            makers: The makers of objects that belong to jobs.
-            namespaces: Finds namespaces.
-        """
-        integrations = replace(self.integrations, makers=makers)
-        integrations = replace(integrations, makers=makers_of(integrations))
-        default_class = DefaultClass()
-        default_class.there = self.default_class
-
-        def covers(namespace: str) -> bool:
-            return integrations.covers(labels_of(namespaces(namespace)))
-
-        def gives_queue(namespace: str) -> bool:
-            return namespace in self.default_queues and covers(namespace)
-
-        return JobAdmission(
-            integrations=integrations,
-            covers=covers,
-            gives_queue=gives_queue,
-            default_class=default_class,
-        )
 
 
 async def read_held_jobs(

@@ -11,15 +11,16 @@ from policyd.api.admission import AdmissionRequest
 from policyd.api.kueue.names import QUEUE_NAME
 from policyd.api.meta import Json
 from policyd.cli.clusters import missing, read_cluster
-from policyd.cli.formats.documents import load_texts, read_objects
+from policyd.cli.formats.documents import end_if_invalid, load_texts, read_objects
 from policyd.cli.formats.files import texts
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all
 from policyd.cli.planning.executors import cores
-from policyd.cli.policies.audit_files import LogFile, LogProblems
+from policyd.cli.policies.audit_files import LogFile, LogProblems, reviews_of
 from policyd.cli.policies.impact_outputs import (
     ImpactAnswer,
     Output,
+    ReplayOptions,
     has_impact,
     show_impact,
     unconcerned,
@@ -27,7 +28,6 @@ from policyd.cli.policies.impact_outputs import (
     unnamed,
 )
 from policyd.cli.policies.judging import Judge, JudgedEntry, Judging, Setup
-from policyd.cli.policies.replay import ReplayOptions, reviews_of
 from policyd.cli.policies.request_options import NamespaceOptions, ObjectSurroundings
 from policyd.cli.policies.surroundings import read_scan_surroundings
 from policyd.engine.documents.findings import Finding
@@ -69,9 +69,7 @@ def sum_up(files: Sequence[LogFile], given: ReplayOptions) -> None:
     documents, findings = read_objects(given["objects"])
     policies = tuple(texts(given["policies"]))
     loaded = load_texts(policies)
-    if not loaded.policies and not loaded.findings:
-        raise click.UsageError(f"no policy in {', '.join(given['policies'])}")
-    findings += (each for each in loaded.findings if each.severity == "error")
+    end_if_invalid(loaded, given["policies"])
     surroundings = _surroundings(given, loaded)
     findings += surroundings.findings
     setup = Setup(

@@ -10,25 +10,25 @@ import msgspec
 from policyd.api.admission import GroupVersionResource
 from policyd.api.meta import Json
 from policyd.cli.clusters import read_cluster
-from policyd.cli.formats.documents import ManyObjects, read_many_objects
+from policyd.cli.formats.documents import ManyObjects, end_if_invalid, read_many_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import unusable
 from policyd.cli.planning.executors import cores
-from policyd.cli.policies.impact_command import finish, gather, logged_request, note, team_of
-from policyd.cli.policies.impact_outputs import ImpactAnswer
-from policyd.cli.policies.judging import Judge, Judging, JudgingRun, Named, Setup
-from policyd.cli.policies.policy_reports import (
+from policyd.cli.policies.existing_objects import (
     KNOWN,
     ReportOptions,
     looked_up,
     take_objects,
 )
+from policyd.cli.policies.impact_command import finish, gather, logged_request, note, team_of
+from policyd.cli.policies.impact_outputs import ImpactAnswer
+from policyd.cli.policies.judging import Judge, Judging, JudgingRun, Named, Setup
 from policyd.cli.policies.request_options import NamespaceOptions
 from policyd.cli.policies.surroundings import read_scan_surroundings
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
 from policyd.engine.objects.workloads import value_at
-from policyd.engine.offline.audit_log import Gone, LoggedRequest, Owners
+from policyd.engine.offline.audit_log import Gone, LoggedRequest, RecentOwners
 from policyd.engine.offline.impact import Impact
 from policyd.engine.offline.requests import (
     CustomKinds,
@@ -62,12 +62,13 @@ def sum_up_objects(named: Named, loaded: Loaded, given: ReportOptions) -> NoRetu
     output = given["output"]
     if output == "yaml":
         raise click.UsageError("-o yaml writes reports, and --summary sums them up: leave out one")
+    end_if_invalid(loaded, given["policies"])
     if given["cluster"]:
         impact, findings = _of_cluster(named, loaded, given)
     else:
         impact, findings = _of_files(named, loaded, given)
     answer = ImpactAnswer(impact=impact, policies=loaded.policies)
-    finish(answer, output, "report", [*loaded.findings, *findings])
+    finish(answer, output, "report", findings)
 
 
 def _of_files(named: Named, loaded: Loaded, given: ReportOptions) -> tuple[Impact, list[Finding]]:
@@ -83,7 +84,7 @@ def _of_files(named: Named, loaded: Loaded, given: ReportOptions) -> tuple[Impac
     judge = Judge(setup, loaded)
     judging = Judging(setup, judge, given["workers"] or cores())
     impact = Impact(team_of(given["team"], judge, dict))
-    owners = Owners()
+    owners = RecentOwners()
     for value, _ in documents:
         owners.learn_from(value)
     source = _Existing(judge, owners, custom_kinds(objects))
@@ -113,7 +114,7 @@ def _labels_of(given: ReportOptions) -> NamespaceOptions:
 class _Existing:
     """Makes requests of objects that exist."""
 
-    def __init__(self, judge: Judge, owners: Owners, kinds: CustomKinds) -> None:
+    def __init__(self, judge: Judge, owners: RecentOwners, kinds: CustomKinds) -> None:
         self._judge = judge
         self._owners = owners
         self._kinds = kinds
@@ -124,7 +125,7 @@ class _Existing:
         """Yield the requests for an object, and that it is gone if it has ended.
 
         Raises:
-            ObjectError: If it is no object.
+            ObjectError: If it is not an object.
         """
         request = request_for(value, RequestCircumstances(kinds=self._kinds))
         ended = False
@@ -161,7 +162,7 @@ def _of_cluster(named: Named, loaded: Loaded, given: ReportOptions) -> tuple[Imp
         judge = Judge(setup, loaded)
         judging = Judging(setup, judge, given["workers"] or cores())
         impact = Impact(team_of(given["team"], judge, dict))
-        owners = Owners()
+        owners = RecentOwners()
         listed = resources_to_list(judge.new.policies, KNOWN)
         if any(each.plural == "pods" for each in listed):
             for each in _OWNERS:

@@ -14,7 +14,9 @@ import yaml
 from policyd.cli.formats.report import count
 from policyd.cli.formats.reports import entries_of, report
 from policyd.cli.formats.tables import show_table
+from policyd.cli.options import ClusterOptions
 from policyd.cli.policies.audit_files import LogProblems
+from policyd.cli.policies.request_options import NamespaceOptions
 from policyd.clock import SystemClock
 from policyd.engine.documents.findings import Finding
 from policyd.engine.evaluate.why_not import why_unnamed
@@ -38,6 +40,21 @@ from policyd.engine.offline.report import (
 Output = Literal["text", "json", "sarif", "policyreport", "markdown"]
 OUTPUTS: Final[tuple[Output, ...]] = ("text", "json", "sarif", "policyreport", "markdown")
 """The formats of the impact, as options name them."""
+
+
+class ReplayOptions(NamespaceOptions, ClusterOptions):
+    """The arguments of `policyd replay`."""
+
+    recorded: tuple[str, ...]
+    policies: tuple[str, ...]
+    against: tuple[str, ...]
+    objects: tuple[str, ...]
+    queue: bool
+    summary: bool
+    team: str
+    workers: int | None
+    output: Output
+
 
 MOST_ROWS: Final = 20
 """Rows of a table; JSON has all."""

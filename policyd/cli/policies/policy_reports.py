@@ -4,14 +4,14 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Unpack
+from typing import Any, Unpack
 
 import click
 import yaml
 
 from policyd.api.admission import GroupVersionResource
 from policyd.api.meta import Json
-from policyd.cli.clusters import missing, read_cluster
+from policyd.cli.clusters import read_cluster
 from policyd.cli.formats.documents import ManyObjects, load_texts, read_many_objects
 from policyd.cli.formats.files import once, texts
 from policyd.cli.formats.progress import progress
@@ -26,10 +26,15 @@ from policyd.cli.options import (
     from_cluster,
     one_source,
 )
+from policyd.cli.policies.existing_objects import (
+    KNOWN,
+    ReportOptions,
+    looked_up,
+    take_objects,
+)
 from policyd.cli.policies.request_options import (
     NAMESPACE_LABELS,
     Labels,
-    NamespaceOptions,
     ObjectSurroundings,
 )
 from policyd.cli.policies.surroundings import read_scan_surroundings
@@ -38,8 +43,6 @@ from policyd.controller.policies.scanning import found_of
 from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
 from policyd.engine.evaluate.policy_set import PolicySet
-from policyd.engine.model.compiled import CompiledPolicy
-from policyd.engine.model.surroundings import CLAIM_KINDS
 from policyd.engine.offline.report import APIS, ReportApi, ResultCount, ResultKey, Rows, scanned
 from policyd.engine.offline.requests import (
     ObjectError,
@@ -52,28 +55,11 @@ from policyd.engine.offline.requests import (
     request_for,
 )
 from policyd.engine.offline.scan import Listed, PolicyScan, ScannedObject, resources_to_list
-from policyd.jobs.kinds.registry import KINDS
 from policyd.kube.client import Reader
-from policyd.kube.discovery import served_resources
-from policyd.kube.errors import ForbiddenError
-from policyd.kube.pages import pages, whole
 from policyd.kube.resources import Resource
 from policyd.patch.readable import Readability
 
 _APIS: Mapping[str, ReportApi] = {api.api_version: api for api in reversed(APIS)}
-
-
-class ReportOptions(NamespaceOptions, ClusterOptions):
-    """The arguments of the command."""
-
-    policies: tuple[str, ...]
-    objects: tuple[str, ...]
-    output: Literal["text", "yaml", "json", "sarif", "markdown"]
-    api: str
-    summary: bool
-    team: str
-    workers: int | None
-    as_written: bool
 
 
 @click.command("report")
@@ -157,14 +143,6 @@ def _of_files(loaded: Loaded, given: ReportOptions) -> tuple[PolicyScan, list[Fi
     scan = PolicyScan(policies)
     circumstances = RequestCircumstances(kinds=custom_kinds(objects))
     return scan, [*findings, *_look_at(documents, scan, policies, labels, circumstances)]
-
-
-def looked_up(policies: Sequence[CompiledPolicy]) -> set[str]:
-    """Return the kinds of objects that decisions on others depend on."""
-    params = [policy.policy.spec.param_kind for policy in policies]
-    claims = CLAIM_KINDS if any(policy.counts_claims for policy in policies) else ()
-    kinds = {"Namespace", "CustomResourceDefinition", *claims}
-    return {*kinds, *(kind.kind for kind in params if kind)}
 
 
 def _of_cluster(loaded: Loaded, given: ReportOptions) -> tuple[PolicyScan, list[Finding]]:
@@ -262,14 +240,6 @@ def _row(namespace: str, key: ResultKey, row: ResultCount) -> tuple[str, ...]:
     )
 
 
-KNOWN = tuple(Listed(kind.group, kind.version, kind.plural) for kind in KINDS)
-"""The resources of jobs."""
-
-
-MOST_IN_PAGE: Final = 500
-"""Objects that one request to the API server lists."""
-
-
 @dataclass(slots=True)
 class ClusterScan:
     """A scan of the objects of a cluster, and what could not be read."""
@@ -304,31 +274,3 @@ def scan_cluster(
         return ClusterScan(scan, findings)
 
     return read_cluster(given, read)
-
-
-async def take_objects(
-    reader: Reader,
-    listed: Listed,
-    take: Callable[[Resource, Json], None],
-    findings: list[Finding],
-) -> None:
-    """Take each object of a resource, if the cluster serves it and the user may list it.
-
-    Args:
-        reader: The API server.
-        listed: The resource.
-        take: Called with the resource as it is served, and each object.
-        findings: A finding is added if the user may not list the objects.
-    """
-    api_version = f"{listed.group}/{listed.version}" if listed.group else listed.version
-    served = await served_resources(reader, api_version)
-    resource = next((each for each in served if each.plural == listed.plural), None)
-    if resource is None:
-        return
-    try:
-        async for page in pages(reader, resource, into=dict, limit=MOST_IN_PAGE):
-            for item in page.items:
-                take(resource, whole(resource, item))
-    except ForbiddenError as error:
-        name = f"{listed.plural}.{listed.group}" if listed.group else listed.plural
-        findings.append(missing(f"the report lacks {name}", error))

@@ -13,15 +13,16 @@ import msgspec
 from policyd.admission.in_turn import decided_together, queues_concern
 from policyd.api.makers import Makers
 from policyd.api.meta import Json
-from policyd.cli.formats.documents import load, read_objects
+from policyd.cli.formats.documents import load, load_valid, read_objects
 from policyd.cli.formats.files import once
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all
-from policyd.cli.options import IMPACT_OPTIONS, ClusterOptions, check_cluster, from_cluster
-from policyd.cli.policies.audit_files import LogFile, log_files
-from policyd.cli.policies.impact_outputs import OUTPUTS, Output
-from policyd.cli.policies.request_options import NAMESPACE_LABELS, Labels, NamespaceOptions
+from policyd.cli.options import IMPACT_OPTIONS, check_cluster, from_cluster
+from policyd.cli.policies.audit_files import LogFile, log_files, reviews_of
+from policyd.cli.policies.impact_outputs import OUTPUTS, ReplayOptions
+from policyd.cli.policies.request_options import NAMESPACE_LABELS, Labels
 from policyd.clock import SystemClock
+from policyd.engine.compile.load import Loaded
 from policyd.engine.documents.findings import Finding
 from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.offline.replay import (
@@ -30,26 +31,10 @@ from policyd.engine.offline.replay import (
     ReplayedAnswer,
     compare,
     read_recording,
-    recordings,
 )
 from policyd.engine.offline.requests import offline_set
 from policyd.errors import PolicydError
-from policyd.policy_files import MOST_BYTES
 from policyd.standard_input import PATH
-
-
-class ReplayOptions(NamespaceOptions, ClusterOptions):
-    """The arguments of the command."""
-
-    recorded: tuple[str, ...]
-    policies: tuple[str, ...]
-    against: tuple[str, ...]
-    objects: tuple[str, ...]
-    queue: bool
-    summary: bool
-    team: str
-    workers: int | None
-    output: Output
 
 
 @click.command("replay")
@@ -113,6 +98,8 @@ def command(**given: Unpack[ReplayOptions]) -> None:
     Without --queue, policies alone decide; a warning says how many of the requests the rules of
     queues would concern. Use it for recordings whose responses have what these rules change.
 
+    If a new policy is invalid, nothing is answered.
+
     Exits with 0 if no answer differs, 1 if one differs, a policy is invalid, or it is unknown
     whether a policy applies because a namespace's labels are missing, and 2 if a document is
     not an AdmissionReview, or nothing of an audit log can be judged.
@@ -144,8 +131,8 @@ def _compare(files: Sequence[LogFile], given: ReplayOptions) -> None:
     documents, findings = read_objects(given["objects"])
     objects = [document.value for document in documents]
     labels = Labels(objects, given)
-    new = _policies(given["policies"], objects, labels, findings)
-    old = _policies(given["against"], objects, labels, findings) if given["against"] else None
+    new = _set(load_valid(given["policies"]), objects, labels)
+    old = _old(given["against"], objects, labels, findings) if given["against"] else None
     reviews = [each for file in files for each in reviews_of(file)]
     if not reviews:
         raise click.UsageError(f"no AdmissionReview in {', '.join(given['recorded'])}")
@@ -174,21 +161,20 @@ def _compare(files: Sequence[LogFile], given: ReplayOptions) -> None:
     sys.exit(exit_code(findings, failed=bool(differing)))
 
 
-def _policies(
+def _old(
     paths: Sequence[str], objects: Sequence[Json], labels: Labels, findings: list[Finding]
 ) -> PolicySet:
+    """Return the old policies without those that are invalid by now: each of these is a finding."""
     loaded = load(paths)
     if not loaded.policies and not loaded.findings:
         raise click.UsageError(f"no policy in {', '.join(paths)}")
     findings += (finding for finding in loaded.findings if finding.severity == "error")
+    return _set(loaded, objects, labels)
+
+
+def _set(loaded: Loaded, objects: Sequence[Json], labels: Labels) -> PolicySet:
     now = SystemClock().now
     return offline_set(loaded, labels.lookup, objects=objects, now=now, makers=Makers())
-
-
-def reviews_of(file: LogFile) -> Iterator[tuple[str, bytes]]:
-    """Yield each review of a file with where it is."""
-    for number, review in enumerate(recordings(file.content(MOST_BYTES)), start=1):
-        yield f"{file.name}: review {number}", review
 
 
 def _replay(

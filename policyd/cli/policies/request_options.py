@@ -1,22 +1,19 @@
 """The options for the requests that commands make: operation, namespace, labels, user."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import click
-from click.core import ParameterSource
 
 from policyd.api.admission import AdmissionRequest, Operation, UserInfo
 from policyd.api.meta import Json
-from policyd.cli.formats.snapshots import facts_in
 from policyd.cli.options import (
     AS_WRITTEN,
     GROUPS,
     SNAPSHOT,
     USER,
     ClusterOptions,
-    check_cluster,
     from_cluster,
     together,
 )
@@ -39,8 +36,7 @@ from policyd.engine.offline.requests import (
 )
 
 if TYPE_CHECKING:
-    from policyd.cli.policies.held_jobs import HeldJobs
-    from policyd.kube.client import Reader
+    from policyd.admission.in_turn import HeldJobs
 
 
 class RequestOptions(ClusterOptions):
@@ -103,54 +99,6 @@ class ObjectSurroundings:
         return replace(loaded, policies=tuple(policies)) if self.left_out else loaded
 
 
-def surroundings_of(
-    given: RequestOptions, loaded: Loaded, objects: Sequence[Json], *, jobs: bool = False
-) -> ObjectSurroundings:
-    """Return the surroundings of objects, from a cluster or from files.
-
-    Args:
-        given: The options; their namespace becomes that of the context if none was named.
-        loaded: The policies.
-        objects: The objects.
-        jobs: Whether to read which jobs are held, too.
-
-    Raises:
-        click.UsageError: If a cluster is named, and not to be read.
-    """
-    check_cluster(given)
-    surroundings = (
-        _of_cluster(given, loaded, objects, jobs=jobs) if given["cluster"] else ObjectSurroundings()
-    )
-    if given["snapshot"]:
-        surroundings.queues = facts_in(given["snapshot"])
-    return surroundings
-
-
-def _of_cluster(
-    given: RequestOptions, loaded: Loaded, objects: Sequence[Json], *, jobs: bool
-) -> ObjectSurroundings:
-    # Imported only where a cluster is read: it takes as long as a small command.
-    from policyd.cli.clusters import read_cluster  # noqa: PLC0415
-    from policyd.cli.policies.held_jobs import read_held_jobs  # noqa: PLC0415
-    from policyd.cli.policies.surroundings import read_surroundings  # noqa: PLC0415
-
-    source = click.get_current_context().get_parameter_source("namespace")
-
-    async def read(reader: "Reader", namespace: str) -> ObjectSurroundings:
-        if source is not ParameterSource.DEFAULT:
-            namespace = given["namespace"]
-        stored = given["operation"] != "CREATE"
-        found = await read_surroundings(
-            reader, loaded.policies, objects, namespace=namespace, stored=stored
-        )
-        found.held = await read_held_jobs(reader, objects, found) if jobs else None
-        return found
-
-    surroundings = read_cluster(given, read)
-    given["namespace"] = surroundings.namespace
-    return surroundings
-
-
 def request_of(
     obj: Json,
     given: RequestOptions,
@@ -166,7 +114,7 @@ def request_of(
         surroundings: Where the objects are as they were; the same as sent if left out.
 
     Raises:
-        ObjectError: If it is no object of Kubernetes, or it is not known what is updated.
+        ObjectError: If it is not an object of Kubernetes, or it is not known what is updated.
     """
     circumstances = RequestCircumstances(
         operation=given["operation"],

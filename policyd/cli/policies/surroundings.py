@@ -37,7 +37,7 @@ async def read_surroundings(
     Args:
         reader: The cluster.
         policies: The policies.
-        objects: The objects; what is no object is left to others.
+        objects: The objects; what is not an object is left to others.
         namespace: Of objects that name none.
         stored: Whether to read the objects as they are, too, for updates and deletions.
 

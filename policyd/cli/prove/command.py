@@ -194,7 +194,7 @@ def _standard(level: str) -> tuple[CompiledPolicy, ...]:
         click.UsageError: If there is no such level.
     """
     if level not in _STANDARDS:
-        raise click.UsageError(f"{level!r} is no Pod Security Standard: baseline or restricted")
+        raise click.UsageError(f"{level!r} is not a Pod Security Standard: baseline or restricted")
     folder = shipped("policies") / "security"
     files = [str(folder / name / "policy.yaml") for name in _STANDARDS[level]]
     return tuple(load(files).policies)

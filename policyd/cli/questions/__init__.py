@@ -2,5 +2,6 @@
 
 A command is in the file of its name; `question` has the options and the output of all of them.
 
-Imports `snapshot`, `kube` and `jobs`, and what is next to the folder. Start with `why`.
+Imports the pure folders, above all `snapshot`, `kube`, `questions` and `dashboard`, and what is
+next to the folder. Start with `why`.
 """

@@ -10,15 +10,23 @@ from msgspec.structs import replace
 from policyd.api.kueue import Workload
 from policyd.cli.formats.tables import table_lines
 from policyd.cli.formats.times import MOMENT
-from policyd.cli.questions.question import OF_CLUSTER, Question, QuestionOptions, show
+from policyd.cli.questions.question import OF_CLUSTER, Question, QuestionOptions, show, warn_of
 from policyd.clock import SystemClock
 from policyd.kube.client import Reader
 from policyd.kube.errors import ForbiddenError
 from policyd.kube.pages import pages
 from policyd.kube.resources import WORKLOADS
+from policyd.questions.known_names import (
+    QUEUE,
+    NameFilter,
+    check_names,
+    owner_filter,
+    queues_read,
+)
 from policyd.status.ages import duration, seconds_of
 from policyd.status.quantities import amounts_text
 from policyd.status.shortages import and_others
+from policyd.workload.families import PARENT, parent_of
 from policyd.workload.records import WorkloadRecord, preemptor_text, record_of
 
 MOST_PLACES = 3
@@ -62,7 +70,7 @@ def command(**given: Unpack[_Given]) -> None:
     `objectRetentionPolicies` allows. WAITED and RAN are sums over all evictions. WHERE shows
     nodes if a topology placed the pods, and otherwise flavors.
 
-    Exits with 0, or 2 if the cluster cannot be asked.
+    Exits with 0, or 2 if a name does not exist or the cluster cannot be asked.
 
     \b
     Examples:
@@ -112,23 +120,33 @@ async def history(
         since: In seconds since the epoch; those that ended before are left out.
 
     Raises:
+        UnknownNameError: If there is no such queue.
         ApiError: If the API server refuses, or does not answer.
     """
-    records, names, now = [], {}, SystemClock().now()
+    found: list[tuple[WorkloadRecord, str]] = []
+    names, parents, now = {}, set(), SystemClock().now()
     try:
         async for page in pages(reader, WORKLOADS, into=Workload, namespace=namespace):
             for each in page.items:
                 names[each.metadata.uid] = each.metadata.key
-                records.append(record_of(each, now=now))
+                if each.metadata.labels.get(PARENT) == "true":
+                    parents.add(each.metadata.uid)
+                above = parent_of(each)
+                found.append((record_of(each, now=now), above.uid if above else ""))
     except ForbiddenError as error:
         where = f"in namespace {namespace}" if namespace else "in all namespaces"
         raise ForbiddenError(
             str(error), hint=f"an administrator has to grant `list` on `workloads` {where}"
         ) from error
+    queues = {name for each, _ in found for name in (each.local_queue, each.cluster_queue)} - {""}
+    owners = {each.owner for each, _ in found}
+    filters = (NameFilter(queue, QUEUE, queues, queues_read), owner_filter(owner, owners))
+    warn_of(await check_names(reader, namespace, filters))
     chosen = (
         replace(each, preempted_by=_preemptor(each, names))
-        for each in records
-        if queue in {"", each.local_queue, each.cluster_queue}
+        for each, parent in found
+        if parent not in parents  # a variant: its parent has what became of the job
+        and queue in {"", each.local_queue, each.cluster_queue}
         and owner in {"", each.owner}
         and not _ended_before(each, since)
     )

@@ -15,6 +15,7 @@ from policyd.cli.questions.question import (
     show,
 )
 from policyd.clock import SystemClock
+from policyd.questions.known_names import NameFilter, of_queue, of_team
 from policyd.snapshot.priorities import (
     PriorityAnswer,
     PriorityLine,
@@ -63,7 +64,7 @@ def command(**given: Unpack[_Given]) -> None:
     lowest share goes first. If past usage orders LocalQueues, a third table shows the usage of
     each, and how fast it decays.
 
-    Exits with 0, or 2 if the cluster cannot be asked.
+    Exits with 0, or 2 if a name does not exist or the cluster cannot be asked.
 
     \b
     Examples:
@@ -75,9 +76,15 @@ def command(**given: Unpack[_Given]) -> None:
         partial(_answer, given),
         partial(_lines, wide=given["output"] == "wide"),
         everywhere=given["everywhere"],
+        filters=partial(_filters, given),
         empty="no pending workloads",
     )
     show(given, question)
+
+
+def _filters(given: _Given, snapshot: QueueSnapshot) -> Iterator[NameFilter]:
+    yield of_queue(given["queue"], snapshot)
+    yield of_team(given["team"], snapshot)
 
 
 def _answer(given: _Given, snapshot: QueueSnapshot) -> PriorityAnswer:

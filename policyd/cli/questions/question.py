@@ -13,10 +13,12 @@ from policyd.cli.formats.files import text_of
 from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
 from policyd.cli.questions.pages import OUTPUT, Output, Page, same, unless_stopped, watch
 from policyd.clock import SystemClock
+from policyd.errors import did_you_mean
 from policyd.kube.client import Reader
 from policyd.kube.http_client import HttpClient
 from policyd.process import run
 from policyd.questions import snapshots
+from policyd.questions.known_names import NameFilter, check_names, unknown_names
 from policyd.snapshot.reading import OLD_SECONDS, read
 from policyd.snapshot.values import QueueSnapshot
 from policyd.standard_input import FILE
@@ -101,6 +103,7 @@ def of_snapshot(
     *,
     everywhere: bool,
     empty: str = "",
+    filters: Callable[[QueueSnapshot], Iterable[NameFilter]] = lambda _: (),
 ) -> Question[T]:
     """Return a question that a snapshot answers alone.
 
@@ -109,12 +112,29 @@ def of_snapshot(
         lines: Writes the answer for people.
         everywhere: Whether to ask for the whole cluster.
         empty: What to say of an answer that has nothing.
+        filters: The names by which the answer is filtered: there has to be something of each.
     """
 
     async def of_cluster(reader: Reader, namespace: str) -> T:
-        return answer(await ask(reader, "" if everywhere else namespace))
+        where = "" if everywhere else namespace
+        snapshot = await ask(reader, where)
+        warn_of(await check_names(reader, where, filters(snapshot)))
+        return answer(snapshot)
 
-    return Question(of_cluster, answer, lines, empty, hint="" if everywhere else _ONLY_HERE)
+    def of_file(snapshot: QueueSnapshot) -> T:
+        warn_of(unknown_names(filters(snapshot)))
+        return answer(snapshot)
+
+    return Question(of_cluster, of_file, lines, empty, hint="" if everywhere else _ONLY_HERE)
+
+
+def warn_of(unknown: Iterable[NameFilter]) -> None:
+    """Warn of names of which it is not known whether there is something of them."""
+    for each in unknown:
+        text = f"warning: it is not known whether a {each.what} is named `{each.word}`"
+        click.secho(text, fg="yellow", err=True)
+        if near := did_you_mean(each.word, each.known):
+            click.secho(f"hint: {near}", fg="cyan", err=True)
 
 
 def show(given: QuestionOptions, question: Question[T]) -> None:

@@ -15,6 +15,7 @@ from policyd.cli.questions.question import (
     show,
 )
 from policyd.clock import SystemClock
+from policyd.questions.known_names import NameFilter, of_owner, of_queue, of_team
 from policyd.snapshot.answers import QueueLine, queue_lines
 from policyd.snapshot.starting import start_order, start_text
 from policyd.snapshot.values import QueueSnapshot
@@ -55,7 +56,7 @@ def command(**given: Unpack[_Given]) -> None:
     starts. It is `unknown` if there is no forecast for the workload, and `-` before the first
     forecast.
 
-    Exits with 0, or 2 if the cluster cannot be asked.
+    Exits with 0, or 2 if a name does not exist or the cluster cannot be asked.
 
     \b
     Examples:
@@ -69,9 +70,16 @@ def command(**given: Unpack[_Given]) -> None:
         partial(_answer, given),
         partial(_lines, wide=given["output"] == "wide"),
         everywhere=given["everywhere"],
+        filters=partial(_filters, given),
         empty="no pending workloads",
     )
     show(given, question)
+
+
+def _filters(given: _Given, snapshot: QueueSnapshot) -> Iterator[NameFilter]:
+    yield of_queue(given["queue"], snapshot)
+    yield of_team(given["team"], snapshot)
+    yield of_owner(given["user"], snapshot)
 
 
 def _answer(given: _Given, snapshot: QueueSnapshot) -> list[QueueLine]:

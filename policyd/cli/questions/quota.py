@@ -15,6 +15,7 @@ from policyd.cli.questions.question import (
     of_snapshot,
     show,
 )
+from policyd.questions.known_names import NameFilter, of_resource, of_tree
 from policyd.snapshot.answers import QuotaLine, quota_lines
 from policyd.snapshot.values import QueueSnapshot
 from policyd.status.quantities import format_amount
@@ -52,7 +53,7 @@ def command(**given: Unpack[_Given]) -> None:
     \b
     Budgets of GPU-hours, if queues have some, follow in a table of their own.
 
-    Exits with 0, or 2 if the cluster cannot be asked.
+    Exits with 0, or 2 if a name does not exist or the cluster cannot be asked.
 
     \b
     Examples:
@@ -64,9 +65,15 @@ def command(**given: Unpack[_Given]) -> None:
         partial(_answer, given),
         partial(_lines, wide=given["output"] == "wide"),
         everywhere=given["everywhere"],
+        filters=partial(_filters, given),
         empty="no quotas",
     )
     show(given, question)
+
+
+def _filters(given: _Given, snapshot: QueueSnapshot) -> Iterator[NameFilter]:
+    yield of_tree(given["queue"], snapshot)
+    yield of_resource(given["resource"], snapshot)
 
 
 def _answer(given: _Given, snapshot: QueueSnapshot) -> list[QuotaLine]:

@@ -15,6 +15,7 @@ from policyd.cli.questions.question import (
     show,
 )
 from policyd.clock import SystemClock
+from policyd.questions.known_names import NameFilter, of_tree
 from policyd.snapshot.loads import Order, QueueLoad, ResourceLoad, queue_loads
 from policyd.snapshot.values import QueueSnapshot
 from policyd.status.ages import age
@@ -53,7 +54,7 @@ def command(**given: Unpack[_Given]) -> None:
     other    for each resource, of all flavors together: used/nominal (share of its own quota);
              more than 100% is borrowed; with -o wide, also the requests of pending workloads
 
-    Exits with 0, or 2 if the cluster cannot be asked.
+    Exits with 0, or 2 if a name does not exist or the cluster cannot be asked.
 
     \b
     Examples:
@@ -65,9 +66,14 @@ def command(**given: Unpack[_Given]) -> None:
         partial(_answer, given),
         partial(_lines, wide=given["output"] == "wide"),
         everywhere=given["everywhere"],
+        filters=partial(_filters, given),
         empty="no ClusterQueues",
     )
     show(given, question)
+
+
+def _filters(given: _Given, snapshot: QueueSnapshot) -> Iterator[NameFilter]:
+    yield of_tree(given["queue"], snapshot)
 
 
 def _answer(given: _Given, snapshot: QueueSnapshot) -> list[QueueLoad]:

@@ -16,6 +16,7 @@ from policyd.cli.questions.question import (
 from policyd.clock import SystemClock
 from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError
+from policyd.questions.job_pods import explained
 from policyd.questions.snapshots import NoSnapshotsError
 from policyd.questions.unqueued_jobs import JobNotFoundError, JobQuery, kind_of
 from policyd.questions.why import why, why_in
@@ -25,6 +26,7 @@ from policyd.snapshot.values import QueueSnapshot, QuotaShortfall
 from policyd.status.ages import age
 from policyd.status.quantities import amounts_text, format_amount
 from policyd.status.shortages import and_others
+from policyd.workload.pod_obstacles import obstacle_text
 
 _FIELD = 14
 """Columns of the names of fields."""
@@ -76,6 +78,9 @@ def command(**given: Unpack[_Given]) -> None:
     left out for a job in the queues. For a pod, or for a job that another job owns, the answer is
     about the owner. If a job is in no queue, the answer shows what is missing.
 
+    For a job that has quota, or needs none, the answer says why its pods do not run: a policy
+    refuses them, a scheduling gate holds them, or no node has room for them.
+
     Each remedy is verified by planning with it; there are remedies for users and for
     administrators. The setting `visibility.otherTeams` of the controller determines how jobs
     of other namespaces are named.
@@ -101,7 +106,8 @@ def command(**given: Unpack[_Given]) -> None:
 
 async def _of_cluster(kind: str, name: str, reader: Reader, namespace: str) -> WhyAnswer:
     snapshot = await snapshot_for(reader, namespace)
-    return await why(reader, with_kind(JobQuery(kind, namespace, name), snapshot), snapshot)
+    subject = with_kind(JobQuery(kind, namespace, name), snapshot)
+    return await explained(reader, await why(reader, subject, snapshot))
 
 
 def why_of_file(subject: JobQuery, snapshot: QueueSnapshot) -> WhyAnswer:
@@ -154,6 +160,7 @@ def _fields(answer: WhyAnswer, now: float, *, wide: bool) -> Iterator[tuple[str,
         yield "ahead of it", _ahead(answer)
     yield from (("missing", _missing(each)) for each in answer.missing if not each.never)
     yield from (("held by", _holders(each)) for each in answer.missing if each.holders)
+    yield from (("pods", obstacle_text(each, now)) for each in answer.obstacles)
     yield "forecast", start_sentence(answer.forecast, now)
     yield "you can", answer.user
     yield "admins can", answer.administrator
@@ -164,6 +171,7 @@ def _fields(answer: WhyAnswer, now: float, *, wide: bool) -> Iterator[tuple[str,
     if wide:
         yield "priority", "" if answer.priority is None else str(answer.priority)
         yield "workload", answer.workload
+    yield from (("not known", each) for each in answer.left_out)
 
 
 def _queue(answer: WhyAnswer) -> str:

@@ -3,5 +3,6 @@
 `installation` reads what there is of Kueue and of policyd. `steps` has what is done, in order: each
 step reports what is missing, so that one that was stopped midway goes on, or back.
 
-Imports `kube` and what is next to the folder. Start with `command`.
+Imports `kube`, `registration` and `admission`, and what is next to the folder. Start with
+`command`.
 """

@@ -11,12 +11,12 @@ from policyd.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue, Workload
 from policyd.api.kueue.multikueue import MultiKueueCluster, MultiKueueConfig
 from policyd.api.kueue.names import ACTIVE
 from policyd.api.meta import condition_true
+from policyd.api.names import is_subdomain
 from policyd.controller.multikueue.context import ManagerContext
 from policyd.controller.multikueue.dispatches import Dispatches
 from policyd.controller.multikueue.quotas import Quotas
 from policyd.controller.multikueue.remotes import (
     PROFILES,
-    KubeconfigSecret,
     Remotes,
     write_condition,
 )
@@ -27,6 +27,7 @@ from policyd.controller.writes import NotLeadingError
 from policyd.errors import PolicydError
 from policyd.kube.changes import Change, Deleted, Modified
 from policyd.kube.client import PartialObject
+from policyd.kube.informer import Informer
 from policyd.kube.resources import MULTIKUEUE_CLUSTERS, MULTIKUEUE_CONFIGS, SECRETS
 from policyd.multikueue.checks import (
     check_condition,
@@ -57,9 +58,6 @@ class MultiKueueService:
         client, pace = self._client, self._pace
         self.clusters = Mirror(client, MULTIKUEUE_CLUSTERS, into=MultiKueueCluster, pace=pace)
         self.configs = Mirror(client, MULTIKUEUE_CONFIGS, into=MultiKueueConfig, pace=pace)
-        self.secrets = Mirror(
-            client, SECRETS, into=KubeconfigSecret, pace=pace, namespace=context.namespace
-        )
         self.profiles = Mirror(
             client, PROFILES, into=PartialObject, pace=pace, namespace=context.namespace
         )
@@ -72,11 +70,12 @@ class MultiKueueService:
         )
         self.dispatches = Dispatches(context, self.remotes, self._clusters_of)
         self.quotas = Quotas(context, self.remotes, self._config_of)
+        self._secrets: dict[str, asyncio.Task[NoReturn]] = {}
+        """What watches the Secrets that clusters name, by their names."""
         self._reported: set[ReconcileKey] = set()
         self._wake = asyncio.Event()
         self.clusters.listen(self.cluster_changed)
         self.configs.listen(self.config_changed)
-        self.secrets.listen(self.secret_changed)
         self.profiles.listen(self.profile_changed)
         cache.mirrors.checks.listen(self.check_changed)
         cache.mirrors.workloads.listen(self.dispatches.changed)
@@ -111,14 +110,11 @@ class MultiKueueService:
 
     async def run(self) -> None:
         """Watch the objects here, connect to the clusters, and collect orphans there."""
-        mirrors: tuple[Mirror[Any], ...] = (self.clusters, self.configs, self.secrets)
+        mirrors: tuple[Mirror[Any], ...] = (self.clusters, self.configs)
         try:
             async with asyncio.TaskGroup() as group:
                 self.remotes.tasks = group
-                group.create_task(
-                    self.secrets.informer.run()
-                )  # always served, and in one namespace
-                for mirror in mirrors[:2]:
+                for mirror in mirrors:
                     group.create_task(mirror.watch_when_served(self._client, self._pace))
                 if self._settings.profiles:
                     group.create_task(self.profiles.watch_when_served(self._client, self._pace))
@@ -274,6 +270,7 @@ class MultiKueueService:
         name = change.object.metadata.name
         same = isinstance(change, Modified) and _same_source(change)
         if not same:
+            self._follow_secrets()
             self._queue(_key("MultiKueueCluster", name))
         if isinstance(change, Modified) and _active(change.old) is _active(change.object):
             return
@@ -307,7 +304,31 @@ class MultiKueueService:
             self._queue_workloads(name)
             self._queue_quotas(name)
 
-    def secret_changed(self, change: Change[KubeconfigSecret]) -> None:
+    def _follow_secrets(self) -> None:
+        """Watch each Secret that a cluster names, by itself: the account may read no others."""
+        tasks = self.remotes.tasks
+        if tasks is None:
+            return
+        references = (each.spec.cluster_source.kube_config for each in self.clusters)
+        named = {r.location for r in references if r and r.location_type == "Secret"}
+        for name in self._secrets.keys() - named:
+            self._secrets.pop(name).cancel()
+        for name in sorted(named - self._secrets.keys()):
+            if is_subdomain(name):  # no Secret has another name, and it is part of a selector
+                self._secrets[name] = tasks.create_task(self._secret(name).run())
+
+    def _secret(self, name: str) -> Informer[PartialObject]:
+        return Informer(
+            self._client,
+            SECRETS,
+            into=PartialObject,
+            on_change=self.secret_changed,
+            pace=self._pace,
+            namespace=self.remotes.namespace,
+            field_selector=f"metadata.name={name}",
+        )
+
+    def secret_changed(self, change: Change[PartialObject]) -> None:
         """Connect anew to the clusters whose kubeconfig changed."""
         for cluster in self.clusters_with_secret(change.object.metadata.key):
             self._queue(_key("MultiKueueCluster", cluster.metadata.name))
@@ -352,7 +373,7 @@ class MultiKueueService:
     @property
     def synced(self) -> bool:
         """Whether the objects here are known: until then no status is written."""
-        mirrors: tuple[Mirror[Any], ...] = (self.clusters, self.configs, self.secrets)
+        mirrors: tuple[Mirror[Any], ...] = (self.clusters, self.configs)
         return all(mirror.informer.synced.is_set() for mirror in mirrors)
 
     def _queue(self, key: ReconcileKey) -> None:

@@ -1,4 +1,4 @@
 """Policies beside admission: their statuses, the background scan and its reports.
 
-Imports `engine` and `kube`. Start with `scanning`.
+Imports `engine`, `kube` and `jobs`. Start with `scanning`.
 """

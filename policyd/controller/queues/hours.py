@@ -78,7 +78,8 @@ class Hours:
         # as borrowed.
         self._quotas = None
         self._put_quotas(found, found.at)
-        resume(found, self._cache.mirrors.workloads, now=self._cache.now, whole=whole)
+        workloads = filter(self._counts, self._cache.mirrors.workloads)
+        resume(found, workloads, now=self._cache.now, whole=whole)
         self.record, self._oldest = found, 0
         self.tick()
 
@@ -182,9 +183,7 @@ class Hours:
 
     def _changed(self, change: Change[Workload]) -> None:
         record, workload = self.record, change.object
-        if record is None:
-            return
-        if self._cache.role_of(workload) == "variant":  # its parent has the name of the job
+        if record is None or not self._counts(workload):
             return
         uid, held = short(workload.metadata.uid), held_quota(workload)
         if held is None and uid not in record.held:
@@ -198,6 +197,10 @@ class Hours:
             record.hold(uid, held, times.begin or self._cache.now)
         elif record.holds(uid) != held.amounts:
             record.hold(uid, held, self._cache.now)
+
+    def _counts(self, workload: Workload) -> bool:
+        """Tell whether the quota of a workload is recorded: that of a variant is its parent's."""
+        return self._cache.role_of(workload) != "variant"
 
     async def save(self) -> None:
         """Store the record, if this process leads, and it is time."""

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from policyd.alloc.plan import Preempt
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
-from policyd.api.kueue.names import ACTIVE, EVICTED, QUOTA_RESERVED
-from policyd.api.meta import Condition, ObjectReference, find_condition, rfc3339
+from policyd.api.kueue.names import EVICTED, QUOTA_RESERVED
+from policyd.api.meta import Condition, ObjectReference, find_condition
 from policyd.controller.reasons.shortage import naming_for
 from policyd.controller.watch.cache import Cache
 from policyd.controller.watch.index import local_queue_key
@@ -19,7 +19,7 @@ from policyd.controller.writes import Writes
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.kube.changes import Added, Change, Deleted, Modified
 from policyd.kube.resources import WORKLOADS
-from policyd.status.queues import queue_status
+from policyd.status.queues import queue_status, stopped_since, stopped_text
 from policyd.workload.obstacles import BYPASSED, CLEARED, PENDING
 
 ROOM = 50
@@ -51,7 +51,7 @@ class JobReasons:
     def __init__(self, cache: Cache, writes: Writes) -> None:
         self._cache = cache
         self._writes = writes
-        self._new: dict[str, None] = {}
+        self._new: dict[str, float] = {}
         self._preempted: dict[str, Preempt] = {}
         cache.mirrors.workloads.listen(self._changed)
 
@@ -76,9 +76,9 @@ class JobReasons:
             workload = self._cache.mirrors.workloads.get(key)
             if workload is not None:
                 self._record_preempted(workload, action)
-        for key in list(self._new)[: self._room]:
+        for key, noted in list(self._new.items())[: self._room]:
             workload = self._cache.mirrors.workloads.get(key)
-            if workload is None or self._record_reason(workload):
+            if workload is None or self._record_reason(workload, noted):
                 self._new.pop(key, None)
 
     @property
@@ -95,30 +95,30 @@ class JobReasons:
     def _note(self, old: Workload, new: Workload) -> None:
         before, after = _reason(old), _reason(new)
         if after and (before != after or _message(old) in _NO_REASONS):
-            self._new[new.metadata.key] = None
+            self._new[new.metadata.key] = self._writes.now
         elif not after:
             self._new.pop(new.metadata.key, None)
 
-    def _record_reason(self, workload: Workload) -> bool:
-        """Tell a job why it waits; False if that is not known yet."""
+    def _record_reason(self, workload: Workload, noted: float) -> bool:
+        """Tell a job why it waits, by a change that was noted then; False if it is unknown yet."""
         present = find_condition(workload.status.conditions, QUOTA_RESERVED)
         if present is None or not _reason(workload):
             return True
         evicted = find_condition(workload.status.conditions, EVICTED)
         if present.message in _NO_REASONS or (evicted and evicted.message == present.message):
             return False
-        text = self._text(workload, present)
+        text = self._text(workload, present, noted)
         if text:
             self._record(workload, present.reason, text, warning=present.reason not in _USUAL)
         return bool(text)
 
-    def _text(self, workload: Workload, present: Condition) -> str:
+    def _text(self, workload: Workload, present: Condition, noted: float) -> str:
         """Return why a job waits; "" if that is not known yet."""
         match present.reason:
             case "Misconfigured" | "Inadmissible":
                 return self._misconfigured(workload) or present.message
             case "Suspended":
-                return self._suspended(workload, present)
+                return self._suspended(workload, present, noted)
             case _:
                 return present.message
 
@@ -130,28 +130,23 @@ class JobReasons:
         names = ", ".join(sorted(each.name for each in queues if each.namespace == namespace))
         return f"LocalQueue {name} doesn't exist; namespace {namespace} has {names or 'none'}"
 
-    def _suspended(self, workload: Workload, present: Condition) -> str:
-        for kind, queue in self._queues(workload):
+    def _suspended(self, workload: Workload, present: Condition, noted: float) -> str:
+        for queue in self._queues(workload):
             if queue.spec.stop_policy != "None":
-                since = _stopped_since(queue)
-                changed = present.last_transition_time
-                passed = 0.0 if changed is None else self._writes.now - changed.timestamp()
-                if not since and passed < STATUS_SECONDS:
-                    return ""
-                name, policy = queue.metadata.name, queue.spec.stop_policy
-                return f"an administrator stopped {kind} {name}{since}: its stopPolicy is {policy}"
-            if kind == "ClusterQueue":
+                waited = self._writes.now - noted >= STATUS_SECONDS
+                return stopped_text(queue) if waited or stopped_since(queue) else ""
+            if isinstance(queue, ClusterQueue):
                 found = queue_status(self._cache.state, queue.metadata.name)
                 return f"{present.message}: {found.message}"
         return present.message
 
-    def _queues(self, workload: Workload) -> Iterator[tuple[str, LocalQueue | ClusterQueue]]:
+    def _queues(self, workload: Workload) -> Iterator[LocalQueue | ClusterQueue]:
         local_queue = self._cache.local_queue_of(workload)
         cluster_queue = self._cache.cluster_queue_of(workload)
         if local_queue is not None:
-            yield "LocalQueue", local_queue
+            yield local_queue
         if cluster_queue is not None:
-            yield "ClusterQueue", cluster_queue
+            yield cluster_queue
 
     def _record_preempted(self, workload: Workload, action: Preempt) -> None:
         preemptor = naming_for(self._cache, workload.metadata.key).one(action.preemptor.key)
@@ -185,10 +180,3 @@ def _reason(workload: Workload) -> str:
 def _message(workload: Workload) -> str:
     present = find_condition(workload.status.conditions, QUOTA_RESERVED)
     return "" if present is None else present.message
-
-
-def _stopped_since(queue: LocalQueue | ClusterQueue) -> str:
-    active = find_condition(queue.status.conditions, ACTIVE)
-    if active is None or active.status == "True" or active.last_transition_time is None:
-        return ""
-    return f" at {rfc3339(active.last_transition_time.timestamp())}"

@@ -11,6 +11,7 @@ from functools import partial
 import msgspec
 import structlog
 
+from policyd.alloc.ledger import Holding
 from policyd.alloc.plan import Admit, Preempt
 from policyd.alloc.settings import DEFAULTS, QueueingSettings
 from policyd.alloc.state import CoreState
@@ -370,6 +371,16 @@ class Cache:
             return "parent"
         known = any(each.metadata.uid == uid for each in family.variants)
         return "variant" if known else "stranger"
+
+    def holding_of(self, workload: Workload) -> Holding | None:
+        """Return the quota that a workload holds, itself or by its variant; None for none."""
+        own = self.state.holding(workload.metadata.key)
+        if own is not None or self.role_of(workload) != "parent" or not has_quota(workload):
+            return own
+        family = self.family_of(workload)
+        variants = () if family is None else family.variants
+        found = (self.state.holding(each.metadata.key) for each in variants)
+        return next(filter(None, found), None)
 
     def _holds_for(self, parent: Workload) -> bool:
         """Tell whether a variant holds the quota of its parent."""

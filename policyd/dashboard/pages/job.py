@@ -11,8 +11,7 @@ from policyd.kube.client import Reader
 from policyd.kube.errors import ApiError, ForbiddenError, NotFoundError
 from policyd.patch.recorded import ObjectOrigins
 from policyd.questions import snapshots
-from policyd.questions.core_events import CoreEvent
-from policyd.questions.event_lines import events_about
+from policyd.questions.core_events import CoreEvent, events_about
 from policyd.questions.job import job_answer
 from policyd.questions.policies import cluster_policies
 from policyd.questions.snapshots import NoSnapshotsError

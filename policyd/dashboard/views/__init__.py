@@ -1,4 +1,5 @@
 """What each view shows, made of values alone: values in, view models out. Pure.
 
-Imports `snapshot`, `simulate` and `status`. Start with `overview`.
+Imports `snapshot`, `simulate`, `status`, `alloc`, `engine`, `patch`, `workload`, and the pure parts
+of `questions`. Start with `overview`.
 """

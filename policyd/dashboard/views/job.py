@@ -10,6 +10,7 @@ from policyd.snapshot.starting import start_sentence
 from policyd.status.ages import age, duration, seconds_of
 from policyd.status.quantities import amounts_text
 from policyd.workload.job_answer import JobAnswer
+from policyd.workload.pod_obstacles import obstacle_text
 from policyd.workload.records import ConditionRecord, PodSetRecord
 from policyd.workload.timeline import Step, TimelineEvent, TimelineMoment, timeline
 
@@ -156,7 +157,7 @@ def job_view(read: ReadJob, query: Mapping[str, str], now: float) -> JobPage:
         fields=None if origins is None else tuple(map(field_row, origins.fields)),
         more_fields=0 if origins is None else origins.more,
         not_there=() if origins is None else tuple(_not_there(origins)),
-        unknown=(*answer.left_out, *read.unknown),
+        unknown=(*answer.left_out, *why.left_out, *read.unknown),
         queue=why.cluster_queue,
         cluster="" if answer.record is None else answer.record.cluster,
         placed=any(each.node for each in answer.pods or ()),
@@ -170,6 +171,7 @@ def _facts(answer: JobAnswer, now: float) -> Iterator[tuple[str, str]]:
     yield "ClusterQueue", why.cluster_queue
     if why.ahead is not None:
         yield "Ahead of it", _ahead(why.ahead, why.behind)
+    yield from (("Pods", obstacle_text(each, now)) for each in why.obstacles)
     yield "Forecast", start_sentence(why.forecast, now)
     yield "You can", why.user
     yield "Administrators can", why.administrator

@@ -74,7 +74,7 @@ def counts_in(samples: Iterable[Sample]) -> dict[str, ReviewCounts]:
         if sample.name != METRIC or policy is None or result not in _RESULTS:
             continue
         if not 0 <= sample.value < 2**53:
-            raise CountsError(f"`{METRIC}` has a value that is no count: {sample.value}")
+            raise CountsError(f"`{METRIC}` has a value that is not a count: {sample.value}")
         sums.setdefault(policy, Counter())[result] += int(sample.value)
     return {policy: ReviewCounts(**found) for policy, found in sums.items()}
 

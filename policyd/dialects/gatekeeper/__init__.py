@@ -1,4 +1,4 @@
 """Read Gatekeeper's templates and test suites, as far as they are CEL.
 
-Imports the engine. Start with `templates`; `suites` runs Gatekeeper's tests.
+Imports `engine` and `patch`. Start with `templates`; `suites` runs Gatekeeper's tests.
 """

@@ -5,5 +5,5 @@ the expected result of the policy: `allow`, `deny`, `warn` or `audit`. Further f
 the same name hold other parts of the request, and of the answer. A mutating policy's case has
 the expected object in `.gold.yaml`.
 
-Imports the engine. Start with `suites`.
+Imports `engine`, `cel` and `patch`. Start with `suites`.
 """

@@ -1,4 +1,4 @@
 """Read Kyverno's policies, as far as they are CEL.
 
-Imports the engine and `cel`. Start with `load`; `suites` runs Kyverno's tests.
+Imports `engine`, `cel` and `patch`. Start with `load`; `suites` runs Kyverno's tests.
 """

@@ -286,7 +286,9 @@ class UnusableError(EvaluationError):
     """A policy, or its binding, has mistakes that keep it from being used."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(reason, hint="fix the policy: `policyd check` shows what is wrong with it")
+        super().__init__(
+            reason, hint="ask the owner of the policy to fix it: `policyd check` shows its errors"
+        )
 
 
 class Match(msgspec.Struct, frozen=True):

@@ -1,13 +1,16 @@
 """Decide on a request by all policies that match it.
 
-Policies are found by the resource they name, so that those for other resources cost nothing. There
-is no short cut: one answer names all errors. Mutations run in order, each on the
+Policies are found by the resource they name and by their namespace, so that those for others cost
+nothing. There is no short cut: one answer names all errors. Mutations run in order, each on the
 result of the one before; those that ran before the last change run once more on the result.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, Literal, Self
+from itertools import chain
+from operator import itemgetter
+from typing import Final, Literal, NamedTuple, Self
 
 from policyd.api.admission import AdmissionRequest
 from policyd.api.policy import POLICY_GROUPS
@@ -61,6 +64,8 @@ PHASES: Final[tuple[Phase, Phase]] = ("mutate", "validate")
 """Objects are changed first, and then checked."""
 
 _Key = tuple[str, str, str, str, str]
+_Placed = tuple[int, CompiledPolicy]
+"""A policy, and its place among all."""
 
 
 class PolicySet:
@@ -134,8 +139,12 @@ class PolicySet:
         return self._validating.policies
 
     def concerned(self, request: AdmissionRequest, phase: Phase) -> tuple[CompiledPolicy, ...]:
-        """Return the policies whose rules match a request, without selectors and conditions."""
-        return (self._mutating if phase == "mutate" else self._validating).find(request)
+        """Return the policies whose rules match a request, without selectors and conditions.
+
+        Those of any namespace are among them.
+        """
+        index = self._mutating if phase == "mutate" else self._validating
+        return index.find_anywhere(request)
 
     def mutate(
         self, request: AdmissionRequest, out_of_time: OutOfTime = never, *, twice: bool = True
@@ -198,14 +207,37 @@ def _as_enforced(
 
 
 class _Index:
-    """Finds the policies whose rules may match a request, by its resource and operation."""
+    """Finds the policies whose rules may match a request, by its namespace and resource."""
 
     def __init__(self, policies: Iterable[CompiledPolicy], served: ServedVersions) -> None:
         self.policies = tuple(policies)
-        self._served = served
-        self._found: dict[_Key, tuple[CompiledPolicy, ...]] = {}
+        placed = defaultdict[str, list[_Placed]](list)
+        for place, policy in enumerate(self.policies):
+            placed[policy.namespace].append((place, policy))
+        self._every = _Resources(enumerate(self.policies), served)
+        self._cluster_wide = _Resources(placed.pop("", ()), served)
+        self._own = {name: _Resources(each, served) for name, each in placed.items()}
 
     def find(self, request: AdmissionRequest) -> tuple[CompiledPolicy, ...]:
+        """Return the policies of the request's namespace, and those of the cluster, in order."""
+        found = self._cluster_wide.find(request)
+        own = self._own.get(request.namespace)
+        return found.policies if own is None else _in_order(found, own.find(request))
+
+    def find_anywhere(self, request: AdmissionRequest) -> tuple[CompiledPolicy, ...]:
+        """Return these and the policies of other namespaces."""
+        return self._every.find(request).policies
+
+
+class _Resources:
+    """Finds the policies whose rules may match a request, by its resource and operation."""
+
+    def __init__(self, placed: Iterable[_Placed], served: ServedVersions) -> None:
+        self._placed = tuple(placed)
+        self._served = served
+        self._found: dict[_Key, _Found] = {}
+
+    def find(self, request: AdmissionRequest) -> "_Found":
         resource = request.resource
         key = (
             resource.group,
@@ -216,16 +248,36 @@ class _Index:
         )
         found = self._found.get(key)
         if found is None:
-            found = self._search(attributes_of(request))
+            found = _Found.of(self._search(attributes_of(request)))
             if len(self._found) < _MOST_RESOURCES:
                 self._found[key] = found
         return found
 
-    def _search(self, attributes: RequestAttributes) -> tuple[CompiledPolicy, ...]:
+    def _search(self, attributes: RequestAttributes) -> Iterator[_Placed]:
         if is_exempt(attributes):
-            return tuple(p for p in self.policies if p.own and not p.unusable)
-        concerned = (_as_concerned(p, attributes, self._served) for p in self.policies)
-        return tuple(policy for policy in concerned if policy is not None)
+            yield from ((i, p) for i, p in self._placed if p.own and not p.unusable)
+            return
+        for place, policy in self._placed:
+            concerned = _as_concerned(policy, attributes, self._served)
+            if concerned is not None:
+                yield place, concerned
+
+
+class _Found(NamedTuple):
+    """Policies, and their places among all."""
+
+    places: tuple[int, ...]
+    policies: tuple[CompiledPolicy, ...]
+
+    @classmethod
+    def of(cls, placed: Iterable[_Placed]) -> Self:
+        found = tuple(placed)
+        return cls(tuple(place for place, _ in found), tuple(policy for _, policy in found))
+
+
+def _in_order(*found: _Found) -> tuple[CompiledPolicy, ...]:
+    placed = chain.from_iterable(zip(each.places, each.policies, strict=True) for each in found)
+    return tuple(policy for _, policy in sorted(placed, key=itemgetter(0)))
 
 
 def is_exempt(attributes: RequestAttributes) -> bool:

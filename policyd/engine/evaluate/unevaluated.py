@@ -22,7 +22,7 @@ class UnevaluatedPolicies(NamedTuple):
     """The names of policies that may match a request, and were not evaluated.
 
     Attributes:
-        refusing: Those that must not be passed unasked.
+        refusing: Those that must not be bypassed.
         ignored: Those that may be.
     """
 

@@ -1,7 +1,7 @@
 """Evaluate all validations of all policies; each that is not true is a denial."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from policyd.cel import Budget, CelError, CelTimeError, LazyVariables
 from policyd.cel.cost import POLICY_LIMIT
@@ -23,9 +23,10 @@ from policyd.engine.evaluate.conditions import (
     views_of,
 )
 from policyd.engine.evaluate.kept_values import KeptValues
-from policyd.engine.evaluate.verdict import CATCHABLE, VerdictBuilder
+from policyd.engine.evaluate.verdict import CATCHABLE, VerdictBuilder, effects_of_failure
 from policyd.engine.inject.templates import ABSENT
 from policyd.engine.model.compiled import VALIDATING, CompiledPolicy, CompiledValidation
+from policyd.engine.model.deadline import OutOfTimeError
 from policyd.engine.model.decision import Denial
 from policyd.engine.model.facts import Facts
 from policyd.engine.objects.extracts import without_containers
@@ -135,28 +136,59 @@ def _invoke(invocation: Invocation, facts: Facts, verdict: VerdictBuilder) -> No
         verdict.fail(policy, error, binding)
 
 
+class _Objection(NamedTuple):
+    """A validation that is not true, or whose expression failed."""
+
+    validation: CompiledValidation
+    match: Match
+    failed: CelError | None
+
+
 def _ask(invocation: Invocation, match: Match, facts: Facts, verdict: VerdictBuilder) -> None:
-    """Evaluate all validations first, since messages use the rest of the budget."""
-    policy = invocation.policy
-    objections: list[tuple[CompiledValidation, Match, CelError | None]] = []
+    """Evaluate all validations first, since messages use the rest of the budget.
+
+    Raises:
+        OutOfTimeError: If there is no time left; the objections found before that count.
+        OutOfBudgetError: If a foreign policy costs too much; it then has no objection at all, as
+            in the API server.
+    """
+    policy, binding = invocation.policy, invocation.binding
+    found: list[_Objection] = []
+    ended: OutOfTimeError | None = None
+    try:
+        for objection in _objections(policy, match, facts):
+            found.append(objection)  # noqa: PERF402 - those before an error are kept
+    except OutOfTimeError as error:
+        ended = error
+    for validation, asked, failed in found:
+        late = facts.out_of_time()
+        effects = binding.actions if failed is None else effects_of_failure(policy, binding)
+        if not verdict.has_room(policy, effects):
+            verdict.leave_out(policy, binding, validation if failed is None else None)
+        elif failed is None:
+            denial = _denial(policy, validation, asked, facts, explain=not late)
+            verdict.object_to(policy, denial, binding)
+        else:
+            verdict.fail(policy, _failure(policy, validation, failed), binding)
+    if ended is not None:
+        raise ended
+
+
+def _objections(policy: CompiledPolicy, match: Match, facts: Facts) -> Iterator[_Objection]:
+    """Yield the validations that are not true."""
     for validation in _in_time(policy.validations, facts):
         asked = match_for(policy, validation, match, facts)
         if asked is None:
             continue
         try:
             if validation.program.evaluate(asked.variables, match.budget) is not True:
-                objections.append((validation, asked, None))
+                yield _Objection(validation, asked, None)
         except CelError as error:
             if not policy.own or isinstance(error, CelTimeError):
                 stop(error, match.budget)
-            objections.append((validation, asked, error))
-    for validation, asked, failed in objections:
-        if failed is None:
-            explain = verdict.has_room(policy, invocation.binding.actions)
-            denial = _denial(invocation, validation, asked, facts, explain=explain)
-            verdict.object_to(policy, denial, invocation.binding)
-        else:
-            verdict.fail(policy, _failure(policy, validation, failed), invocation.binding)
+            # Its frames are not kept: the garbage collector would look through a thousand.
+            error.__context__ = error.__traceback__ = None
+            yield _Objection(validation, asked, error)
 
 
 def _in_time(
@@ -198,33 +230,28 @@ def _failure(
 
 
 def _denial(
-    invocation: Invocation,
+    policy: CompiledPolicy,
     validation: CompiledValidation,
     match: Match,
     facts: Facts,
     *,
     explain: bool,
 ) -> Denial:
-    """Return the denial of a validation; the static message is enough for one that is left out."""
-    name, place = invocation.policy.name, validation.place
-    if not explain:
-        return Denial(policy=name, validation=place, message=validation.message)
+    """Return the denial of a validation; without time to `explain`, with the static message."""
     several = len(facts.templates) > 1 and match.view is not facts.whole
     return Denial(
-        policy=name,
-        validation=place,
-        message=_message(invocation.policy, validation, match, facts),
-        remedy=_remedy(validation, match),
+        policy=policy.name,
+        validation=validation.place,
+        message=_message(policy, validation, match) if explain else validation.message,
+        remedy=_remedy(validation, match) if explain else "",
         reason=validation.reason,
         path=field_path(match.view.template or ()) if several else "",
     )
 
 
-def _message(
-    policy: CompiledPolicy, validation: CompiledValidation, match: Match, facts: Facts
-) -> str:
+def _message(policy: CompiledPolicy, validation: CompiledValidation, match: Match) -> str:
     """Return the computed message if it can be had, and is one short line; else the static one."""
-    if validation.message_program is None or facts.out_of_time():
+    if validation.message_program is None:
         return validation.message
     if policy.kind == VALIDATING:
         match = _anew(policy, match, match.budget)

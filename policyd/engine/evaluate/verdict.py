@@ -39,6 +39,9 @@ MOST_FAILURES = 50
 MOST_REASONS = 100
 """Objections and failures of a request that are kept, besides the first ones of each policy."""
 
+MOST_VIOLATED = 1_000
+"""Validations that are listed for reports as not true of a request."""
+
 _Effects = tuple[Enforcement, ...] | Literal["ignored"]
 _Source = tuple[str, _Effects]
 
@@ -95,19 +98,45 @@ class VerdictBuilder:
         self._kept += room
         return room
 
+    def leave_out(
+        self,
+        policy: CompiledPolicy,
+        binding: CompiledBinding,
+        violated: CompiledValidation | None = None,
+    ) -> None:
+        """Count an objection, or without a violated validation a failure, that has no room."""
+        if violated is None and policy.ignores_failures:
+            self._further_ignored[policy.name] += 1
+            return
+        self._further += 1
+        if violated is None or len(self._objections) >= MOST_VIOLATED:
+            return
+        key = policy.id, violated.place
+        if key not in self._violated:
+            self._violated.add(key)
+            objection = Denial(
+                policy=policy.name,
+                validation=violated.place,
+                message=violated.message,
+                origin=policy.id,
+                actions=binding.actions,
+            )
+            self._objections.append(objection)
+
     def object_to(self, policy: CompiledPolicy, denial: Denial, binding: CompiledBinding) -> None:
-        """Take a policy's objection as its enforcement says: refuse, warn, or note for audits."""
-        kept = self._keeps(policy, binding.actions)
+        """Take a policy's objection as its enforcement says: refuse, warn, or note for audits.
+
+        There must be room for it.
+        """
+        self._keeps(policy, binding.actions)
+        self._object(policy, denial, binding)
+
+    def _object(self, policy: CompiledPolicy, denial: Denial, binding: CompiledBinding) -> None:
         if not policy.own:
             denial = replace(denial, lead=lead(policy, binding), kind=policy.kind)
-        violated = policy.id, denial.validation
-        if kept or violated not in self._violated:
-            self._violated.add(violated)
-            self._objections.append(replace(denial, origin=policy.id, actions=binding.actions))
-        if kept:
-            self._enforce(policy, denial, binding)
-        else:
-            self._further += 1
+        self._violated.add((policy.id, denial.validation))
+        self._objections.append(replace(denial, origin=policy.id, actions=binding.actions))
+        self._enforce(policy, denial, binding)
 
     def _enforce(self, policy: CompiledPolicy, denial: Denial, binding: CompiledBinding) -> None:
         if "Deny" in binding.actions:
@@ -138,10 +167,11 @@ class VerdictBuilder:
         # An error that is one in the API server too refuses regardless of the policy's settings.
         internal = isinstance(error, UndecodablePatchError) and not policy.own
         ignored = policy.ignores_failures and not internal
-        text = "the object is nested too deep" if isinstance(error, RecursionError) else str(error)
-        if ignored and not self._keeps(policy, "ignored"):
-            self._further_ignored[policy.name] += 1
+        known = binding or policy.bindings[0]
+        if not internal and not self._keeps(policy, effects_of_failure(policy, known)):
+            self.leave_out(policy, known)
             return
+        text = "the object is nested too deep" if isinstance(error, RecursionError) else str(error)
         self._failures.append(Failure(policy=policy.name, message=text, ignored=ignored))
         if ignored:
             self.annotate(policy.name, f"ignored, as it could not be evaluated: {text}")
@@ -151,7 +181,7 @@ class VerdictBuilder:
         elif not policy.own:
             self._fail_foreign(policy, text, binding, configuration=configuration)
         else:
-            self._fail_own(policy, error, text, binding or policy.bindings[0])
+            self._fail_own(policy, error, text, known)
 
     def _fail_internally(self, policy: CompiledPolicy, text: str) -> None:
         denial = Denial(policy=policy.name, message=text, kind=policy.kind, failed=True)
@@ -163,7 +193,7 @@ class VerdictBuilder:
         hint = getattr(error, "hint", None) or ""
         message = f"cannot be evaluated: {text}"
         denial = Denial(policy=policy.name, message=message, remedy=hint, reason="Forbidden")
-        self.object_to(policy, replace(denial, failed=True), binding)
+        self._object(policy, replace(denial, failed=True), binding)
 
     def fail_annotation(self, invocation: Invocation, message: str) -> None:
         """Refuse a request for which an audit annotation could not be computed."""
@@ -189,7 +219,7 @@ class VerdictBuilder:
             reason: Reason = "Forbidden" if configuration else "Invalid"
             denial = replace(denial, status=_FORBIDDEN, reason=reason)
         if not configuration and not policy.mutations:
-            self.object_to(policy, denial, known)
+            self._object(policy, denial, known)
         else:
             self._denials[denial] = None
 
@@ -238,6 +268,11 @@ class VerdictBuilder:
             exempted=exempted,
             object=obj,
         )
+
+
+def effects_of_failure(policy: CompiledPolicy, binding: CompiledBinding) -> _Effects:
+    """Return what it leads to that a policy cannot be evaluated."""
+    return "ignored" if policy.ignores_failures else binding.actions
 
 
 def _rank(denial: Denial) -> tuple[bool, bool, str]:

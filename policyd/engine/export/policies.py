@@ -24,7 +24,7 @@ from policyd.engine.export.expressions import NotExportableError, methods_of
 from policyd.engine.export.mutations import MutationExporter
 from policyd.engine.export.patch import as_json
 from policyd.engine.export.places import PodPlace, both
-from policyd.engine.export.refused import refused
+from policyd.engine.export.refused import refused, refused_annotations
 from policyd.engine.export.rules import ExportTarget, changing, needs_of, targets_of
 from policyd.engine.export.target import Exporter, Problem
 from policyd.engine.model.bindings import completed, needs_binding
@@ -293,7 +293,8 @@ def _read(document: Document) -> list[Finding]:
     if policy is None:
         return findings
     compiled = compile_policy(policy, document, FORMS[document.value["kind"]])
-    return findings if isinstance(compiled, CompiledPolicy) else [*findings, *compiled]
+    found = refused_annotations(compiled) if isinstance(compiled, CompiledPolicy) else compiled
+    return [*findings, *found]
 
 
 def _finding(document: Document, policy: CompiledPolicy, problem: Problem) -> Finding:

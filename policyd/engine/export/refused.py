@@ -16,7 +16,7 @@ from policyd.api.admission import Operation
 from policyd.api.names import is_label_1035, is_label_key, is_label_value, is_subdomain
 from policyd.cel.types import DYN, NULL, STRING
 from policyd.engine.compile.native import VERSIONS, is_binding, is_native
-from policyd.engine.documents.findings import Finding
+from policyd.engine.documents.findings import Finding, field_path
 from policyd.engine.documents.reading import Document
 from policyd.engine.model.compiled import MUTATING, NATIVE, VALIDATING, CompiledPolicy
 from policyd.engine.objects.workloads import value_at
@@ -83,13 +83,16 @@ def _without_objects(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any poli
 
 def refused_annotations(policy: CompiledPolicy) -> Iterator[Finding]:
     """Yield the audit annotations whose values are not strings, which the API server refuses."""
-    for key, program in policy.annotations if policy.kind in NATIVE else ():
+    for index, (key, program) in enumerate(policy.annotations if policy.kind in NATIVE else ()):
         if program.result_type not in (STRING, NULL):
             message = f"the API server refuses it: annotation `{key}` is {program.result_type}"
             hint = "an annotation is a string, or null to omit it"
             if program.result_type == DYN:
                 hint = "its type is unknown; convert it to a string, as in `string(x)`"
-            yield Finding(source=policy.place, message=message, hint=hint, rule="refused")
+            field = field_path(("spec", "auditAnnotations", index, "valueExpression"))
+            yield Finding(
+                source=policy.place, message=message, field=field, hint=hint, rule="refused"
+            )
 
 
 def _metadata(

@@ -1,4 +1,4 @@
 """Find likely errors in policies that compile.
 
-Imports the other folders of the engine, and `cel`. Start with `policy_warnings`.
+Imports the other folders of the engine, `patch` and `cel`. Start with `policy_warnings`.
 """

@@ -155,7 +155,7 @@ class FactStruct(dict[str, Any]):
         Raises:
             CelError: Always.
         """
-        raise CelError("the facts of a queue are no map: select their fields")
+        raise CelError("the facts of a queue are not a map: select their fields")
 
 
 class QueueFacts(Protocol):

@@ -1,4 +1,4 @@
 """Evaluate policies without a cluster: cases, explanations, replays, scans, reports.
 
-Imports the other folders of the engine, and `cel`. Start with `cases` and `replay`.
+Imports the other folders of the engine, `patch` and `cel`. Start with `cases` and `replay`.
 """

@@ -371,7 +371,7 @@ class _Stored:
         self._bytes -= len(self._objects.pop(key, b""))
 
 
-class Owners:
+class RecentOwners:
     """The controllers of objects, of those that were seen last."""
 
     def __init__(self) -> None:
@@ -429,7 +429,7 @@ class AuditReader:
         """The Namespaces that the log has, as they were last."""
         self._ids = _Latest(MOST_IDS)
         self._stored = _Stored(MOST_OLD_BYTES)
-        self._owners = Owners()
+        self._owners = RecentOwners()
         self._kept: dict[tuple[str, str, str], bool] = {}
 
     def take(self, event: AuditEvent) -> Iterator[LoggedRequest | Gone]:

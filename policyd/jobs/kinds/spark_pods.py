@@ -185,7 +185,7 @@ def role_mistakes(role: SparkRole, name: str, conf: Mapping[str, str]) -> Iterat
 
 
 def number_in(conf: Mapping[str, str], key: str) -> int | None:
-    """Return the number in a setting; None if it is not set. One that is no number never fits."""
+    """Return the number in a setting; None if it is not set. What is not a number never fits."""
     text = conf.get(key)
     if text is None:
         return None

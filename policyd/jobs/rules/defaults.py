@@ -227,7 +227,8 @@ def _hold_pod(draft: Draft, surroundings: JobContext) -> None:
     _gate(draft, surroundings)
     if not _text(draft, _ANNOTATIONS, SUSPENDING_PARENT):
         _keep(draft)
-    index = _text(draft, _LABELS, _text(draft, _ANNOTATIONS, POD_INDEX_LABEL_NAME))
+    named = _text(draft, _ANNOTATIONS, POD_INDEX_LABEL_NAME)
+    index = named and _text(draft, _LABELS, named)
     if index:
         draft.set((*_LABELS, POD_INDEX_LABEL), index)
     if not _text(draft, _ANNOTATIONS, ROLE_HASH):

@@ -4,7 +4,8 @@ A request passes through: target and user → kind → handler (read, write, del
 patch, defaults, admission, validation → store → watchers. Objects in the store are never changed in
 place: a writer replaces the object, and the identity of the old object is the lock.
 
-Imports `engine`, `patch`, `cel` and `api`. Start with `server`, then `requests`.
+Imports `engine`, `patch`, `cel`, `certificates`, `status` and `api`. Start with `server`, then
+`requests`.
 """
 
 from policyd.local.apiserver.requests import ApiUser

@@ -3,5 +3,5 @@
 `survey` gathers the facts from objects, one by one; `configuration` reads Kueue's Configuration,
 also one of a newer Kueue; `comparison` says what is lost and what is otherwise.
 
-Imports `api`, `jobs` and `errors`. Start with `comparison`.
+Imports `api`, `engine`, `jobs` and `errors`. Start with `comparison`.
 """

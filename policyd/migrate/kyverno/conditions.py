@@ -380,7 +380,7 @@ def _text_of(value: CelTerm) -> str:
 def _literal_amount(value: CelTerm, other: CelTerm) -> str:
     given = value.literal
     if isinstance(given, bool) or not isinstance(given, int | float | str):
-        raise Untranslatable(f"`{given}` is compared by its size, and is no number")
+        raise Untranslatable(f"`{given}` is compared by its size, and is not a number")
     if not isinstance(given, str):
         return value.text
     try:
@@ -391,7 +391,7 @@ def _literal_amount(value: CelTerm, other: CelTerm) -> str:
 
 def _quoted(given: str) -> str:
     if not is_quantity(given):
-        raise Untranslatable(f"`{given}` is compared by its size, and is no number")
+        raise Untranslatable(f"`{given}` is compared by its size, and is not a number")
     return f"quantity({text_literal(given)})"
 
 

@@ -177,7 +177,7 @@ def _api_call(name: str, given: Mapping[str, Any], scope: ExpressionScope) -> Ce
     else:
         match = _API_PATH.fullmatch(plain)
         if match is None:
-            raise Untranslatable(f"the variable `{name}` calls `{path}`, which is no resource")
+            raise Untranslatable(f"the variable `{name}` calls `{path}`, which is not a resource")
         parts = match.groupdict()
     waiting = iter(variables)
     shown = {

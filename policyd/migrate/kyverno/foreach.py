@@ -57,7 +57,7 @@ def element_scope(
     """
     listed = scope.translated(str(given["list"]))
     if listed.kind not in ("list", "dyn"):
-        raise Untranslatable(f"`{given['list']}` is no list")
+        raise Untranslatable(f"`{given['list']}` is not a list")
     inner, element, name = scope.deeper(listed)
     names, roots = [name], {"element": element}
     if "elementIndex" in json.dumps(given):

@@ -160,7 +160,7 @@ def kind_of(given: Mapping[str, Any], of: str = "generate") -> tuple[str, str]:
     if not version:
         found = [each for each in resources() if each.kind == kind]
         if not found:
-            raise Untranslatable(f"`{of}` has no `apiVersion`, and `{kind}` is no known kind")
+            raise Untranslatable(f"`{of}` has no `apiVersion`, and `{kind}` is not a known kind")
         version = found[0].api_version
     return str(version), _plural(str(version), kind)
 

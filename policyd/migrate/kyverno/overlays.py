@@ -297,7 +297,7 @@ def _with_keys(entry: str, typed: str, element: CelTerm, of: CelTerm) -> str:
     keys = _keys_of(of)
     start = f"{typed}{{"
     if not entry.startswith(start):
-        raise Untranslatable("a list of the overlay has an element with a key that is no name")
+        raise Untranslatable("a list of the overlay has an element with a key that is not a name")
     rest = entry[len(start) :]
     missing = [key for key in keys if f"{key}: " not in _top(rest)]
     given = [

@@ -104,7 +104,7 @@ def test_objects_beside_policies_are_left_out_with_a_warning():
     stdout, stderr, code = migrate(f"{WHOLE}---\n{OTHER}")
 
     assert code == 0
-    assert "`ConfigMap` is no ClusterPolicy or Policy of kyverno.io, and is left out" in stderr
+    assert "`ConfigMap` is not a ClusterPolicy or Policy of kyverno.io, and is left out" in stderr
     assert len([*yaml.safe_load_all(stdout)]) == 1
 
 

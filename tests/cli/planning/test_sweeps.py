@@ -138,13 +138,13 @@ def test_a_table_shows_how_many_jobs_start(tmp_path):
         pytest.param(
             "plans: {a: {gpus: 8}}\npolicies:\n  strict:\n"
             "    clusterQueues: {spec: {queueingStrateg: StrictFIFO}}\n",
-            "sweep.yaml:4:28: policy `strict`: ClusterQueues have no field `queueingStrateg`",
+            "sweep.yaml:4:28: policy `strict`: a ClusterQueue has no field `queueingStrateg`",
             id="misspelt-field",
         ),
         pytest.param(
             "plans: {a: {gpus: 8}}\npolicies:\n  strict: {clusterQueues: {spec: {resourceGroups: "
             "[{flavors: [{resources: [{nominalQuotas: 3}]}]}]}}}\n",
-            "ClusterQueues have no field `nominalQuotas`",
+            "a ClusterQueue has no field `nominalQuotas`",
             id="misspelt-field-in-a-list",
         ),
         pytest.param(

@@ -3,6 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
+from policyd.api.kueue.names import API_VERSION
 from policyd.cli import main
 from policyd.cli.formats.times import MOMENT
 from policyd.cli.questions.history import history, history_lines
@@ -12,6 +13,7 @@ from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError
 from policyd.status.ages import seconds_of
 from policyd.testing import FakeClient
+from policyd.workload.families import PARENT
 from tests.cli.questions.test_job import condition
 from tests.questions.test_unqueued_jobs import put
 
@@ -78,6 +80,16 @@ async def test_a_preemptor_is_named_where_its_workload_was_read(client):
 
     assert everywhere == {"ended": "", "runs": "", "waits": "ns/runs"}
     assert alone.preempted_by == "a workload of ClusterQueue cq-b"
+
+
+async def test_a_job_with_variants_is_listed_once(client):
+    spec = {"queueName": "lq-ns", "podSets": []}
+    put(client, r.WORKLOADS, "job", spec, labels={PARENT: "true"}, uid="parent")
+    owner = {"apiVersion": API_VERSION, "kind": "Workload", "name": "job", "controller": True}
+    for name, uid in (("variant", "parent"), ("forged", "another")):
+        put(client, r.WORKLOADS, name, spec, ownerReferences=[{**owner, "uid": uid}])
+
+    assert {*await names(client, "ns")} == {"ended", "forged", "job", "runs"}
 
 
 async def test_the_table_says_how_long_each_waited_and_ran_and_what_is_not_kept(client):

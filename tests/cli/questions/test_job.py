@@ -111,7 +111,7 @@ async def test_who_preempted_it_is_named_while_that_one_exists(client):
 @pytest.mark.parametrize(
     ("plural", "missing"),
     [
-        pytest.param("pods", "nodes of pods: no", id="pods"),
+        pytest.param("pods", "pods: no", id="pods"),
         pytest.param("workloads", "times, conditions and pod sets: no", id="workloads"),
     ],
 )

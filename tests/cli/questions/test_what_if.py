@@ -7,7 +7,7 @@ import yaml
 from click.testing import CliRunner
 
 from policyd.cli import main
-from policyd.cli.questions.what_if import submitted_objects
+from policyd.cli.questions.what_if import PlannedChange, submitted_objects
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.questions.queue_objects import configuration_of, queue_objects, request_objects
@@ -36,6 +36,11 @@ def local_queue(name="lq", namespace="ns", of="cq", **spec):
     metadata = {"name": name, "namespace": namespace}
     spec = {"clusterQueue": of, **spec}
     return {"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": metadata, "spec": spec}
+
+
+def with_uid(stored):
+    """An object that an API server has stored."""
+    return {**stored, "metadata": {**stored["metadata"], "uid": "1"}}
 
 
 def pod_template(gpus):
@@ -310,6 +315,24 @@ def test_the_table_says_what_it_leaves_out(ask):
             {"new": [{"kind": "Policy", "metadata": {"name": "p"}}]},
             "what-if does not evaluate policies",
             id="policy",
+        ),
+        pytest.param(
+            ["--apply", "new"],
+            {"new": [{"kind": "NetworkPolicy", "metadata": {"name": "p"}}]},
+            "no queue depends on a NetworkPolicy",
+            id="another-kind-of-policy",
+        ),
+        pytest.param(
+            ["--apply", "new"],
+            {"new": [cluster_queue(fairSharing={"wieght": 2})]},
+            "a ClusterQueue has no field `wieght`",
+            id="mistyped-field",
+        ),
+        pytest.param(
+            ["--apply", "new"],
+            {"new": [with_uid(local_queue(stopPolicyy="Hold"))]},
+            "LocalQueue ns/lq: a LocalQueue has no field `stopPolicyy`: `spec.stopPolicyy`",
+            id="mistyped-field-of-a-stored-object",
         ),
         pytest.param(
             ["--delete", "job/job-first", "--until", "-5h"], {}, "`-5h` is negative", id="past"
@@ -598,3 +621,40 @@ def test_a_workload_that_was_cut_off_is_an_error(ask):
 
     assert "Workload `ns/cut`: `spec.podSets` is missing" in error
     assert "cut off" in error
+
+
+def test_a_field_that_the_cluster_has_stored_is_not_a_mistake(ask):
+    later = with_uid(local_queue(fieldOfALaterVersion=1))
+    dump = [each for each in BUSY if each["kind"] != "LocalQueue"]
+
+    ask("--apply", "new", new=[later], dump=[*dump, later])
+
+
+@pytest.mark.anyio
+async def test_a_change_is_planned_again_only_when_something_has_changed(client, capsys):
+    client.forbidden = ("namespaces",)
+    for resource in (r.RESOURCE_FLAVORS, r.CLUSTER_QUEUES, r.LOCAL_QUEUES, r.WORKLOADS):
+        for each in BUSY:
+            if each["kind"] == resource.kind:
+                client.store.put(resource, each)
+    options = dict.fromkeys(("dump", "config", "until", "assume"), "")
+    options |= {"apply": (), "lose_node": (), "delete": ("job/job-runs",)}
+    planned = PlannedChange(options, [], "ns")
+
+    first = await planned.ask(client)
+    again = await planned.ask(client)
+    client.store.put(r.WORKLOADS, workload("third", 8, created=3))
+    changed = await planned.ask(client)
+
+    assert again is first
+    assert len(changed.differences) == len(first.differences) + 1
+    assert capsys.readouterr().err.count("namespace selectors of ClusterQueues") == 1
+
+
+def test_a_dump_is_not_watched(tmp_path):
+    (tmp_path / "dump").write_text(yaml.safe_dump_all(BUSY))
+    words = ["what-if", "--dump", str(tmp_path / "dump"), "--delete", "job/job-first", "--watch"]
+
+    found = CliRunner().invoke(main, words)
+
+    assert (found.exit_code, "use one of both" in found.stderr) == (2, True)

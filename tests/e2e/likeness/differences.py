@@ -206,7 +206,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         story="writing-bodies-that-are-none",
         path="",
         body='"null"',
-        reason="null is no object here, and an empty one there",
+        reason="null is not an object here, and an empty one there",
     ),
     *(
         Difference(
@@ -240,7 +240,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         story="writing-versions",
         path="",
         body='"resourceVersion": "x"',
-        reason="a version that is no number is one that is not the object's: 409 instead of 500",
+        reason="a version that is not a number is one that is not the object's: 409 instead of 500",
     ),
     Difference(
         story="writing-versions",

@@ -34,6 +34,15 @@ def policy(expression, **spec):
         pytest.param(policy("object.foo("), "spec.validations[0].expression", id="syntax"),
         pytest.param(policy("1"), "spec.validations[0].expression", id="type"),
         pytest.param(policy("true", validations=[]), "spec", id="nothing-to-say"),
+        pytest.param(policy("object.spec.ready"), "spec.validations[0].expression", id="any-type"),
+        *(
+            pytest.param(
+                policy("true", auditAnnotations=[{"key": "a", "valueExpression": value}]),
+                "spec.auditAnnotations[0].valueExpression",
+                id=f"annotation-{value}",
+            )
+            for value in ("1", "object.metadata.name")
+        ),
     ],
 )
 def test_unusable_input_is_refused_with_its_place(value, path):

@@ -2,12 +2,13 @@
 
 import base64
 from collections.abc import Iterator
+from itertools import chain
 
 import msgspec
 
 from policyd.api.selectors import LabelSelector
 from policyd.engine.documents.reading import Document
-from policyd.engine.export.refused import refused
+from policyd.engine.export.refused import refused, refused_annotations
 from policyd.local.apiserver.admission.loading import load_stored
 from policyd.local.apiserver.admission.webhook import check_conditions
 from policyd.local.apiserver.checks import metadata
@@ -184,7 +185,9 @@ def _check_reach(webhook: Object, path: str) -> Iterator[Cause]:
 def check_admission_policy(value: Object) -> Iterator[Cause]:
     """Check a policy or a binding: every expression has to compile."""
     document = Document(value, value["metadata"].get("name", ""))
-    for finding in (*load_stored(value).findings, *refused(document)):
+    stored = load_stored(value)
+    of_values = chain.from_iterable(map(refused_annotations, stored.policies))
+    for finding in (*stored.findings, *refused(document), *of_values):
         if finding.severity == "error":
             yield Cause("FieldValueInvalid", f"Invalid value: {finding.message}", finding.field)
 

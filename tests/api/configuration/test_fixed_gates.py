@@ -7,6 +7,7 @@ from policyd.alloc.settings import Gates
 from policyd.api.configuration.fixed_gates import LEFT_OUT, ineffective_gates
 from policyd.api.configuration.gates import DEFAULTS, LOCKED, validate_gates
 from tests.gates import flipped, unfounded
+from tests.generate_versions import stages
 
 
 def test_every_gate_is_flipped_by_a_test_or_left_out_with_a_reason():
@@ -21,6 +22,14 @@ def test_tests_say_something_of_the_gates_that_they_are_marked_with():
 
 def test_settings_of_the_core_are_gates():
     assert {field.encode_name for field in msgspec.structs.fields(Gates)} <= DEFAULTS.keys()
+
+
+def test_no_gate_of_kueue_is_unknown_or_off_where_kueue_has_it_on():
+    default = {name: history[-1].default == "on" for name, history in stages().items()}
+    here = {n: LEFT_OUT[n].on if n in LEFT_OUT else on for n, on in DEFAULTS.items()}
+
+    assert here.keys() == default.keys()
+    assert [name for name, on in default.items() if on and not here[name]] == []
 
 
 @pytest.mark.parametrize("name", sorted(LOCKED))

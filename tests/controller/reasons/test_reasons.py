@@ -8,6 +8,7 @@ from policyd.controller.queues.pending_workloads import PendingPage, waiting_in_
 from policyd.controller.reasons import refreshing as reasons
 from policyd.controller.settings import ControllerSettings
 from policyd.kube import resources as r
+from policyd.kube.errors import UnreachableError
 from policyd.status import pending_reasons
 from policyd.workload.obstacles import BYPASSED, PENDING
 from tests.controller.world import World, condition, pod_spec, running
@@ -467,13 +468,18 @@ async def test_a_victim_gets_the_name_of_its_preemptor(world):
     assert ("Normal", "PreemptedBy", text) in events_of(world, workload, "Workload")
 
 
-async def test_a_stopped_queue_is_reported_with_who_and_since_when(world):
-    world.queue(stopPolicy="Hold")
+@pytest.mark.parametrize("waits", [0, 60], ids=["new", "waits-for-a-minute"])
+async def test_a_stopped_queue_is_reported_with_who_and_since_when(world, waits):
+    """Also if the status of the queue is written after the condition of the workload."""
+    world.job("first")
     await world.pass_time(3)
     world.job("train")
-    await world.pass_time(8)
+    await world.pass_time(waits)
+    world.client.fail(UnreachableError("slow"), verb="patch", plural="clusterqueues", times=2)
+    world.queue(stopPolicy="Hold")
+    await world.pass_time(12)
 
-    ((kind, why, text),) = events_of(world, "train")
+    *_, (kind, why, text) = events_of(world, "train")
     assert (kind, why) == ("Warning", "Suspended")
     assert text.startswith("an administrator stopped ClusterQueue cq at 2")
     assert text.endswith("Z: its stopPolicy is Hold")

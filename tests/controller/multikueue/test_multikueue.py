@@ -12,7 +12,7 @@ from policyd.kube import resources as r
 from policyd.multikueue.copies import status_back
 from policyd.multikueue.settings import INCREMENTAL, ORIGIN, gated
 from tests.controller.clusters import Manager, clusters, job, kubeconfig, where
-from tests.controller.world import condition
+from tests.controller.world import World, condition
 
 pytestmark = pytest.mark.anyio
 
@@ -252,6 +252,51 @@ async def test_a_kubeconfig_is_renewed_without_a_restart_and_one_that_runs_a_pro
         assert manager.remote(r.WORKLOADS)["east"] == []
 
 
+class Reads(World.client_type):
+    """A client that notes which Secrets are asked for."""
+
+    selected = set()
+
+    def watch(self, resource, **given):
+        self._note_secret(resource, given)
+        return super().watch(resource, **given)
+
+    async def page(self, resource, **given):
+        self._note_secret(resource, given)
+        return await super().page(resource, **given)
+
+    def _note_secret(self, resource, given):
+        if resource == r.SECRETS:
+            self.selected.add((given["namespace"], given["field_selector"]))
+
+
+async def test_no_secret_is_read_but_those_that_clusters_name():
+    manager = Manager(8, 0)
+    manager.client_type = Reads
+    manager.add_secret("other")
+    make_cluster(manager, "odd", "a,metadata.name!=b")
+    async with clusters(manager):
+        make_cluster(manager, "late", "late")
+        await manager.pass_time(5)
+        assert state(manager, "late") == ("False", "BadKubeConfig")
+        manager.add_secret("late", exec={"command": "steal"})
+        await manager.pass_time(5)
+        assert state(manager, "late") == ("False", "InsecureKubeConfig")
+        manager.delete(r.MULTIKUEUE_CLUSTERS, "late")
+        await manager.pass_time(5)
+        followed = manager.controller.multikueue._secrets
+
+        names = ("east", "west", "late")
+        assert Reads.selected == {("policyd", f"metadata.name={name}") for name in names}
+        assert followed.keys() == {"east", "west"}
+
+
+def make_cluster(manager, name, secret):
+    source = {"kubeConfig": {"location": secret, "locationType": "Secret"}}
+    spec = {"clusterSource": source}
+    manager.create(r.MULTIKUEUE_CLUSTERS, {"metadata": {"name": name}, "spec": spec})
+
+
 async def test_a_dispatcher_of_others_says_where_a_job_goes():
     manager = Manager(8, 8, dispatcher="example.com/nearest")
     job(manager, "train")
@@ -372,3 +417,17 @@ def test_a_service_that_changes_does_so_on_its_worker(on):
     back = status_back(local, copy, "w", settings)
 
     assert back.forwarded == ({"spec": {"serveConfigV2": "new"}} if on else None)
+
+
+@pytest.mark.parametrize("on", [True, False], ids=["on", "off"])
+@pytest.mark.gate("MultiKueueBatchJobClearingTTLSecondsAfterFinishedOnWorkerCluster")
+async def test_a_job_that_ended_stays_on_its_worker_until_that_is_known_here(on):
+    gate = "MultiKueueBatchJobClearingTTLSecondsAfterFinishedOnWorkerCluster"
+    manager = Manager(8, 0, gates={gate: on})
+    job(manager, "train")
+    local = manager.get(r.JOBS, "train")
+    manager.put(r.JOBS, {**local, "spec": {**local["spec"], "ttlSecondsAfterFinished": 0}})
+    async with clusters(manager):
+        (copy,) = manager.remote(r.JOBS)["east"]
+        assert ("ttlSecondsAfterFinished" in copy["spec"]) is not on
+        assert manager.get(r.JOBS, "train")["spec"]["ttlSecondsAfterFinished"] == 0

@@ -53,6 +53,20 @@ def test_policies_that_may_be_ignored_are():
     assert "not decided in time" in decision.audit_annotations["a"]
 
 
+def test_denials_found_before_the_time_is_up_count_even_if_failures_are_ignored():
+    spec = """
+    failurePolicy: Ignore
+    validations:
+    - {expression: 'false', message: first}
+    - {expression: 'false', message: second}
+    - {expression: 'false', message: third}
+    """
+    decision = policies(policy(spec)).validate(request(pod()), after(2))
+
+    assert [denial.message for denial in decision.denials] == ["first", "second"]
+    assert [failure.message for failure in decision.failures] == ["not decided in time"]
+
+
 def test_mutations_stop_between_policies_and_keep_what_was_done():
     specs = named(LABELLING, "a", "b", failurePolicy="Ignore")
 

@@ -17,7 +17,7 @@ from policyd.engine.offline.requests import RequestCircumstances, namespace_look
 from policyd.patch.builtin_views import type_of, typed_view
 from policyd.patch.json_patch import apply_json_patch
 
-LIBRARY = Path(__file__).parents[2] / "policies"
+LIBRARY = Path(__file__).parents[3] / "policies"
 FOLDERS = sorted(path.parent for path in LIBRARY.rglob("policy.yaml"))
 
 
@@ -167,6 +167,13 @@ def policy(body, *, groups='""', resources="pods"):
             "validations: [{expression: 'object.spec.containers.all(pod, has(pod.image))'}]",
             "the loop variable `pod` needs another name",
             id="a-loop-that-hides-the-pod",
+        ),
+        pytest.param(
+            "validations: [{expression: 'true'}]\n"
+            "auditAnnotations: [{key: a, valueExpression: object.metadata.name}]",
+            "as ValidatingAdmissionPolicy, spec.auditAnnotations[0].valueExpression: the API server"
+            " refuses it: annotation `a` is dyn",
+            id="an-annotation-of-any-type",
         ),
     ],
 )
