@@ -1,8 +1,8 @@
 """Find what the API server rejects in its own policies and bindings.
 
 The server says so only when they are created; each of these was asked of one. Of Kyverno's
-policies, the rules are checked: those of all kinds but one are copied into webhooks, which the
-server takes as a whole or not at all.
+policies, the rules are checked: those of all but DeletingPolicies are copied into webhooks, which
+the server takes as a whole or not at all.
 """
 
 import re
