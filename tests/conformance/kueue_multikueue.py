@@ -17,7 +17,7 @@ from policyd.api.kueue.multikueue import MultiKueueCluster, MultiKueueConfig
 from policyd.api.meta import Condition, ObjectMeta, OwnerReference
 from policyd.controller.metrics.counters import ControllerMetrics
 from policyd.controller.multikueue.context import ManagerContext
-from policyd.controller.multikueue.dispatches import Handed
+from policyd.controller.multikueue.handed_jobs import HandedJob
 from policyd.controller.multikueue.remotes import PROFILES, KubeconfigSecret, Remote
 from policyd.controller.multikueue.service import MultiKueueService
 from policyd.controller.watch.keys import ReconcileKey
@@ -249,7 +249,7 @@ def worker_of(manager, name, given):
 
 def handed(workload, name="job1"):
     owner = controller_of(workload.metadata) or OwnerReference("batch/v1", "Job", name, "uid")
-    return Handed(owner, MANAGERS["batch", "Job"], JOBS)
+    return HandedJob(owner, MANAGERS["batch", "Job"], JOBS)
 
 
 def nominee(given):

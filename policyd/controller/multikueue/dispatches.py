@@ -3,7 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 from msgspec.structs import replace
@@ -21,16 +21,14 @@ from policyd.api.meta import (
 )
 from policyd.controller.multikueue.context import ManagerContext
 from policyd.controller.multikueue.forecasts import WorkerForecasts
+from policyd.controller.multikueue.handed_jobs import HandedJob, HandedJobs, job_of, pods_of
 from policyd.controller.multikueue.remotes import WORKER_PAGE, Remote, Remotes
 from policyd.controller.patches import as_json, merge_patch
 from policyd.controller.watch.keys import ReconcileKey
-from policyd.controller.watch.mirrors import job_resource
 from policyd.errors import PolicydError
-from policyd.jobs.base import controller_of, is_pod
-from policyd.jobs.kinds.registry import kind_of_owner, parent_of_owner
+from policyd.jobs.kinds.registry import parent_of_owner
 from policyd.jobs.lifecycle import has_quota, is_finished
-from policyd.jobs.managers import MANAGERS, JobManager
-from policyd.jobs.parents import COMPONENT_INDEX, OWNER_KIND, OWNER_NAME, Parent, ParentKind
+from policyd.jobs.parents import COMPONENT_INDEX, Parent, ParentKind
 from policyd.jobs.pods import QueuedPod
 from policyd.kube.changes import Change, Deleted
 from policyd.kube.client import Client, DeleteOptions, PartialObject
@@ -43,9 +41,7 @@ from policyd.multikueue.copies import (
     copied_job,
     copied_workload,
     is_ours,
-    manager_of,
     status_back,
-    unmanaged,
     unsendable,
     without_report,
 )
@@ -78,8 +74,6 @@ log = structlog.get_logger()
 
 MOST_GONE = 10_000
 """Deleted workloads that are remembered until their copies are; the collection finds the rest."""
-MOST_MANAGED = 100_000
-"""Jobs that are remembered as handed over."""
 AT_ONCE = 8
 """Pods that are looked up at a time."""
 AGAIN_SECONDS = 5.0
@@ -90,27 +84,6 @@ LATEST_SECONDS = 300.0
 
 class ForeignObjectError(ApiError):
     """An object of the same name exists on a worker that was made by someone else."""
-
-
-class Handed(NamedTuple):
-    """The job of a workload, and how its kind is handed over.
-
-    Attributes:
-        owner: The job; of a group of pods, one of them.
-        manager: The field by which it is handed over.
-        resource: Its resource.
-        pods: The names of all pods, if the job is one or several.
-    """
-
-    owner: OwnerReference
-    manager: JobManager
-    resource: Resource
-    pods: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of all objects that are copied."""
-        return self.pods or (self.owner.name,)
 
 
 class Dispatches:
@@ -130,7 +103,7 @@ class Dispatches:
         self._remotes = remotes
         self._clusters_of = clusters_of
         self._gone: OrderedDict[str, Workload] = OrderedDict()
-        self._managed: OrderedDict[str, None] = OrderedDict()
+        self._jobs = HandedJobs(context)
         self._rounds: dict[str, float] = {}
         self._failing: dict[str, Mapping[str, float]] = {}
         """Since when clusters do not show their copy of a workload, by its key."""
@@ -211,64 +184,21 @@ class Dispatches:
 
     async def _handed(
         self, workload: Workload, state: AdmissionCheckState, *, deleted: bool
-    ) -> Handed | None:
+    ) -> HandedJob | None:
         """Return the job of a workload; without one that can be sent, the check is rejected."""
-        found = await self._find_job(workload)
-        if isinstance(found, Handed):
-            found = found if deleted else await self._checked(workload, found)
-        if isinstance(found, Handed):
+        found = await self._jobs.find(workload, deleted=deleted)
+        if isinstance(found, HandedJob):
             return found
         if not deleted:
             message = f'{found}, Previously: "{state.state}"'
             await self._write_state(workload, replace(state, state="Rejected", message=message))
         return None
 
-    async def _find_job(self, workload: Workload) -> Handed | str:
-        """Return the job of a workload; a message if jobs of its kind cannot be sent."""
-        owner = _job_of(workload.metadata)
-        if owner is None:
-            return "No multikueue adapter found"
-        group, _, version = owner.api_version.rpartition("/")
-        manager = manager_of(group, owner.kind, version, self._settings.frameworks)
-        if not is_pod(owner) and (group, owner.kind) in MANAGERS:
-            manager = manager if self._cache.integrations.has(group, owner.kind) else None
-        resource = None if manager is None else await self._resource(owner)
-        if manager is None or resource is None:
-            about = f"{owner.api_version if group else f'/{version}'}, Kind={owner.kind}"
-            return f'No multikueue adapter found for owner kind "{about}"'
-        return Handed(owner, manager, resource, _pods_of(workload.metadata, owner))
-
-    async def _checked(self, workload: Workload, handed: Handed) -> Handed | str:
-        """Return a job that was handed over; a message if it was not."""
-        owner, namespace = handed.owner, workload.metadata.namespace
-        if handed.manager.holds:
-            return handed  # the gates of its pods keep it from starting
-        if owner.uid not in self._managed:
-            job = await self._writes.client.get(
-                handed.resource, owner.name, namespace=namespace, into=dict[str, Any]
-            )
-            if reason := unmanaged(handed.manager, job):
-                return f"The owner is not managed by Kueue: {reason}"
-            self._managed[owner.uid] = None
-            if len(self._managed) > MOST_MANAGED:
-                self._managed.popitem(last=False)
-        return handed
-
-    async def _resource(self, owner: OwnerReference) -> Resource | None:
-        if is_pod(owner):
-            return PODS
-        kind = kind_of_owner(owner) or parent_of_owner(owner)
-        if kind is not None:
-            return job_resource(kind)
-        try:
-            served = await self._writes.client.served(owner.api_version)
-        except NotFoundError:
-            return None
-        return next((each for each in served if each.kind == owner.kind), None)
-
     # The copies.
 
-    async def _group(self, workload: Workload, state: AdmissionCheckState, handed: Handed) -> Group:
+    async def _group(
+        self, workload: Workload, state: AdmissionCheckState, handed: HandedJob
+    ) -> Group:
         names = self._clusters_of(state.name)
         if names is None:
             raise NotFoundError(f'admission check "{state.name}" has no config')
@@ -328,7 +258,7 @@ class Dispatches:
         others = (w for w in self._cache.workloads_of(owner.uid) if not is_finished(w))
         return [w for w in others if w.metadata.key != workload.metadata.key] + [workload]
 
-    def _is_needed(self, group: Group, handed: Handed, cluster: str) -> bool:
+    def _is_needed(self, group: Group, handed: HandedJob, cluster: str) -> bool:
         """Tell whether other workloads of a job on a worker run on."""
         owner, local = handed.owner, group.local
         if parent_of_owner(owner) is None:
@@ -409,7 +339,7 @@ class Dispatches:
 
     # The steps.
 
-    async def perform(self, group: Group, handed: Handed, steps: DispatchPlan) -> float | None:
+    async def perform(self, group: Group, handed: HandedJob, steps: DispatchPlan) -> float | None:
         """Take steps. Returns the seconds until the workload is looked at again.
 
         A cluster that creates or removes nothing keeps no other from its part.
@@ -441,7 +371,7 @@ class Dispatches:
             return AGAIN_SECONDS
         return DEFERRED_SECONDS if deferred else steps.again
 
-    async def _take(self, group: Group, handed: Handed, action: Action) -> bool:
+    async def _take(self, group: Group, handed: HandedJob, action: Action) -> bool:
         """Take one step; tell whether the status of the job has to wait."""
         match action:
             case Remove(cluster=cluster):
@@ -476,7 +406,7 @@ class Dispatches:
                 status = replace(local.status, nominated_cluster_names=clusters)
                 await self._write(local, status)
 
-    async def _remove(self, group: Group, handed: Handed, cluster: str) -> None:
+    async def _remove(self, group: Group, handed: HandedJob, cluster: str) -> None:
         """Delete the job on a worker first: without its workload it would run on."""
         client, namespace = self._client(cluster), group.local.metadata.namespace
         if not self._is_needed(group, handed, cluster):
@@ -512,7 +442,7 @@ class Dispatches:
                 return
         await _delete(client, WORKLOADS, metadata.namespace, metadata.name, metadata.uid)
 
-    async def _sync(self, local: Workload, handed: Handed, action: SyncJob) -> bool:
+    async def _sync(self, local: Workload, handed: HandedJob, action: SyncJob) -> bool:
         """Create the job on a worker, or copy its status back; tell whether that has to wait."""
         if not handed.pods:
             return await self._sync_object(local, handed, action, handed.owner.name)
@@ -538,7 +468,7 @@ class Dispatches:
         return pod if pod.metadata.deletion_timestamp is None else None
 
     async def _sync_object(
-        self, local: Workload, handed: Handed, action: SyncJob, name: str
+        self, local: Workload, handed: HandedJob, action: SyncJob, name: str
     ) -> bool:
         client, namespace = self._client(action.cluster), local.metadata.namespace
         resource, workload = handed.resource, local.metadata.name
@@ -582,19 +512,19 @@ class Dispatches:
             raise UndecodableError(f"{what} has values of wrong types") from error
 
     async def _send(
-        self, local: Workload, handed: Handed, job: dict[str, Any], cluster: str
+        self, local: Workload, handed: HandedJob, job: dict[str, Any], cluster: str
     ) -> None:
         """Create the copy of a job on a worker."""
         resource, name = handed.resource, job["metadata"]["name"]
         if reason := unsendable(handed.manager, job, local):
-            self._managed.pop(handed.owner.uid, None)
+            self._jobs.forget(handed.owner)
             raise ForeignObjectError(f"no copy of {resource.kind} `{name}` is made: {reason}")
         body = copied_job(job, handed.manager, local.metadata.name, self._settings)
         namespace = local.metadata.namespace
         await self._client(cluster).create(resource, body, into=PartialObject, namespace=namespace)
         log.info("job_sent", workload=local.metadata.key, cluster=cluster)
 
-    async def _withdraw(self, local: Workload, handed: Handed) -> None:
+    async def _withdraw(self, local: Workload, handed: HandedJob) -> None:
         if handed.manager.holds:
             return  # pods that have gates here are replaced, and run nowhere in the meantime
         resource = handed.resource
@@ -723,10 +653,10 @@ class Dispatches:
 
     async def _remove_orphan(self, cluster: str, client: Client, orphan: ObjectMeta) -> None:
         self._writes.must_lead()
-        owner, namespace = _job_of(orphan), orphan.namespace
-        resource = None if owner is None else await self._owner_resource(owner)
+        owner, namespace = job_of(orphan), orphan.namespace
+        resource = None if owner is None else await self._jobs.resource_of(owner)
         if owner is not None and resource is not None and not self._is_here(owner, namespace):
-            for name in _pods_of(orphan, owner) or (owner.name,):
+            for name in pods_of(orphan, owner) or (owner.name,):
                 await self._delete_job(client, resource, namespace, name)
         await self._delete_copy(client, orphan)
         log.info("orphan_removed", workload=orphan.key, cluster=cluster)
@@ -741,11 +671,6 @@ class Dispatches:
         if kind is None:
             return False
         return self._cache.mirrors.jobs[kind.key].get(f"{namespace}/{owner.name}") is not None
-
-    async def _owner_resource(self, owner: OwnerReference) -> Resource | None:
-        group, _, version = owner.api_version.rpartition("/")
-        known = manager_of(group, owner.kind, version, self._settings.frameworks)
-        return None if known is None else await self._resource(owner)
 
     # Parts.
 
@@ -783,31 +708,6 @@ class Dispatches:
     def _count(self, name: str, local: Workload, cluster: str) -> None:
         admission = local.status.admission
         self._metrics.count(name, "" if admission is None else admission.cluster_queue, cluster)
-
-
-def _job_of(metadata: ObjectMeta) -> OwnerReference | None:
-    """Return the job of a workload: the object whose pods are a group, before its pods."""
-    owners = metadata.owner_references
-    parent = next((each for each in owners if parent_of_owner(each) is not None), None)
-    parent = parent or _former_parent(metadata)
-    return controller_of(metadata) or parent or next(iter(owners), None)
-
-
-def _former_parent(metadata: ObjectMeta) -> OwnerReference | None:
-    """Return the parent that a workload notes, without a UID.
-
-    Kubernetes takes a parent that is gone off the owners, as long as pods of it are among them.
-    """
-    api_version, _, kind = metadata.annotations.get(OWNER_KIND, "").partition(", Kind=")
-    name = metadata.annotations.get(OWNER_NAME, "")
-    noted = OwnerReference(api_version=api_version, kind=kind, name=name, uid="")
-    return noted if name and parent_of_owner(noted) is not None else None
-
-
-def _pods_of(metadata: ObjectMeta, job: OwnerReference) -> tuple[str, ...]:
-    """Return the names of the pods that a workload stands for, if its job is a pod."""
-    owners = metadata.owner_references if is_pod(job) else ()
-    return tuple(dict.fromkeys(each.name for each in owners if is_pod(each)))
 
 
 def _component(workload: Workload) -> tuple[int, str]:
