@@ -169,7 +169,7 @@ def _look_at(
 ) -> list[Finding]:
     """Evaluate each object; return a finding for each that is invalid or undecided."""
     findings: list[Finding] = []
-    noted: set[tuple[GroupVersionResource, str]] = set()
+    noted: dict[tuple[GroupVersionResource, str], Listed] = {}
     check = Readability().check
     for value, document in progress(documents, "looking at", len(documents)):
         try:
@@ -178,12 +178,14 @@ def _look_at(
         except ObjectError as error:
             findings.append(unusable(document(), error))
             continue
-        if (resource, namespace) not in noted:
-            noted.add((resource, namespace))
+        listed = noted.get((resource, namespace))
+        if listed is None:
             labels.note(policies, request_for(value, circumstances))
+            listed = Listed(resource.group, resource.version, resource.resource)
+            noted[resource, namespace] = listed
         scan.evaluate(
             ScannedObject(
-                resource=Listed(resource.group, resource.version, resource.resource),
+                resource=listed,
                 kind=kind.kind,
                 namespace="" if kind.kind == "Namespace" else namespace,
                 name=name or value["metadata"].get("generateName", ""),

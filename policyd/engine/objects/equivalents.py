@@ -5,9 +5,10 @@ Equivalent`); the policy then sees the object in the version that its rule names
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import cache
 from typing import Final
+
+from msgspec.structs import replace
 
 from policyd.api import kinds
 from policyd.api.admission import GroupVersionKind, Rule

@@ -5,8 +5,9 @@ are asked last. Nothing here evaluates CEL.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from policyd.api.admission import AdmissionRequest, Operation, Rule
 from policyd.api.meta import Json
@@ -24,8 +25,7 @@ class UnknownNamespaceError(PolicydError):
         super().__init__(f"namespace `{name}` is not known yet", hint="try again in a moment")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestAttributes:
+class RequestAttributes(msgspec.Struct, frozen=True, kw_only=True):  # made for each request
     """The envelope of a request, as far as rules look at it.
 
     As in the API server, a request for a Namespace object carries that namespace's own name in

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
@@ -38,7 +39,7 @@ from policyd.engine.objects.match import NamespaceLookup
 from policyd.engine.objects.workloads import find_kind, value_at
 from policyd.errors import ConfigurationError, PolicydError
 from policyd.patch.builtin_types import MistypedError, decode_typed
-from policyd.patch.builtin_views import type_of
+from policyd.patch.builtin_views import LONGEST_NAMES, type_of
 from policyd.patch.schema import Schema, schema_from_openapi
 
 DEFAULT_NAMESPACE = "default"
@@ -143,8 +144,9 @@ def identify(obj: Json, circumstances: RequestCircumstances) -> ObjectIdentity:
     Raises:
         ObjectError: If `obj` has no apiVersion, kind and metadata.
     """
-    kind = _kind(obj)
-    resource, namespaced = _resource(obj, kind, circumstances.kinds)
+    version, kind_name = _named(obj)
+    known = _built_in(version, kind_name) if len(version + kind_name) <= LONGEST_NAMES else None
+    kind, resource, namespaced = known or _custom(version, kind_name, circumstances.kinds)
     metadata = obj["metadata"]
     name = metadata.get("name") or ""
     namespace = metadata.get("namespace") or circumstances.namespace
@@ -252,6 +254,7 @@ def namespace_lookup(objects: Iterable[Json], labels: Mapping[str, str]) -> Name
     """
     known = namespaces_among(objects)
 
+    @lru_cache(maxsize=1000)
     def find(name: str) -> Mapping[str, Json]:
         given = _NAMESPACE | known.get(name, {"metadata": {"labels": dict(labels)}})
         metadata = given.get("metadata") or {}
@@ -350,31 +353,48 @@ def alone(loaded: Loaded) -> Loaded:
     return replace(loaded, policies=policies)
 
 
-def _kind(obj: Json) -> GroupVersionKind:
+def _named(obj: Json) -> tuple[str, str]:
+    """Return apiVersion and kind of an object."""
     version, kind = value_at(obj, ("apiVersion",)), value_at(obj, ("kind",))
     if not isinstance(version, str) or not isinstance(kind, str) or not version or not kind:
         raise ObjectError("not a Kubernetes object: `apiVersion` or `kind` is missing")
     if not isinstance(value_at(obj, ("metadata",)), dict):
         raise ObjectError(f"{kind} without `metadata`")
-    group, _, version = version.rpartition("/")
-    return GroupVersionKind(group=group, version=version, kind=kind)
+    return version, kind
 
 
-def _resource(
-    obj: Json, kind: GroupVersionKind, custom: CustomKinds
-) -> tuple[GroupVersionResource, bool]:
-    """Return the resource of a kind, and whether it lives in namespaces; guessed if unknown."""
-    built_in = resource_for_kind(kind.group, kind.version, kind.kind)
-    if built_in is not None:
-        plural, namespaced = built_in.plural, built_in.namespaced
-    elif (kind.group, kind.kind) in custom:
-        plural, namespaced = custom[kind.group, kind.kind]
+_KnownKind = tuple[GroupVersionKind, GroupVersionResource, bool]
+"""A kind, its resource, and whether its objects live in namespaces."""
+
+
+@lru_cache(maxsize=256)
+def _built_in(api_version: str, kind: str) -> _KnownKind | None:
+    group, _, version = api_version.rpartition("/")
+    found = resource_for_kind(group, version, kind)
+    if found is None:
+        return None
+    return _known_kind(api_version, kind, found.plural, namespaced=found.namespaced)
+
+
+def _custom(api_version: str, kind: str, custom: CustomKinds) -> _KnownKind:
+    """Return a kind that is not built in; its resource is guessed if no definition is known."""
+    group, _, _ = api_version.rpartition("/")
+    if (group, kind) in custom:
+        plural, namespaced = custom[group, kind]
     else:
-        workload = find_kind(obj)
-        plural = workload.plural if workload else plural_of(kind.kind)
-        namespaced = kind.kind not in _CLUSTER_KINDS
-    resource = GroupVersionResource(group=kind.group, version=kind.version, resource=plural)
-    return resource, namespaced
+        workload = find_kind({"apiVersion": api_version, "kind": kind})
+        plural = workload.plural if workload else plural_of(kind)
+        namespaced = kind not in _CLUSTER_KINDS
+    return _known_kind(api_version, kind, plural, namespaced=namespaced)
+
+
+def _known_kind(api_version: str, kind: str, plural: str, *, namespaced: bool) -> _KnownKind:
+    group, _, version = api_version.rpartition("/")
+    return (
+        GroupVersionKind(group=group, version=version, kind=kind),
+        GroupVersionResource(group=group, version=version, resource=plural),
+        namespaced,
+    )
 
 
 def raw(obj: Json) -> msgspec.Raw:

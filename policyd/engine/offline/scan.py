@@ -360,7 +360,7 @@ class PolicyScan:
                 continue
             own = facts.get(asked.operation)
             if own is None:
-                own = facts[asked.operation] = self._facts(found, asked.operation)
+                own = facts[asked.operation] = self._facts(found, asked.operation, plan.kind)
             for key, message in self._ask(asked, own, unknown, parts):
                 book.note(found.namespace, key, message=message, subject=found.subject)
         if parts and is_new:
@@ -403,10 +403,13 @@ class PolicyScan:
             asked.object_to(parts, facts.request.namespace, results)
         return results
 
-    def _facts(self, found: ScannedObject, operation: Operation) -> Facts:
+    def _facts(
+        self, found: ScannedObject, operation: Operation, kind: WorkloadKind | None
+    ) -> Facts:
         request = _request(found, operation, NO_OBJECT)
         facts = Facts(request, self._surroundings, asked=len(self.policies))
         facts.object = found.value
+        facts.kind = kind
         before: Json = found.value if operation == "UPDATE" else None
         facts.old_object = before
         return facts

@@ -55,8 +55,11 @@ Part = str | bytes | int | tuple[object, ...]
 """A part that is read of an object: a text, another value as JSON, the depth of the first missing
 field, or such of each item of a list."""
 
-Project = Callable[[Json], Json] | None
-"""Returns the part of a value that is read; None if that is all of it."""
+Project = Callable[[Json], Json]
+"""Returns the part of a value that is read."""
+
+Write = Callable[[Json], bytes] | None
+"""Writes out the part of a value that is read; None if that is all of it."""
 
 
 class PolicyReads(NamedTuple):
@@ -124,7 +127,7 @@ class _Branch:
 
     first: int = 0
     """The number of the first of its parts; the others come next, up to `begin`."""
-    projects: list[Project] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list)
     """What is read of its value: a part each."""
     known: dict[bytes, list[bytes]] = field(default_factory=dict)
     """The parts of values that were written out before."""
@@ -150,12 +153,12 @@ class Parts:
 
     def __init__(self, reads: Iterable[Footprint]) -> None:
         """Take the reads of each policy."""
-        leaves: dict[Path, dict[str, Project]] = {}
+        leaves: dict[Path, dict[str, Write]] = {}
         self._counts: dict[Path, int] = {}
         """The numbers of the parts that say how many items lists have."""
         for each in reads:
             for path, node in _leaves(each, ()):
-                leaves.setdefault(path, {}).setdefault(node.text, _projector(node))
+                leaves.setdefault(path, {}).setdefault(_text(node), _writer(node))
         self._numbers: dict[tuple[Path, str], int] = {}
         self._size = 0
         self._root = _Branch()
@@ -173,7 +176,7 @@ class Parts:
         self._without_templates = [*[None] * self._size, (), "", False]
 
     def _grow(
-        self, branch: _Branch, path: Path, leaves: Mapping[Path, Mapping[str, Project]]
+        self, branch: _Branch, path: Path, leaves: Mapping[Path, Mapping[str, Write]]
     ) -> None:
         depth = len(path)
         names = dict.fromkeys(
@@ -188,9 +191,9 @@ class Parts:
             else:
                 branch.within[name] = inner
             inner.first = self._size
-            for text, project in leaves.get((*path, name), {}).items():
+            for text, write in leaves.get((*path, name), {}).items():
                 self._numbers[(*path, name), text] = self._size
-                inner.projects.append(project)
+                inner.writes.append(write)
                 self._size += 1
             inner.begin = self._size
             self._grow(inner, (*path, name), leaves)
@@ -202,7 +205,7 @@ class Parts:
         """Return the numbers of the parts that make up the reads in objects of a kind."""
         own: dict[int, None] = {}
         for path, node in _leaves(reads, ()):
-            own[self._numbers[path, node.text]] = None
+            own[self._numbers[path, _text(node)]] = None
             for depth, name in enumerate(path):
                 if name == EACH:
                     own[self._counts[path[:depth]]] = None
@@ -262,7 +265,7 @@ def _fill(parts: list[Any], value: Any, branch: _Branch) -> None:  # noqa: ANN40
         inner = within.get(name)
         if inner is None:
             continue
-        if inner.projects:
+        if inner.writes:
             if type(found) is str and len(found) <= LONGEST:  # all that is read of it is itself
                 for number in range(inner.first, inner.begin):
                     parts[number] = found
@@ -277,8 +280,8 @@ def _fill(parts: list[Any], value: Any, branch: _Branch) -> None:  # noqa: ANN40
 
 def _projected(branch: _Branch, value: Json, text: bytes) -> list[bytes]:
     """Return the parts of a field's value, and remember them: most values occur again."""
-    found = [text if each is None else _encode(each(value)) for each in branch.projects]
-    if any(len(part) > LONGEST for part in found):
+    found = [text if each is None else each(value) for each in branch.writes]
+    if max(map(len, found)) > LONGEST:
         raise _TooMuchError
     if len(text) <= _LONGEST_KNOWN and len(branch.known) < _MOST_KNOWN:
         branch.known[text] = found
@@ -346,15 +349,71 @@ def _has_fields(node: Footprint) -> bool:
     return bool(node.fields) and EACH not in node.fields and not (node.whole or node.devices)
 
 
+def _text(node: Footprint) -> str:
+    """Return the reads of a part, as a text that is equal for equal parts."""
+    return "*" if _is_whole(node) else node.text
+
+
+def _is_whole(node: Footprint) -> bool:
+    """Tell whether all of a value is read, or as good as all."""
+    return node.whole or bool(node.fields) == node.devices
+
+
+def _writer(node: Footprint) -> Write:
+    """Return a function that writes out the part of a value that is read.
+
+    It is cut out of a value of the expected shape by a type, which is faster.
+    """
+    if _is_whole(node):
+        return None
+    project, shape = _projector(node), _shape(node)
+    if shape is None:
+        return lambda value: _encode(project(value))
+    held: Any = msgspec.defstruct("Held", [("value", shape)], gc=False)
+
+    def write(value: Json) -> bytes:
+        try:
+            return _encode(msgspec.convert({"value": value}, held).value)
+        except msgspec.ValidationError:
+            return _encode(project(value))
+
+    return write
+
+
+def _shape(node: Footprint) -> Any:  # noqa: ANN401 - a type that is made here
+    """Return the type of the expected values, with what is read of them; None if there is none."""
+    if _is_whole(node):
+        return Any
+    shapes = {name: _shape(each) for name, each in node.fields.items()}
+    if node.devices or None in shapes.values():
+        return None
+    if EACH in shapes:
+        # Whose items are read whole may be a list or a map: of that, names are read.
+        is_list = len(shapes) == 1 and shapes[EACH] is not Any
+        return list.__class_getitem__(shapes[EACH]) if is_list else None
+    fields = [
+        (f"f{number}", shape, msgspec.field(name=name, default=msgspec.UNSET))
+        for number, (name, shape) in enumerate(shapes.items())
+        if not name.startswith(BEGINNING)
+    ]
+    try:
+        return msgspec.defstruct("Fields", fields, gc=False)
+    except ValueError:  # a name that no field of a type may have
+        return None
+
+
 def _projector(node: Footprint) -> Project:
     """Return a function that returns the part of a value that is read."""
     fields = node.fields
-    if node.devices and not (node.whole or fields):
+    if _is_whole(node):
+        return _itself
+    if node.devices:
         return _devices
-    if node.whole or node.devices or not fields:
-        return None
-    names = [name for name in fields if name != EACH and not name.startswith(BEGINNING)]
-    projects = tuple((name, _projector(fields[name])) for name in names)
+    projects = [
+        (name, _projector(each))
+        for name, each in fields.items()
+        if name != EACH and not name.startswith(BEGINNING)
+    ]
     if EACH not in fields:
         return lambda value: _fields(value, projects)
     item, alone = _projector(fields[EACH]), len(fields) == 1
@@ -362,23 +421,23 @@ def _projector(node: Footprint) -> Project:
 
     def project(value: Json) -> Json:
         if isinstance(value, list) and alone:
-            return value if item is None else [item(each) for each in value]
+            return value if item is _itself else [item(each) for each in value]
         if isinstance(value, dict) and not node.valued:
-            begun = {name: each for name, each in value.items() if begin and name.startswith(begin)}
-            return [list(value), _fields(value, projects), begun]
+            begun = {name: value[name] for name in value if name.startswith(begin)} if begin else {}
+            return [list(value), _fields(value, projects) if projects else {}, begun]
         return value
 
     return project
 
 
+def _itself(value: Json) -> Json:
+    return value
+
+
 def _fields(value: Json, projects: Iterable[tuple[str, Project]]) -> Json:
     if not isinstance(value, dict):
         return value
-    return {
-        name: value[name] if project is None else project(value[name])
-        for name, project in projects
-        if name in value
-    }
+    return {name: project(value[name]) for name, project in projects if name in value}
 
 
 def _devices(resources: Json) -> Json:
@@ -391,4 +450,4 @@ def _devices(resources: Json) -> Json:
 def _without_ordinary(amounts: Json) -> Json:
     if not isinstance(amounts, dict):
         return amounts
-    return {name: amount for name, amount in amounts.items() if name not in ORDINARY}
+    return {name: amounts[name] for name in amounts if name not in ORDINARY}

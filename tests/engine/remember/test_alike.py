@@ -3,12 +3,14 @@
 import contextlib
 import json
 import random
+from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from policyd.cli.formats.documents import load
-from policyd.engine.objects.workloads import find_kind
+from policyd.engine.objects.workloads import EACH, find_kind
 from policyd.engine.offline import scan as scan_module
 from policyd.engine.offline.requests import (
     ObjectError,
@@ -18,7 +20,14 @@ from policyd.engine.offline.requests import (
     request_for,
 )
 from policyd.engine.offline.scan import Listed, PolicyScan, ScannedObject
-from policyd.engine.remember.alike import Parts, comparable_reads
+from policyd.engine.remember.alike import (
+    Parts,
+    _projector,
+    _shape,
+    _writer,
+    comparable_reads,
+)
+from policyd.engine.remember.footprint_tree import BEGINNING, Footprint
 from tests.bench.stored import namespaces, stored
 from tests.docs.pages import PROJECT
 from tests.engine import reviews
@@ -390,6 +399,41 @@ def test_absent_fields_differ_from_empty_ones(one, other):
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {}}
 
     assert see({**pod, **one}, "ns") != see({**pod, **other}, "ns")
+
+
+NAMES = ["a", "b", 'with "quotes"', "ä"]
+
+
+def some_reads(rng, depth=3):
+    node = Footprint()
+    if depth and rng.random() < 0.8:
+        for name in rng.sample([*NAMES, EACH, EACH, f"{BEGINNING}a"], rng.choice([1, 1, 2, 3])):
+            node.fields[name] = some_reads(rng, depth - 1)
+    node.whole, node.devices, node.valued = (rng.random() < 0.1 for _ in range(3))
+    return node
+
+
+def some_value(rng, depth=4):
+    shape = rng.choice(["map", "map", "list", "other"]) if depth else "other"
+    if shape == "map":
+        names = rng.sample(NAMES, rng.randint(0, 3))
+        return {name: some_value(rng, depth - 1) for name in names}
+    if shape == "list":
+        return [some_value(rng, depth - 1) for _ in range(rng.randint(0, 2))]
+    return rng.choice([None, True, False, 0, 1, 1.5, "", "a", "ä"])
+
+
+def test_what_types_cut_out_of_values_is_what_the_slow_way_does():
+    rng, typed = random.Random(1), 0
+    for _ in range(500):
+        reads = some_reads(rng)
+        write, project = _writer(reads), _projector(reads)
+        typed += _shape(reads) not in (None, Any)
+        for value in (some_value(rng) for _ in range(30)):
+            expected = msgspec.json.encode(project(value))
+            assert (msgspec.json.encode(value) if write is None else write(value)) == expected
+
+    assert typed > 50
 
 
 @pytest.mark.parametrize("depth", range(6))
