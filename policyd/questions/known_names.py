@@ -111,8 +111,9 @@ def require(name: NameFilter) -> None:
 
 
 def of_queue(word: str, snapshot: QueueSnapshot) -> NameFilter:
-    """Filter by a ClusterQueue or LocalQueue: a snapshot has only LocalQueues with workloads."""
+    """Filter by a ClusterQueue or LocalQueue: a snapshot may not have all LocalQueues."""
     known = {queue.name for queue in snapshot.cluster_queues}
+    known |= {local.name for local in snapshot.local_queues}
     known |= {local.name for queue in snapshot.cluster_queues for local in queue.local_queues}
     return NameFilter(word, QUEUE, known - {""}, queues_read)
 
@@ -134,8 +135,9 @@ def of_resource(word: str, snapshot: QueueSnapshot) -> NameFilter:
 
 
 def of_team(word: str, snapshot: QueueSnapshot) -> NameFilter:
-    """Filter by a namespace: one whose LocalQueues have no workloads is not in a snapshot."""
-    known = {team_of(row.key) for queue in snapshot.cluster_queues for row in queue.pending}
+    """Filter by a namespace: a snapshot may not have all that have LocalQueues."""
+    known = {queue.namespace for queue in snapshot.local_queues}
+    known |= {team_of(row.key) for queue in snapshot.cluster_queues for row in queue.pending}
     known |= {team_of(row.key) for queue in snapshot.cluster_queues for row in queue.holding}
 
     async def more(reader: Reader, _namespace: str) -> Set[str] | None:

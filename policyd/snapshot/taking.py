@@ -60,6 +60,8 @@ from policyd.status.shares import weighted_share
 if TYPE_CHECKING:
     from policyd.devices.on_nodes import ClaimedUse
 
+MOST_LOCAL_QUEUES = 10_000
+"""That are named where they have no workloads."""
 STEP = 500
 """Workloads that are looked at in one step."""
 MOST_SHAPES = 200
@@ -100,10 +102,11 @@ class Jobs(Protocol):
 
 
 class QueueOfNamespace(NamedTuple):
-    """A LocalQueue: its namespace, and the ClusterQueue behind it."""
+    """A LocalQueue: its namespace, the ClusterQueue behind it, and its name."""
 
     namespace: str
     cluster_queue: str
+    name: str = ""
 
 
 @dataclass(slots=True)
@@ -185,6 +188,7 @@ class FullSnapshot:
     claimed: "ClaimedUse | None" = None
     usage_order: UsageOrder | None = None
     queues: list[FullQueue] = field(default_factory=list)
+    local_queues: list[tuple[str, LocalQueueName]] = field(default_factory=list)
     cohorts: list[tuple[str, CohortUse]] = field(default_factory=list)
     nodes: tuple[NodeUse, ...] = ()
     trees: dict[str, set[str]] = field(default_factory=dict)
@@ -261,9 +265,13 @@ class SnapshotTaker:
         """
         copied = self._copy(full)
         tops = {each.full.use.name: each.full.tree for each in copied}
-        for namespace, cluster_queue in local_queues:
-            if cluster_queue in tops:
-                full.trees.setdefault(namespace, set()).add(tops[cluster_queue])
+        for namespace, cluster_queue, name in local_queues:
+            if cluster_queue not in tops:
+                continue
+            tree = tops[cluster_queue]
+            full.trees.setdefault(namespace, set()).add(tree)
+            if name and len(full.local_queues) < MOST_LOCAL_QUEUES:
+                full.local_queues.append((tree, LocalQueueName(namespace, name)))
         yield
         if full.claimed is not None:
             yield from _add_claimed(full, full.claimed)

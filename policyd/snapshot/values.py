@@ -404,6 +404,8 @@ class QueueSnapshot(Value, frozen=True, rename="camel"):
             them; for a reader of a namespace, those that say which jobs queue. None if they are
             unknown.
         usage_order: How past usage orders LocalQueues; None if it does not.
+        local_queues: Those that are named to the reader, of the ClusterQueues that it may see; the
+            first 10,000.
         cohorts: Those that the reader may see, by name.
         nodes: All nodes, for a reader of the whole cluster.
         cluster_queues: Those that the reader may see, by name.
@@ -420,6 +422,7 @@ class QueueSnapshot(Value, frozen=True, rename="camel"):
     other_teams: OtherTeams = "names"
     configuration: Mapping[str, Json] | None = None
     usage_order: UsageOrder | None = None
+    local_queues: tuple[LocalQueueName, ...] = ()
     cohorts: tuple[CohortUse, ...] = ()
     nodes: tuple[NodeUse, ...] = ()
     cluster_queues: tuple[ClusterQueueUse, ...] = ()

@@ -70,6 +70,11 @@ def write(
         other_teams=other_teams or naming.others,
         configuration=_configuration(full, trees),
         usage_order=full.usage_order,
+        local_queues=tuple(
+            name
+            for tree, name in full.local_queues
+            if (trees is None or tree in trees) and naming.names(f"{name.namespace}/")
+        ),
         cohorts=tuple(use for tree, use in full.cohorts if trees is None or tree in trees),
         nodes=full.nodes if trees is None else (),
     )

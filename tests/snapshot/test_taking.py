@@ -367,3 +367,19 @@ def test_nodes_have_the_devices_that_pods_get_by_claims():
         ("n1", {CLASS: 3}, {CLASS: 2}),
         ("n2", {CLASS: 1}, {CLASS: 1}),
     ]
+
+
+@pytest.mark.parametrize(
+    ("reader", "names"),
+    [
+        pytest.param({}, ["team-a/a", "team-b/b"], id="all"),
+        pytest.param({"reader": "team-a", "others": "hidden"}, ["team-a/a"], id="hidden"),
+    ],
+)
+def test_local_queues_without_workloads_are_named(reader, names):
+    of = settled(queue("qa", gpu=1), queue("qb", gpu=1))
+    owners = [("team-a", "qa", "a"), ("team-b", "qb", "b"), ("team-b", "gone", "c")]
+
+    found = snapshot(of, queues=owners, **reader)
+
+    assert [f"{each.namespace}/{each.name}" for each in found.local_queues] == names

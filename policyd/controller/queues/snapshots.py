@@ -95,7 +95,7 @@ class Snapshots:
             claimed=claimed,
         )
         queues = [
-            QueueOfNamespace(each.metadata.namespace, each.spec.cluster_queue)
+            QueueOfNamespace(each.metadata.namespace, each.spec.cluster_queue, each.metadata.name)
             for each in mirrors.local_queues
         ]
         self._taken = self._pace.clock.monotonic()
