@@ -104,3 +104,29 @@ def test_the_map_names_tests_and_targets_that_exist():
             program, _, rest = command.partition(" ")
             known = rest.split()[0] in targets if program == "make" else program == "policyd"
             assert known or (PROJECT / command).exists(), f"{folder}: {command}"
+
+
+def homes(folder: Path) -> dict[str, set[Path]]:
+    """Return where modules and folders of a name are, below a folder of the product."""
+    found: dict[str, set[Path]] = {}
+    for path in folder.rglob("*"):
+        if path.is_dir() and path.name != "__pycache__":
+            found.setdefault(path.name, set()).add(path.relative_to(folder))
+        elif path.suffix == ".py":
+            found.setdefault(path.stem, set()).add(path.parent.relative_to(folder))
+    return found
+
+
+def test_tests_of_a_module_are_in_the_folder_of_the_same_name():
+    misplaced = []
+    for top in sorted(TOPS):
+        product = PROJECT / ("webhooks" if top == "webhooks" else f"policyd/{top}")
+        known = homes(product)
+        for file in (PROJECT / "tests" / top).rglob("test_*.py"):
+            inside = file.parent.relative_to(PROJECT / "tests" / top)
+            places = known.get(file.stem.removeprefix("test_"), set())
+            below = {place for place in places if inside in place.parents}
+            if len(places) == 1 and below:
+                misplaced.append(f"{file.name} belongs into {top}/{below.pop()}")
+
+    assert misplaced == []

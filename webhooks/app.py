@@ -251,7 +251,7 @@ class Endpoint:
         try:
             answer = self._unjudged(head, reason, cause)
         except ReviewError:
-            return self.refuse(RefusedError(cause.status, reason))
+            return self.refuse(RefusedError(HTTPStatus(cause.status), reason))
         self._not_evaluated.inc()
         self._lines.write(log.warning, "review_unevaluated", path=self._path, reason=reason)
         return HTTPStatus.OK, answer

@@ -51,16 +51,17 @@ class JobVerdicts:
         from policyd.admission.recent_jobs import RecentJobs  # noqa: PLC0415
         from policyd.snapshot.dry_run import AdmissionDryRun  # noqa: PLC0415
 
-        recent, made = self._recent or RecentJobs(), None
+        recent = self._recent or RecentJobs()
         try:
-            if snapshot.rules is not None:
-                made = AdmissionDryRun(snapshot, snapshot.rules)
-        except Exception as error:  # noqa: BLE001 - a bug here must not end the server
-            self._lines.write(log.error, "dry_run_failed", exc_info=error)
-        arrived = recent.arrived(snapshot)
-        with self._lock:
-            recent.take(made, arrived)
+            rules = snapshot.rules
+            made = None if rules is None else AdmissionDryRun(snapshot, rules)
+            arrived = recent.arrived(snapshot)
+            with self._lock:
+                recent.take(made, arrived)
             self._recent = recent
+        except Exception as error:  # noqa: BLE001 - a bug here must not end the server
+            self._recent = None
+            self._lines.write(log.error, "dry_run_failed", exc_info=error)
 
     def __call__(self, submitted: Callable[[], Submission | None], *, dry_run: bool) -> str:
         """Say what the job can expect that a call returns; "" if that is not known.

@@ -67,7 +67,7 @@ class Struct(dict[str, Any]):
         self.type_name = type_name
 
     def __missing__(self, field: str) -> None:
-        """A field of an `Object` that was not given is null."""
+        """Return null for a field of an `Object` that was not given."""
         if self.type_name.partition(".")[0] != "Object":
             raise CelError(f"no such key: {field}")
 

@@ -5,7 +5,14 @@ import sys
 import click
 import yaml
 
-from policyd.api.kueue.v1beta1 import KINDS, OLD_API_VERSION, UnconvertibleError, upgraded
+from policyd.api.kueue.names import GROUP
+from policyd.api.kueue.v1beta1 import (
+    KINDS,
+    OLD_API_VERSION,
+    UnconvertibleError,
+    is_known_version,
+    upgraded,
+)
 from policyd.api.meta import Json
 from policyd.cli.formats.documents import read_objects
 from policyd.cli.formats.progress import progress
@@ -22,10 +29,10 @@ def command(paths: tuple[str, ...]) -> None:
     r"""Write Kueue's objects of version v1beta1 as v1beta2, which is what policyd serves.
 
     Fields that v1beta2 does not have, such as `retryDelayMinutes` of an AdmissionCheck, are
-    dropped, as in Kueue. Objects of other groups are copied; so are those of kinds that Kueue's
-    v1beta1 does not have, which are listed.
+    dropped, as in Kueue. Objects of other groups are copied; so are those of kinds and versions
+    that Kueue does not have, which are listed.
 
-    Exits with 0, with 1 if a kind is unknown, or with 2 if a document cannot be read.
+    Exits with 0, with 1 if a kind or version is unknown, or with 2 if a document cannot be read.
 
     \b
     Examples:
@@ -51,7 +58,7 @@ def command(paths: tuple[str, ...]) -> None:
 
 
 def _unknown(document: Document) -> Finding | None:
-    """Say that v1beta1 does not have the kind of an object; None if it has, or is not asked.
+    """Say that Kueue has no such kind or version; None if it has, or the group is another.
 
     Raises:
         UnconvertibleError: If it is not an object at all.
@@ -60,7 +67,14 @@ def _unknown(document: Document) -> Finding | None:
     kind = value.get("kind") if isinstance(value, dict) else None
     if not isinstance(kind, str):
         raise UnconvertibleError("not a Kubernetes object: `kind` is missing")
-    if kind in KINDS or value.get("apiVersion") != OLD_API_VERSION:
+    group, _, version = str(value.get("apiVersion")).rpartition("/")
+    if group != GROUP:
         return None
-    hint = did_you_mean(kind, KINDS) or f"kinds of {OLD_API_VERSION}: {', '.join(sorted(KINDS))}"
-    return document.finding(f"kind `{kind}` not found in {OLD_API_VERSION}", ("kind",), hint=hint)
+    if not is_known_version(value):
+        hint = f"write it as {OLD_API_VERSION}, or have a cluster do so that has both versions"
+        message = f"version `{version}` of `{kind}` cannot be converted"
+        return document.finding(message, ("apiVersion",), hint=hint)
+    if kind in KINDS:
+        return None
+    hint = did_you_mean(kind, KINDS) or f"kinds of {GROUP}: {', '.join(sorted(KINDS))}"
+    return document.finding(f"kind `{kind}` not found in {group}/{version}", ("kind",), hint=hint)

@@ -101,6 +101,8 @@ def command(
     one_source(given, file, "FILE")
     left_out: list[str] = []
     objects = scenario_objects(file) if file else _of_cluster(given, left_out)
+    if file and objects and not any(o["kind"] in {"Node", "ResourceSlice"} for o in objects):
+        raise click.UsageError(f"no Node in {file}")
     devices, offer = inventory(scenario_nodes(objects)), scenario_device_offer(objects)
     claimed, slices = offer.kinds(), gpu_slices(devices)
     left_out += (f"not listed: {each}" for each in offer.left_out)

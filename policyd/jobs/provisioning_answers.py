@@ -72,26 +72,26 @@ class AutoscalerAnswer:
         )
 
     def revoked(self) -> AdmissionCheckState:
-        """The nodes are gone: pods made anew would wait for ever."""
+        """Take in that the nodes are gone: pods made anew would wait for ever."""
         if not self.workload.spec.active:
             return self.state
         return replace(self.state, state="Rejected", message=self.message)
 
     def expired(self) -> AdmissionCheckState:
-        """The nodes are no longer kept, which does not concern workloads that run on them."""
+        """Take in that the nodes are no longer kept: workloads that run on them go on."""
         if condition_true(self.workload.status.conditions, ADMITTED):
             return self.state
         return self.failed("booking expired")
 
     def provisioned(self) -> AdmissionCheckState:
-        """The nodes are provisioned."""
+        """Take in that the nodes are provisioned."""
         if self.state.state == "Ready":
             return self.state
         updates = tuple(_updates(self.workload, self.config, self.request))
         return replace(self.state, state="Ready", message=self.message, pod_set_updates=updates)
 
     def accepted(self) -> AdmissionCheckState:
-        """The nodes will be there; when, a condition says that is not true yet."""
+        """Take in that the nodes will be there; when, a condition says that is not true yet."""
         later = find_condition(self.request.status.conditions, "Provisioned")
         if later is None:
             return self.state

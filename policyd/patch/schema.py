@@ -324,6 +324,6 @@ _OPENAPI_SCALARS: Mapping[str, Scalar] = {
 
 @cache
 def _resource_fields() -> Mapping[str, Schema]:
-    """The metadata fields of every object, for any schema of its kind."""
+    """Return the metadata fields of every object, for any schema of its kind."""
     text = Shapes(scalar="string")
     return {"apiVersion": text, "kind": text, "metadata": schema_of_type("meta/v1.ObjectMeta")}

@@ -73,7 +73,12 @@ async def explained(reader: Reader, answer: WhyAnswer) -> WhyAnswer:
     Raises:
         ApiError: If the API server does not answer.
     """
-    owner = await _owner(reader, answer) if answer.state in _LOOKED_AT else None
+    if answer.state not in _LOOKED_AT:
+        return answer
+    try:
+        owner = await _owner(reader, answer)
+    except ForbiddenError as error:
+        return replace(answer, left_out=(f"pods: {error}",))
     if owner is None:
         return answer
     read = await job_pods(reader, owner)
@@ -82,7 +87,11 @@ async def explained(reader: Reader, answer: WhyAnswer) -> WhyAnswer:
 
 
 async def _owner(reader: Reader, answer: WhyAnswer) -> PodOwner | None:
-    """Return whose pods are looked for; None if there is nothing to explain."""
+    """Return whose pods are looked for; None if there is nothing to explain.
+
+    Raises:
+        ApiError: If the API server refuses, or does not answer.
+    """
     kind, namespace, name = answer.kind, answer.namespace, answer.name
     try:
         if answer.workload:
@@ -94,7 +103,7 @@ async def _owner(reader: Reader, answer: WhyAnswer) -> PodOwner | None:
         if resource is None:
             return None
         job = await reader.get(resource, name, namespace=namespace, into=PartialObject)
-    except (NotFoundError, ForbiddenError):
+    except NotFoundError:
         return None
     return PodOwner(namespace, kind, name, frozenset({job.metadata.uid}), None)
 
@@ -269,9 +278,10 @@ async def _refusals(
         refusal = refusal_in(event.message)
         if event.last_at < since or len(found) == MOST_REFUSALS:
             break
-        if refusal is None or refusal in found:
+        about = event.involved_object
+        if refusal is None or refusal in found or about.kind == PODS.kind:
             continue
-        if await ancestry.has(event.involved_object):
+        if await ancestry.has(about):
             found[refusal] = PodObstacle(
                 type="Refused",
                 what=refusal.policy,

@@ -139,7 +139,8 @@ def of_team(word: str, snapshot: QueueSnapshot) -> NameFilter:
     known |= {team_of(row.key) for queue in snapshot.cluster_queues for row in queue.holding}
 
     async def more(reader: Reader, _namespace: str) -> Set[str] | None:
-        return {word} if await queues_read(reader, word) else frozenset()
+        there = await queues_read(reader, word)
+        return there if there is None else {word} if there else frozenset()
 
     return NameFilter(word, "namespace with LocalQueues", known - {""}, more)
 

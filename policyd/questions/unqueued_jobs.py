@@ -1,13 +1,14 @@
 """Jobs that no queue has: found at the API server, with what keeps them out of the queues."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
-from policyd.api.kueue.names import FINISHED, QUEUE_NAME, QUOTA_RESERVED
+from policyd.api.kueue.names import FINISHED, POD_GROUP_NAME, QUEUE_NAME, QUOTA_RESERVED
 from policyd.api.meta import Json, ObjectMeta, OwnerReference, find_condition, rfc3339
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.ancestors import LONGEST_CHAIN
@@ -15,6 +16,7 @@ from policyd.jobs.base import JobKind, controller_of, queue_name
 from policyd.jobs.kinds.registry import KINDS, PARENTS
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.parents import ParentKind
+from policyd.jobs.pods import QueuedPod, counts, group_name, total_count
 from policyd.kube.client import PartialObject, Reader
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.kube.resources import (
@@ -141,6 +143,7 @@ class FoundJob(NamedTuple):
         cluster_queue: Whether the ClusterQueue of its LocalQueue exists; None if that is unknown.
         workload: Its newest Workload, if it has one.
         warning: What the controller warned of last, if it has none.
+        members: How many pods of its group are there, if it is a pod of a group without one.
     """
 
     subject: JobQuery
@@ -149,6 +152,7 @@ class FoundJob(NamedTuple):
     cluster_queue: bool | None = None
     workload: Workload | None = None
     warning: CoreEvent | None = None
+    members: int = 0
 
     @property
     def queue(self) -> str:
@@ -169,6 +173,11 @@ async def look_up(reader: Reader, subject: JobQuery, metadata: ObjectMeta) -> Fo
     local = by_name.get(found.queue)
     if local is None:
         return found
+    group = group_name(metadata) if subject.kind == "Pod" else ""
+    if found.workload is None and group:
+        with suppress(ForbiddenError):
+            pods = await pods_of_group(reader, namespace, group)
+            found = found._replace(members=sum(map(counts, pods)))
     if found.workload is None:
         found = found._replace(warning=await _last_warning(reader, subject))
     try:
@@ -188,6 +197,18 @@ async def _last_warning(reader: Reader, job: JobQuery) -> CoreEvent | None:
         return None
     warnings = (each for each in events if each.type == "Warning")
     return max(warnings, key=lambda each: each.last_at, default=None)
+
+
+async def pods_of_group(reader: Reader, namespace: str, group: str) -> list[QueuedPod]:
+    """Return the pods of a group, which may name it by an annotation alone."""
+    found: list[QueuedPod] = []
+    continue_ = ""
+    while True:
+        page = await reader.page(PODS, into=QueuedPod, namespace=namespace, continue_=continue_)
+        found += (pod for pod in page.items if group_name(pod.metadata) == group)
+        continue_ = page.continue_
+        if not continue_:
+            return found
 
 
 async def newest_workload(
@@ -247,8 +268,15 @@ def why_found(job: FoundJob) -> WhyAnswer:
 
 
 def _without_workload(about: WhyAnswer, job: FoundJob) -> WhyAnswer:
-    """Return what the controller warned of that could not make a Workload for a job."""
+    """Say why a job has no Workload, as far as it is known, and what its user can do."""
     kind, namespace, name = job.subject
+    if 0 < job.members < (total := total_count(job.metadata)):
+        group = group_name(job.metadata)
+        return replace(
+            about,
+            message=f"its pod group {group} is incomplete: {job.members} of {total} pods are there",
+            user=f"create the others, with the label `{POD_GROUP_NAME}: {group}`",
+        )
     if job.warning is None:
         return replace(
             about,

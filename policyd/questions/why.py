@@ -2,15 +2,18 @@
 
 from msgspec.structs import replace
 
+from policyd.api.meta import ObjectMeta
 from policyd.jobs.pods import group_name
 from policyd.kube.client import Reader
 from policyd.questions.unqueued_jobs import (
     POD_GROUP,
     FoundJob,
+    JobNotFoundError,
     JobQuery,
     chain_text,
     look_up,
     owners,
+    pods_of_group,
     why_found,
 )
 from policyd.snapshot.answers import WhyAnswer, why_holding, why_pending
@@ -32,9 +35,7 @@ async def why(reader: Reader, subject: JobQuery, snapshot: QueueSnapshot | None)
     """
     if snapshot is not None and (answer := why_in(snapshot, subject)) is not None:
         return answer
-    if subject.kind == POD_GROUP:
-        subject = subject._replace(kind="Workload")
-    chain = await owners(reader, subject)
+    chain = await _chain(reader, subject)
     parts = tuple(chain_text(chain))
     for part, metadata in chain:
         group = group_name(metadata) if part.kind == "Pod" else ""
@@ -48,6 +49,19 @@ async def why(reader: Reader, subject: JobQuery, snapshot: QueueSnapshot | None)
     job = await look_up(reader, last, metadata)
     answer = None if snapshot is None else _why_group(snapshot, job)
     return replace(answer or why_found(job), parts=parts)
+
+
+async def _chain(reader: Reader, subject: JobQuery) -> list[tuple[JobQuery, ObjectMeta]]:
+    """Return what `owners` does; a group is its Workload, or its first pod if it has none yet."""
+    if subject.kind != POD_GROUP:
+        return await owners(reader, subject)
+    try:
+        return await owners(reader, subject._replace(kind="Workload"))
+    except JobNotFoundError:
+        pods = await pods_of_group(reader, subject.namespace, subject.name)
+        if not pods:
+            raise
+        return await owners(reader, subject._replace(kind="Pod", name=pods[0].metadata.name))
 
 
 def _why_group(snapshot: QueueSnapshot, job: FoundJob) -> WhyAnswer | None:

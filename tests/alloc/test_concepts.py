@@ -8,7 +8,7 @@ from policyd.alloc.preemption.targets import find_targets
 from policyd.alloc.settings import FairSharingRules, QueueingSettings
 from policyd.status.shares import rounded_share
 from tests.alloc.builders import queue, state
-from tests.alloc.test_preemption import RECLAIM, claim, running
+from tests.alloc.preemption.test_preemption import RECLAIM, claim, running
 
 PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "preemption.md"
 

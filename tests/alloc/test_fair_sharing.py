@@ -18,7 +18,7 @@ from policyd.alloc.settings import FairSharingRules, Gates, QueueingSettings
 from policyd.status.shares import rounded_share, share_text, weighted_share
 from tests.alloc.builders import cohort, group, keys, put, queue, state, workload
 from tests.alloc.choices import scenarios
-from tests.alloc.test_preemption import RATE, RECLAIM, running
+from tests.alloc.preemption.test_preemption import RATE, RECLAIM, running
 from tests.alloc.worlds import quotas
 
 

@@ -26,7 +26,10 @@ from policyd.devices.objects import ClaimSpec, DeviceClass, ResourceClaim, Resou
 from policyd.devices.rations import Rations
 from policyd.kube import resources as r
 from tests.attacks.figures import Figures
-from tests.controller.test_claimed_devices import (
+from tests.controller.test_claimed_places import start_gang, with_racks
+from tests.controller.test_elastic_jobs import make_pods
+from tests.controller.topology.test_topologies import make_pods as make_placed
+from tests.controller.watch.test_claimed_devices import (
     CLASS,
     DRIVER,
     claiming,
@@ -40,9 +43,6 @@ from tests.controller.test_claimed_devices import (
     replace_member,
     reported,
 )
-from tests.controller.test_claimed_places import start_gang, with_racks
-from tests.controller.test_elastic_jobs import make_pods
-from tests.controller.test_topologies import make_pods as make_placed
 from tests.controller.world import GPU, World, condition, gates, running
 from tests.questions.test_unqueued_jobs import owned
 

@@ -46,6 +46,11 @@ MADE_BY = {
     ("jobset.x-k8s.io/v1alpha2", "JobSet"): "system:serviceaccount:jobset-system:jobset-controller",
     ("ray.io/v1", "RayCluster"): "system:serviceaccount:ray-system:kuberay-operator",
     ("kubeflow.org/v1", "PyTorchJob"): "system:serviceaccount:kubeflow:training-operator",
+    ("kubeflow.org/v1", "TFJob"): "system:serviceaccount:kubeflow:training-operator",
+    (
+        "batch.volcano.sh/v1alpha1",
+        "Job",
+    ): "system:serviceaccount:volcano-system:volcano-controllers",
     (
         "leaderworkerset.x-k8s.io/v1",
         "LeaderWorkerSet",
@@ -108,6 +113,8 @@ def owner_of(pod: Object, version: str, kind: str) -> Object:
     selector = {"matchLabels": {"app": "x"}}
     spec: Object = {"template": template}
     match kind:
+        case "Job" if version.startswith("batch.volcano.sh/"):
+            spec = {"tasks": [{"name": "a", "template": template}]}
         case "ReplicaSet" | "DaemonSet" | "StatefulSet":
             spec["selector"] = selector
         case "JobSet":
@@ -116,6 +123,8 @@ def owner_of(pod: Object, version: str, kind: str) -> Object:
             spec = {"headGroupSpec": {"rayStartParams": {}, "template": template}}
         case "PyTorchJob":
             spec = {"pytorchReplicaSpecs": {"Master": {"template": template}}}
+        case "TFJob":
+            spec = {"tfReplicaSpecs": {"Worker": {"template": template}}}
         case "LeaderWorkerSet":
             spec = {"leaderWorkerTemplate": {"size": 1, "workerTemplate": template}}
     metadata = {"name": "x"} | {k: v for k, v in pod["metadata"].items() if k == "namespace"}

@@ -15,7 +15,7 @@ from policyd.snapshot.values import StartRow
 from policyd.snapshot.writing import write
 from policyd.status.naming import Naming
 from tests.alloc.builders import cohort, queue, workload
-from tests.alloc.test_preemption import running
+from tests.alloc.preemption.test_preemption import running
 from tests.bench.report import report
 from tests.snapshot.taking import Jobs
 from tests.status.test_pending_reasons import settled

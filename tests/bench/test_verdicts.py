@@ -30,7 +30,7 @@ from policyd.snapshot.values import NewWorkloadStart, StartRow
 from policyd.snapshot.writing import write
 from policyd.status.naming import Naming
 from tests.alloc.builders import cohort, queue, workload
-from tests.alloc.test_preemption import running
+from tests.alloc.preemption.test_preemption import running
 from tests.bench.report import report
 from tests.bench.test_snapshots import timed
 from tests.scenarios.objects import job

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from tests.alloc.builders import cohort, group, pod_set, queue, workload
-from tests.alloc.test_preemption import running
+from tests.alloc.preemption.test_preemption import running
 from tests.docs.pages import PROJECT
 from tests.snapshot.taking import body_for, taken
 from tests.status.test_pending_reasons import settled

@@ -107,6 +107,43 @@ def test_a_kind_that_is_not_known_is_named_and_passed_on():
     assert code == 1
 
 
+@pytest.mark.parametrize(
+    ("given", "message", "hint"),
+    [
+        pytest.param(
+            {**ODD, "apiVersion": "kueue.x-k8s.io/v1beta2"},
+            "kind `ClusterQeue` not found in kueue.x-k8s.io/v1beta2",
+            "did you mean `ClusterQueue`?",
+            id="kind-of-the-new-version",
+        ),
+        pytest.param(
+            queue("v1alpha1", parent="research") | {"kind": "Cohort"},
+            "version `v1alpha1` of `Cohort` cannot be converted",
+            "write it as kueue.x-k8s.io/v1beta1",
+            id="older-version",
+        ),
+    ],
+)
+def test_what_kueue_has_not_is_named_in_every_version(given, message, hint):
+    written, errors, code = convert(yaml.safe_dump_all([given, OLD]))
+
+    assert written == [given, NEW]
+    assert message in errors
+    assert hint in errors
+    assert code == 1
+
+
+def test_a_scenario_does_not_read_an_older_version_as_the_new_one(tmp_path):
+    file = tmp_path / "scenario.yaml"
+    cohort = queue("v1alpha1", parent="research") | {"kind": "Cohort"}
+    file.write_text(yaml.safe_dump_all([cohort, NEW]))
+
+    done = CliRunner().invoke(main, ["simulate", str(file)])
+
+    assert done.exit_code == 2
+    assert "version `kueue.x-k8s.io/v1alpha1` of `Cohort` cannot be read" in done.stderr
+
+
 def test_a_field_of_a_wrong_type_is_named_and_the_rest_is_written():
     broken = {**OLD, "metadata": {"name": "b"}, "spec": {"admissionChecks": "approved"}}
 

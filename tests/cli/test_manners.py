@@ -227,6 +227,7 @@ def test_no_answer_is_given_by_the_policies_that_are_left(words, tmp_path):
             "check -": [],
             "export -": [],
             "migrate kyverno -": [],
+            "migrate gatekeeper -": [],
         }.items()
     ],
 )
@@ -235,6 +236,29 @@ def test_a_pipe_in_which_there_is_nothing_is_no_success(words, text):
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert re.search(r"\bno \w+", result.stderr)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "check",
+        "convert",
+        "devices",
+        "export",
+        "migrate gatekeeper",
+        "migrate kyverno",
+        "prove never-denies",
+        "simulate",
+        "test",
+    ],
+)
+def test_a_file_without_anything_for_the_command_is_unusable_input(words, tmp_path):
+    file = tmp_path / "odd.yaml"
+    file.write_text("a: 1\n" if words == "convert" else "apiVersion: v1\nkind: ConfigMap\n")
+
+    result = CliRunner().invoke(main, [*words.split(), str(file)])
+
+    assert (result.exit_code, "cases passed" in result.stdout or result.stdout == "") == (2, True)
 
 
 @pytest.mark.parametrize(

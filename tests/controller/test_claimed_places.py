@@ -3,7 +3,8 @@
 import pytest
 
 from policyd.kube import resources as r
-from tests.controller.test_claimed_devices import (
+from tests.controller.topology.test_topologies import P, flavor, make_pods, node, racks
+from tests.controller.watch.test_claimed_devices import (
     COUNTED,
     DRIVER,
     claiming,
@@ -11,7 +12,6 @@ from tests.controller.test_claimed_devices import (
     offer_class,
     offer_template,
 )
-from tests.controller.test_topologies import P, flavor, make_pods, node, racks
 from tests.controller.world import GPU, World, gates, running
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from policyd.api.configuration.kinds import ResourcesConfiguration
 from policyd.api.kueue.names import POD_SET
 from policyd.controller.watch.workload_values import DEVICES_OFF
 from policyd.kube import resources as r
-from tests.controller.test_claimed_devices import (
+from tests.controller.watch.test_claimed_devices import (
     DRIVER,
     claiming_pod,
     furnished,
@@ -21,7 +21,7 @@ from tests.controller.test_claimed_devices import (
     spent,
     usage,
 )
-from tests.controller.test_claimed_devices import claiming as job_claiming
+from tests.controller.watch.test_claimed_devices import claiming as job_claiming
 from tests.controller.world import GPU, QUEUE, World, pod_spec, running
 
 pytestmark = pytest.mark.anyio

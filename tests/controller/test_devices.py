@@ -4,8 +4,8 @@ import pytest
 
 from policyd.controller.run import STRANDED_SECONDS
 from policyd.kube import resources as r
-from tests.controller.test_claimed_devices import allocated, claiming, furnished, offer_slice
-from tests.controller.test_topologies import HOST, RACK, P, flavor, job, node, racks
+from tests.controller.topology.test_topologies import HOST, RACK, P, flavor, job, node, racks
+from tests.controller.watch.test_claimed_devices import allocated, claiming, furnished, offer_slice
 from tests.controller.world import GPU, World, condition, running
 from tests.questions.test_unqueued_jobs import owned
 

@@ -20,8 +20,8 @@ from policyd.forecast.correction import Interval
 from policyd.forecast.starts import StartForecast
 from policyd.kube import resources as r
 from policyd.snapshot.reading import find
-from tests.controller.test_snapshots import seen
-from tests.controller.test_visibility import app_of, plainly
+from tests.controller.queues.test_snapshots import seen
+from tests.controller.queues.test_visibility import app_of, plainly
 from tests.controller.world import World, pod_spec
 
 pytestmark = pytest.mark.anyio

@@ -12,8 +12,8 @@ from policyd.controller.usage import OUTSIDE
 from policyd.kube import resources as r
 from policyd.workload.held_quota import held_quota
 from policyd.workload.topology_values import node_spec
-from tests.controller.test_claimed_devices import usage
-from tests.controller.test_topologies import HOST, RACK, racks
+from tests.controller.topology.test_topologies import HOST, RACK, racks
+from tests.controller.watch.test_claimed_devices import usage
 from tests.controller.world import QUEUE, World, gates, running
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import pytest
 
 from policyd.kube import resources as r
 from tests.controller.test_kills import settle
-from tests.controller.test_topologies import (
+from tests.controller.topology.test_topologies import (
     RACK,
     P,
     flavor,

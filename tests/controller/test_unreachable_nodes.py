@@ -7,7 +7,7 @@ import pytest
 from policyd.alloc.settings import Gates, QueueingSettings
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError
-from tests.controller.test_topologies import node
+from tests.controller.topology.test_topologies import node
 from tests.controller.world import World, condition, names, running
 
 pytestmark = pytest.mark.anyio

@@ -7,10 +7,10 @@ from policyd.controller.queues.hours import SAVE_SECONDS
 from policyd.controller.retention import TimeLimits
 from policyd.kube import resources as r
 from policyd.workload.time_limits import ReadyRules
-from tests.controller.test_hours import PLACE
-from tests.controller.test_topologies import RACK, make_pods, node, places, racks
-from tests.controller.test_topologies import job as ring
+from tests.controller.queues.test_hours import PLACE
 from tests.controller.test_usage import bare, outside_quota, owner_of
+from tests.controller.topology.test_topologies import RACK, make_pods, node, places, racks
+from tests.controller.topology.test_topologies import job as ring
 from tests.controller.world import GPU, HELD, World, condition, held_gpus, plain, running
 
 pytestmark = pytest.mark.anyio

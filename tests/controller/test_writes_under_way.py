@@ -15,7 +15,7 @@ from policyd.kube.errors import (
     UnreachableError,
 )
 from tests.controller.test_faults import error_of
-from tests.controller.test_topologies import RACK, flavor, job, node, places, racks, start
+from tests.controller.topology.test_topologies import RACK, flavor, job, node, places, racks, start
 from tests.controller.world import Mortal, World, held_gpus, pod_spec, running
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from policyd.engine.documents import reading
 from policyd.engine.documents.findings import Finding
 from policyd.engine.documents.reading import LazyItems, each_document, each_kept
 from tests.bench.stored import stored
-from tests.engine.test_plain_yaml import mutated
+from tests.engine.documents.test_plain_yaml import mutated
 
 LISTED = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}}
 

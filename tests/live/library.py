@@ -17,6 +17,7 @@ DEFINITIONS = [
     *(
         definition(*kind)
         for kind in (
+            ("batch.volcano.sh", ["v1alpha1"], "Job", "jobs"),
             ("jobset.x-k8s.io", ["v1alpha2"], "JobSet", "jobsets"),
             ("leaderworkerset.x-k8s.io", ["v1"], "LeaderWorkerSet", "leaderworkersets"),
             ("kubeflow.org", ["v2beta1"], "MPIJob", "mpijobs"),

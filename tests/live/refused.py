@@ -190,6 +190,11 @@ REFUSED = {
     "label-with-a-space": _with(validating(), labels={"a b": "c"}),
     "label-with-a-prefix-in-capitals": _with(validating(), labels={"A/b": "c"}),
     "label-of-two-words": _with(_mutating(), labels={"a": "b c"}),
+    "finalizer-with-a-space": _with(validating(), finalizers=["a b"]),
+    "finalizer-with-a-prefix-in-capitals": _with(_binding(), finalizers=["A.b/c"]),
+    "finalizers-of-which-one-may-be": _with(
+        validating(), finalizers=["orphan", "foregroundDeletion"]
+    ),
     "annotated-with-a-space": _with(validating(), annotations={"a b": "c"}),
     "binding-annotated-with-two-slashes": _with(_binding(), annotations={"a/b/c": "d"}),
 }
@@ -214,6 +219,9 @@ TAKEN = {
     "name-that-is-none": _rule("pods", resourceNames=["A_b", "*", ""]),
     "params-of-a-kind-with-a-dash": _params(kind="Config-Map"),
     "params-of-the-core-group": _params(version="/v1"),
+    "finalizers-with-and-without-a-prefix": _with(
+        validating(), finalizers=["orphan", "a.example/B_c", "plain"]
+    ),
     "annotated-with-a-prefix-in-capitals": _with(validating(), annotations={"A/b": "c"}),
     "warn-and-audit": _binding(validationActions=["Warn", "Audit"]),
 }

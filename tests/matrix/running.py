@@ -85,7 +85,10 @@ def run(cluster: clusters.Cluster, kind: str, name: str) -> Result:
         result.why = f"{type(error).__name__}: {error}"
     result.refused = cell.refusals()
     result.seconds = round(time.monotonic() - began, 1)
-    cell.clear()
+    try:
+        cell.clear()
+    except Exception as error:  # noqa: BLE001 - likewise: the others still have their turn
+        result.why = result.why or f"not cleared: {type(error).__name__}: {error}"
     return result
 
 

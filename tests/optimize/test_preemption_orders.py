@@ -10,7 +10,7 @@ from policyd.status.pending_reasons import refused_now
 from policyd.status.remedies import WaitForProtection
 from policyd.status.remedy_search import remedies
 from tests.alloc.builders import admission, queue, workload
-from tests.alloc.test_preemption import IN_QUEUE, claim, preempted
+from tests.alloc.preemption.test_preemption import IN_QUEUE, claim, preempted
 from tests.optimize.builders import state
 
 NEWER = PreemptionPolicy(within_cluster_queue="LowerOrNewerEqualPriority")

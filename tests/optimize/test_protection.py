@@ -5,7 +5,14 @@ import pytest
 
 from policyd.optimize.opt_ins import OptIns, Protection
 from tests.alloc.builders import put, queue, workload
-from tests.alloc.test_preemption import IN_QUEUE, RECLAIM, WITHIN, claim, preempted, running
+from tests.alloc.preemption.test_preemption import (
+    IN_QUEUE,
+    RECLAIM,
+    WITHIN,
+    claim,
+    preempted,
+    running,
+)
 from tests.optimize.builders import state
 
 

@@ -17,8 +17,11 @@ from policyd.engine.evaluate.policy_set import PolicySet
 from policyd.engine.model.dialects import Volatile
 from policyd.engine.model.params import StoredParams
 from policyd.engine.model.surroundings import PolicyContext
+from policyd.engine.objects.workloads import KINDS
 from policyd.engine.offline.cases import CaseUser, load_cases, run_case, uncovered
 from policyd.engine.offline.requests import RequestCircumstances, namespace_lookup, request_for
+from policyd.jobs.kinds.registry import KINDS as JOB_KINDS
+from policyd.jobs.kinds.volcano_job import VOLCANO_JOB
 from policyd.patch.json_patch import apply_json_patch
 from tests.attacks.growth import past_a_limit
 from tests.attacks.library import IGNORED, excuses_owners, padded, vehicles
@@ -27,6 +30,13 @@ LIBRARY = Path(__file__).parents[2] / "policies"
 FOLDERS = sorted(path.parent for path in LIBRARY.rglob("policy.yaml"))
 DEFAULT = {policy["metadata"]["name"] for policy in default_policies(LIBRARY)}
 ALL = {folder.name for folder in FOLDERS}
+JOBS = {(kind.group, kind.plural) for kind in KINDS if kind.places} & {
+    *((kind.group, kind.plural) for kind in JOB_KINDS if kind.kind != "RayService"),
+    (VOLCANO_JOB.group, VOLCANO_JOB.plural),
+}
+"""Kinds that queue and have templates of pods. A RayService serves, like a Deployment."""
+OF_SCHEDULERS = {"coscheduling-gang", "kai-gang", "volcano-gang"}
+"""Policies that set fields for a scheduler, which does not know all kinds."""
 TEAM = {"policyd.io/team": "team-a", "policyd.io/queue": "team-a", "policyd.io/topology": "rack"}
 
 
@@ -300,6 +310,21 @@ def test_nothing_makes_pods_that_a_policy_would_have_refused_or_changed():
 
     assert figures.tried > 400
     assert figures.faults == ()
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda each: each.name)
+def test_what_is_set_for_jobs_is_set_for_all_kinds_that_queue(folder):
+    """The queue reads templates: what is set for pods alone is not in the quota of their job."""
+    spec = yaml.safe_load((folder / "policy.yaml").read_text())["spec"]
+    matched = {
+        (group, resource)
+        for rule in (spec.get("matchConstraints") or {}).get("resourceRules", ())
+        if "CREATE" in rule["operations"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    if "inject" in spec and ("batch", "jobs") in matched and folder.name not in OF_SCHEDULERS:
+        assert JOBS - matched == set()
 
 
 def test_policies_that_deny_fail_closed_unless_there_is_a_reason():

@@ -193,6 +193,22 @@ async def test_a_missing_right_is_a_sentence(client, plural, left_out):
     assert (await asked(client)).left_out == (left_out,)
 
 
+async def test_without_the_right_to_read_the_job_its_pods_are_not_known(client):
+    put(client, r.JOBS, "j", labels={QUEUE: "lost"})
+    answer = await why(client, JobQuery("Job", "ns", "j"), None)
+    client.fail(ForbiddenError("no"), verb="get", plural="jobs")
+
+    assert (await explained(client, answer)).left_out == ("pods: no",)
+
+
+async def test_what_is_forbidden_to_a_pod_itself_is_not_a_refusal(client):
+    put(client, r.PODS, "p", {"nodeName": "n"})
+    forbidden = 'secrets "s" is forbidden: no'
+    event(client, forbidden, kind="Pod", name="p", reason="FailedMount", api="v1")
+
+    assert (await asked(client, "Pod", "p")).obstacles == ()
+
+
 async def test_pods_of_a_job_that_waits_are_not_read(client):
     put(client, r.JOBS, "j", labels={QUEUE: "train"})
     put(client, r.WORKLOADS, "w", {"queueName": "train"}, ownerReferences=owned("Job", "j"))

@@ -4,7 +4,7 @@ import pytest
 
 from policyd.cli.questions.why import snapshot_for
 from policyd.kube import resources as r
-from policyd.kube.errors import UnreachableError
+from policyd.kube.errors import ForbiddenError, UnreachableError
 from policyd.questions.unqueued_jobs import (
     JOBS,
     JobNotFoundError,
@@ -203,6 +203,40 @@ async def test_a_deactivated_workload_does_not_have_the_reason_of_an_earlier_evi
     put(client, r.WORKLOADS, "w", spec, status={"conditions": conditions}, ownerReferences=owner)
 
     assert (await asked(client)).message.startswith(message)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("Pod", "b"), ("PodGroup", "ring")])
+async def test_an_incomplete_group_is_reported_with_how_many_pods_are_there(client, kind, name):
+    group = "kueue.x-k8s.io/pod-group-name"
+    total = {f"{group.removesuffix('name')}total-count": "3"}
+    put(client, r.PODS, "a", labels={QUEUE: "train"}, annotations={**total, group: "ring"})
+    put(client, r.PODS, "b", labels={QUEUE: "train", group: "ring"}, annotations=total)
+    put(
+        client,
+        r.PODS,
+        "failed",
+        labels={QUEUE: "train", group: "ring"},
+        status={"phase": "Failed"},
+    )
+    put(client, r.PODS, "other", labels={QUEUE: "train", group: "rang"}, annotations=total)
+
+    answer = await asked(client, kind, name)
+
+    assert answer.message == "its pod group ring is incomplete: 2 of 3 pods are there"
+    assert answer.user == f"create the others, with the label `{group}: ring`"
+
+
+async def test_a_user_who_may_not_list_pods_is_answered_without_them(client):
+    group = "kueue.x-k8s.io/pod-group-name"
+    put(client, r.PODS, "a", labels={QUEUE: "train", group: "ring"})
+    client.fail(ForbiddenError("no"), verb="page", plural="pods")
+
+    assert (await asked(client, "Pod", "a")).message.startswith("it has no Workload")
+
+
+async def test_a_group_of_which_nothing_is_there_is_not_found(client):
+    with pytest.raises(JobNotFoundError, match="Workload ns/ring not found"):
+        await asked(client, "PodGroup", "ring")
 
 
 async def test_a_pod_of_a_job_of_another_is_answered_for_by_the_outermost(client):

@@ -46,8 +46,12 @@ class Process:
     running: subprocess.Popen[bytes] = field(init=False)
 
     def start(self) -> None:
+        # The tests' own variables, such as POLICYD_SCHEMAS, are no settings of the product.
+        own = {k: v for k, v in os.environ.items() if not k.startswith("POLICYD_")}
         with self.log.open("ab") as log:
-            self.running = subprocess.Popen(self.arguments, stdout=log, stderr=log, cwd=PROJECT)
+            self.running = subprocess.Popen(
+                self.arguments, stdout=log, stderr=log, cwd=PROJECT, env=own
+            )
 
     def kill(self) -> None:
         self.running.kill()
@@ -185,14 +189,14 @@ def webhooks_command(
     accounts: Accounts,
     also: Sequence[Path] = (),
     *,
-    only: Sequence[Path] = (),
+    only: Sequence[Path] | None = None,
     snapshots: bool = False,
 ) -> list[str]:
     """Return the command of the webhooks; `snapshots` of the queues are served to few of them.
 
     They have the policies of the library that a release has, and others, or `only` those given.
     """
-    policies = only or [*default_files(PROJECT / "policies"), *also]
+    policies = [*default_files(PROJECT / "policies"), *also] if only is None else only
     service = f"{NAMESPACE}/{WEBHOOKS}"
     return [
         str(COMMANDS / "policyd-webhooks"),

@@ -313,6 +313,22 @@ def test_a_job_with_a_workload_is_simulated_once(simulate):
             id="pod",
         ),
         pytest.param(
+            JOB.replace("batch/v1", "example.com/v1").replace("kind: Job", "kind: Own"),
+            "no job of this kind",
+            id="unknown-kind",
+        ),
+        pytest.param(
+            "\napiVersion: batch/v1\nkind: CronJob\nmetadata: {name: c, namespace: ns}\n"
+            "spec: {jobTemplate: {metadata: {labels: {kueue.x-k8s.io/queue-name: lq}}}}\n",
+            "its Jobs are made in a cluster",
+            id="cron-job",
+        ),
+        pytest.param(
+            "\napiVersion: kueue.x-k8s.io/v1beta2\nkind: ClusterQeue\nmetadata: {name: c}\n",
+            "Kueue has no such kind",
+            id="mistyped-kind",
+        ),
+        pytest.param(
             JOB.replace("lq}", "lq, kueue.x-k8s.io/priority-class: gone}"),
             "WorkloadPriorityClass `gone` not found",
             id="priority-class",

@@ -7,7 +7,7 @@ from policyd.snapshot.answers import called, queue_lines, quota_lines, why_holdi
 from policyd.snapshot.reading import find
 from policyd.snapshot.values import PendingRow, QuotaHolder
 from tests.alloc.builders import cohort, group, pod_set, queue, quota, state, workload
-from tests.alloc.test_preemption import running
+from tests.alloc.preemption.test_preemption import running
 from tests.snapshot.taking import snapshot
 from tests.status.test_pending_reasons import settled
 

@@ -18,7 +18,7 @@ from policyd.snapshot.writing import write
 from policyd.status.naming import Naming
 from tests.alloc.builders import cohort, group, pod_set, put, queue, quota, workload
 from tests.alloc.choices import scenarios
-from tests.alloc.test_preemption import running
+from tests.alloc.preemption.test_preemption import running
 from tests.alloc.test_properties import made, run
 from tests.alloc.worlds import NAMES, workloads, world
 from tests.snapshot.taking import NOW, Jobs, finished

@@ -27,7 +27,7 @@ from policyd.snapshot.writing import write
 from policyd.status.naming import Naming
 from tests.alloc.builders import cohort, group, pod_set, queue, workload
 from tests.alloc.choices import scenarios
-from tests.alloc.test_preemption import running
+from tests.alloc.preemption.test_preemption import running
 from tests.alloc.test_properties import made, until_settled
 from tests.alloc.worlds import world
 from tests.engine.reviews import pod, policy, request

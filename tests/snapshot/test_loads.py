@@ -4,7 +4,7 @@ import pytest
 
 from policyd.snapshot.loads import ResourceLoad, queue_loads
 from tests.alloc.builders import cohort, group, queue, workload
-from tests.alloc.test_preemption import running
+from tests.alloc.preemption.test_preemption import running
 from tests.snapshot.taking import snapshot
 from tests.status.test_pending_reasons import settled
 

@@ -8,7 +8,7 @@ from policyd.alloc.settings import FairSharingRules, QueueingSettings, UsageBase
 from policyd.alloc.usage_history import nanos
 from policyd.snapshot.priorities import priorities
 from tests.alloc.builders import cohort, queue, state, workload
-from tests.alloc.test_preemption import running
+from tests.alloc.preemption.test_preemption import running
 from tests.snapshot.taking import snapshot
 from tests.status.test_pending_reasons import settled
 

@@ -6,7 +6,7 @@ import pytest
 from policyd.snapshot.reading import FoundHolding, SnapshotError, find, read
 from policyd.snapshot.values import API_VERSION, FORMAT
 from tests.alloc.builders import queue, workload
-from tests.alloc.test_preemption import running
+from tests.alloc.preemption.test_preemption import running
 from tests.snapshot.taking import body_for, snapshot, taken
 from tests.snapshot.test_priorities import by_usage
 from tests.status.test_pending_reasons import settled

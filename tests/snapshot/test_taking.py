@@ -17,7 +17,7 @@ from policyd.status.pending_reasons import turns
 from policyd.status.queues import places, queue_figures
 from tests.alloc.builders import cohort, group, pod_set, queue, quota, state, workload
 from tests.alloc.choices import scenarios
-from tests.alloc.test_preemption import running
+from tests.alloc.preemption.test_preemption import running
 from tests.alloc.test_properties import made, until_settled
 from tests.alloc.worlds import world
 from tests.devices.test_counting import device_class

@@ -8,7 +8,7 @@ from policyd.alloc.reasons import Refusal
 from policyd.status.naming import Naming
 from policyd.status.pending_reasons import behind_text, refused_now, turns
 from tests.alloc.builders import group, pod_set, queue, state, workload
-from tests.alloc.test_preemption import running
+from tests.alloc.preemption.test_preemption import running
 
 
 def settled(*things):

@@ -25,7 +25,7 @@ from policyd.status.remedies import (
 from policyd.status.remedy_search import remedies
 from policyd.status.shortages import shortages
 from tests.alloc.builders import group, pod_set, queue, quota, workload
-from tests.alloc.test_preemption import running
+from tests.alloc.preemption.test_preemption import running
 from tests.optimize.builders import state
 
 

@@ -58,6 +58,12 @@ class TooManyDomainsError(UnconvertibleError):
         )
 
 
+def is_known_version(document: Fields) -> bool:
+    """Tell whether an object of Kueue's group is of one of the two versions."""
+    version = document.get("apiVersion")
+    return version in {OLD_API_VERSION, API_VERSION} or not str(version).startswith(f"{GROUP}/")
+
+
 def upgraded(document: Json) -> Json:
     """Return an object as v1beta2 has it; one of another group or version as it is.
 
@@ -286,7 +292,7 @@ KINDS: Final = frozenset(
         "WorkloadPriorityClass",
     }
 )
-"""The kinds of v1beta1; all others are passed on with the newer version's name."""
+"""The kinds of both versions; all others are passed on with the newer version's name."""
 
 _UPGRADES: Final = {
     "AdmissionCheck": _upgrade_admission_check,

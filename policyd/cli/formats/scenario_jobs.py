@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from policyd.api import kueue
+from policyd.api.kueue.v1beta1 import KINDS
 from policyd.api.meta import Json, ObjectMeta, OwnerReference
 from policyd.api.names import RUN_FOR
 from policyd.controller.watch.mirrors import PriorityClass
@@ -22,6 +23,7 @@ from policyd.jobs.workload import Priority, new_workload
 from policyd.status.naming import Names
 
 _POD: Final = ("", "Pod")
+_CRON_JOB: Final = ("batch", "CronJob")
 
 
 class SkippedJobs:
@@ -100,19 +102,27 @@ def _workload(
 
 
 def _note_held(given: Mapping[str, Json], group: str, left_out: SkippedJobs) -> None:
-    """Note pods, and jobs that are not suspended, which queue only in a cluster."""
-    kind = given["kind"]
-    if (group, kind) != _POD and find_parent(group, kind) is None:
-        return
+    """Note what names a queue and is not simulated, and what is of no kind that Kueue has."""
+    kind = str(given["kind"])
+    cron = (group, kind) == _CRON_JOB
+    about = value_at(given, ("spec", "jobTemplate", "metadata") if cron else ("metadata",))
     try:
         metadata = msgspec.convert(given.get("metadata"), ObjectMeta)
+        queue = queue_name(msgspec.convert(about or {}, ObjectMeta))
     except msgspec.ValidationError:
         return
-    if queue_name(metadata) and not metadata.owner_references:
-        key = f"{metadata.namespace or 'default'}/{metadata.name}"
-        left_out.note(
-            str(kind), key, "the Workloads of pods and their groups are made in a cluster"
-        )
+    if group == kueue.names.GROUP:
+        why = "" if kind in KINDS else "Kueue has no such kind"
+    elif not queue or metadata.owner_references:
+        why = ""
+    elif cron:
+        why = "its Jobs are made in a cluster"
+    elif (group, kind) == _POD or find_parent(group, kind) is not None:
+        why = "the Workloads of pods and their groups are made in a cluster"
+    else:
+        why = "no job of this kind can be in a queue here"
+    if why:
+        left_out.note(kind, f"{metadata.namespace or 'default'}/{metadata.name}", why)
 
 
 def _why_not(kind: JobKind[Any], job: JobObject, *, past: bool) -> str | None:

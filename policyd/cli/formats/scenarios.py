@@ -18,7 +18,7 @@ from policyd.api.configuration.duration import DurationError, duration_seconds
 from policyd.api.configuration.fixed_gates import ineffective_gates
 from policyd.api.configuration.kinds import Configuration, ResourcesConfiguration
 from policyd.api.kueue.names import ADMITTED, FINISHED
-from policyd.api.kueue.v1beta1 import UnconvertibleError, upgraded
+from policyd.api.kueue.v1beta1 import KINDS, UnconvertibleError, is_known_version, upgraded
 from policyd.api.meta import Json, condition_true, find_condition
 from policyd.api.names import RUN_FOR
 from policyd.api.nodes import Node
@@ -105,6 +105,9 @@ def _object(document: Document) -> dict[str, Json]:
     value = document.value
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
         message = "not a Kubernetes object: `kind` is missing"
+        raise ScenarioError(str(document.finding(message)))
+    if value["kind"] in KINDS and not is_known_version(value):
+        message = f"version `{value['apiVersion']}` of `{value['kind']}` cannot be read"
         raise ScenarioError(str(document.finding(message)))
     try:
         found: dict[str, Json] = upgraded(value)

@@ -1,6 +1,7 @@
 """`policyd migrate gatekeeper`: constraints of Gatekeeper, written in CEL."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -76,6 +77,8 @@ def gatekeeper(
             constraints.append(document)
         else:
             findings.append(left_out(document, "constraint or ConstraintTemplate of Gatekeeper"))
+    if not constraints and not templates:
+        findings = [replace(finding, severity="error", rule="unreadable") for finding in findings]
     converted: list[tuple[Document, str]] = []
     taken = set[str]()
     for document in progress(constraints, "converting", len(constraints)):
@@ -99,6 +102,10 @@ class _Templates:
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[SourceTemplate | None, Document]] = {}
+
+    def __len__(self) -> int:
+        """Return of how many kinds they are."""
+        return len(self._found)
 
     def add(self, document: Document) -> Iterator[Finding]:
         """Add a template; yield why it cannot be used."""

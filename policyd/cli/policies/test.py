@@ -75,7 +75,7 @@ def command(
     With --cluster, a case that gives no labels of its namespace, no params or no queues has those
     of the cluster.
 
-    Exits with 0 if all cases pass, 1 if one fails, 2 if a file of cases is not YAML or the cluster
+    Exits with 0 if all cases pass, 1 if one fails, 2 if a file has no cases or the cluster
     cannot be read.
 
     \b

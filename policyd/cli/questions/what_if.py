@@ -25,9 +25,16 @@ from policyd.cli.formats.scenarios import (
     seconds_of,
     with_configuration,
 )
-from policyd.cli.formats.tables import show_table
+from policyd.cli.formats.tables import table_lines
 from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
-from policyd.cli.questions.pages import OUTPUT, Output, show_values
+from policyd.cli.questions.pages import (
+    OUTPUT,
+    Output,
+    Page,
+    show_values,
+    unless_stopped,
+    watch,
+)
 from policyd.clock import SystemClock
 from policyd.engine.objects.workloads import value_at
 from policyd.errors import PolicydError
@@ -66,6 +73,10 @@ from policyd.status.ages import duration
 from policyd.status.naming import Names
 from policyd.status.queues import inactive_queues
 
+WATCH_SECONDS: Final = 10.0
+"""Between two looks at a cluster: each reads all of its workloads."""
+_NOTHING: Final = "nothing would change"
+_VERSION: Final = ("metadata", "resourceVersion")
 _HEAD: Final = ("NAMESPACE", "JOB", "CLUSTERQUEUE", "STARTS", "WOULD START", "CHANGE")
 
 
@@ -87,6 +98,7 @@ class _Given(ContextOptions):
     assume: str
     everything: bool
     output: Output
+    watch: bool
 
 
 _CHANGES = together(
@@ -134,6 +146,12 @@ _CHANGES = together(
     "-a", "--all", "everything", is_flag=True, help="Show workloads without a difference, too."
 )
 @OUTPUT
+@click.option(
+    "-w",
+    "--watch",
+    is_flag=True,
+    help="Read the cluster every ten seconds, and print the answer again after a change.",
+)
 def command(**given: Unpack[_Given]) -> None:
     r"""Show the effect of a change: which jobs start earlier or later, and which are preempted.
 
@@ -148,7 +166,10 @@ def command(**given: Unpack[_Given]) -> None:
 
     Run times are declared by workloads: a maximum execution time, or the annotation
     policyd.io/expected-run-time. After the start of a workload without one, the simulation of
-    its cohort is unknown, unless --assume sets a run time.
+    its cohort is unknown, unless --assume sets a run time. Run times of the past are not used.
+
+    The command reads the Workloads of all namespaces from the API server: a snapshot of the
+    queues does not have their pod sets and run times.
 
     A dump contains the objects that `policyd simulate` reads. If the controller's Configuration
     is not the default one, pass it with --config; the command reads that of a cluster from the
@@ -167,67 +188,118 @@ def command(**given: Unpack[_Given]) -> None:
     if not (given["submit"] or given["apply"] or given["delete"] or given["lose_node"]):
         raise click.UsageError("no change: name one with --submit, --apply, --delete, --lose-node")
     once([given["dump"], *given["submit"], *given["apply"], given["config"]])
+    if given["dump"] and given["watch"]:
+        raise click.UsageError("--watch reads a cluster, and --dump a file: use one of both")
     if given["dump"]:
         objects, namespace = scenario_objects(given["dump"]), given["namespace"] or "default"
         now = last_known(objects)
-        _answer(given, objects, _read(given["submit"]), now=now, namespace=namespace)
+        planned = PlannedChange(given, _read(given["submit"]), namespace)
+        _show(planned.answer(objects, now), given)
     else:
         run(partial(_run, given))
 
 
-async def _run(given: _Given, _stop: asyncio.Event) -> None:
+async def _run(given: _Given, stop: asyncio.Event) -> None:
     connection = connection_for(given)
     namespace = given["namespace"] or connection.namespace
     async with HttpClient(connection) as client:
-        objects = await queue_objects(client, _warn, nodes=bool(given["lose_node"]))
-        known = with_configuration([], given["config"]) or await configuration_of(
-            client, _warn, CONFIG_OPTION
-        )
-        objects += [*known, *await request_objects(client, known, _warn)]
         submitted = await submitted_objects(client, _read(given["submit"]), namespace)
-    now = max(SystemClock().now(), last_known(objects))
-    _answer(given, objects, submitted, now=now, namespace=namespace)
-
-
-def _warn(sentence: str) -> None:
-    click.secho(f"warning: {sentence}", fg="yellow", err=True)
-
-
-def _answer(
-    given: _Given, objects: Objects, submitted: Objects, *, now: float, namespace: str
-) -> None:
-    """Try the change on objects, and show what differs."""
-    objects = with_configuration(objects, given["config"])
-    after = changed(
-        objects,
-        submitted=submitted,
-        applied=_read(given["apply"]),
-        deleted=(*given["delete"], *(f"node/{name}" for name in given["lose_node"])),
-        namespace=namespace,
-    )
-    for sentence in after.mistyped:
-        _warn(sentence)
-    if given["lose_node"] and not any(value_at(each, _TOPOLOGY) for each in objects):
-        _warn(_ANY_NODE)
-    left_out = SkippedJobs(Names())
-    horizon = Horizon(
-        now=now,
-        until=now + seconds_of(given["until"]) if given["until"] else inf,
-        assumed=seconds_of(given["assume"]) if given["assume"] else None,
-    )
-    answer = what_if(objects, after, horizon, left_out)
-    for sentence in left_out.sentences:
-        _warn(sentence)
-    if any(each.after is not None and each.after.start == "Never" for each in answer.differences):
-        for sentence in inactive_queues(scenario_state(list(after.objects))):
-            _warn(sentence)
-    if submitted and not any(each.change == "New" for each in answer.differences):
-        named = all(value_at(each, ("metadata", "labels", QUEUE_NAME)) for each in submitted)
-        raise NoChangeError(
-            "nothing of what is submitted can be queued",
-            hint=_WARNED if named else _UNNAMED,
-        )
+        planned = PlannedChange(given, submitted, namespace)
+        if given["watch"]:
+            page = Page(given["output"], partial(_lines, given))
+            asked = watch(page, partial(_shown_of, given, planned, client), seconds=WATCH_SECONDS)
+            await unless_stopped(asyncio.create_task(asked), stop)
+            return
+        answer = await planned.ask(client)
     _show(answer, given)
+
+
+async def _shown_of(given: _Given, planned: "PlannedChange", client: Client) -> WhatIfAnswer:
+    return _shown(given, await planned.ask(client))
+
+
+class PlannedChange:
+    """A change that is planned on the objects of a cluster, again when these have changed."""
+
+    def __init__(self, given: _Given, submitted: Objects, namespace: str) -> None:
+        self._given, self._submitted, self._namespace = given, submitted, namespace
+        self._applied = _read(given["apply"])
+        self._warned: set[str] = set()
+        self._versions: object = None
+        self._answer: WhatIfAnswer | None = None
+
+    async def ask(self, client: Client) -> WhatIfAnswer:
+        """Return the answer for a cluster as it is: the last one if nothing has changed.
+
+        Raises:
+            PolicydError: If the cluster cannot be read, or the change is not possible.
+        """
+        given = self._given
+        objects = await queue_objects(client, self.warn, nodes=bool(given["lose_node"]))
+        known = with_configuration([], given["config"]) or await configuration_of(
+            client, self.warn, CONFIG_OPTION
+        )
+        objects += [*known, *await request_objects(client, known, self.warn)]
+        versions = [value_at(each, _VERSION) or each for each in objects]
+        if self._answer is None or versions != self._versions:
+            now = max(SystemClock().now(), last_known(objects))
+            self._answer = await asyncio.to_thread(self.answer, objects, now)
+            self._versions = versions
+        return self._answer
+
+    def warn(self, sentence: str) -> None:
+        """Warn, once of the same."""
+        if sentence not in self._warned:
+            self._warned.add(sentence)
+            click.secho(f"warning: {sentence}", fg="yellow", err=True)
+
+    def answer(self, objects: Objects, now: float) -> WhatIfAnswer:
+        """Return what differs on objects with the change, given seconds since the epoch.
+
+        Raises:
+            PolicydError: If the change is not possible.
+        """
+        given = self._given
+        objects = with_configuration(objects, given["config"])
+        after = changed(
+            objects,
+            submitted=self._submitted,
+            applied=self._applied,
+            deleted=(*given["delete"], *(f"node/{name}" for name in given["lose_node"])),
+            namespace=self._namespace,
+        )
+        for sentence in after.mistyped:
+            self.warn(sentence)
+        if given["lose_node"] and not any(value_at(each, _TOPOLOGY) for each in objects):
+            self.warn(_ANY_NODE)
+        left_out = SkippedJobs(Names())
+        horizon = Horizon(
+            now=now,
+            until=now + seconds_of(given["until"]) if given["until"] else inf,
+            assumed=seconds_of(given["assume"]) if given["assume"] else None,
+        )
+        answer = what_if(objects, after, horizon, left_out)
+        for sentence in left_out.sentences:
+            self.warn(sentence)
+        if any(each.after and each.after.start == "Never" for each in answer.differences):
+            for sentence in inactive_queues(scenario_state(list(after.objects))):
+                self.warn(sentence)
+        self._check(answer)
+        return answer
+
+    def _check(self, answer: WhatIfAnswer) -> None:
+        """Check that something of what is submitted is in the queues.
+
+        Raises:
+            NoChangeError: If nothing is.
+        """
+        submitted = self._submitted
+        if submitted and not any(each.change == "New" for each in answer.differences):
+            named = all(value_at(each, ("metadata", "labels", QUEUE_NAME)) for each in submitted)
+            raise NoChangeError(
+                "nothing of what is submitted can be queued",
+                hint=_WARNED if named else _UNNAMED,
+            )
 
 
 def _read(files: Iterable[str]) -> list[dict[str, Json]]:
@@ -346,22 +418,36 @@ def _stay_answer(
 
 
 def _show(answer: WhatIfAnswer, given: _Given) -> None:
-    shown = [
+    if given["output"] in {"json", "yaml"}:
+        show_values(_shown(given, answer), given["output"])
+        return
+    if table := _table(given, answer):
+        click.echo("\n".join(table))
+    else:
+        click.echo(_NOTHING, err=True)
+    for line in left_out(answer):
+        click.echo(line, err=True)
+
+
+def _shown(given: _Given, answer: WhatIfAnswer) -> WhatIfAnswer:
+    """Return an answer without workloads for which nothing changes, unless all are asked for."""
+    shown = (
         each
         for each in answer.differences
         if given["everything"] or each.change not in {"Same", "Unknown"}
-    ]
-    if given["output"] in {"json", "yaml"}:
-        show_values(msgspec.structs.replace(answer, differences=tuple(shown)), given["output"])
-        return
-    wide = given["output"] == "wide"
-    if shown:
-        head = (*_HEAD, "WORKLOAD", "KNOWN FOR") if wide else _HEAD
-        show_table(head, (tuple(_cells(each, wide=wide)) for each in shown))
-    else:
-        click.echo("nothing would change", err=True)
-    for line in left_out(answer):
-        click.echo(line, err=True)
+    )
+    return msgspec.structs.replace(answer, differences=tuple(shown))
+
+
+def _table(given: _Given, answer: WhatIfAnswer) -> list[str]:
+    shown, wide = _shown(given, answer).differences, given["output"] == "wide"
+    head = (*_HEAD, "WORKLOAD", "KNOWN FOR") if wide else _HEAD
+    return table_lines(head, (tuple(_cells(each, wide=wide)) for each in shown)) if shown else []
+
+
+def _lines(given: _Given, answer: WhatIfAnswer) -> Iterator[str]:
+    yield from _table(given, answer) or [_NOTHING]
+    yield from left_out(answer)
 
 
 def _cells(each: DifferenceAnswer, *, wide: bool) -> Iterator[str]:

@@ -148,17 +148,6 @@ class _Mutation:
         except BindingError as error:
             self._verdict.fail(policy, error, error.binding, configuration=True)
 
-    def _may_change(self, policy: CompiledPolicy) -> bool:
-        """Tell whether another policy changed a field that this one reads, after it ran."""
-        # Most policies look at nothing that any other changed.
-        reads = policy.reads
-        if reads is not EVERYTHING and "*" not in self._changed and self._changed.isdisjoint(reads):
-            return False
-        later = self._changes[self._seen.get(policy.id, 0) :]
-        if not later or not meet(frozenset[str]().union(*later), reads):
-            return False
-        return policy.id not in self._verdict.failed
-
     def apply(self, policy: CompiledPolicy) -> None:
         """Let one policy change the object, or leave it as it is if that fails.
 
@@ -187,15 +176,25 @@ class _Mutation:
         self._seen[policy.id] = len(self._changes)
 
     def apply_again(self, policy: CompiledPolicy) -> None:
-        """Let one policy change the object once more, if others changed it after it ran.
-
-        Others are asked by those bindings and params by which they did run, for any change after
-        each: one of the API server's own even if only its own change followed.
-        """
-        if policy.own:
-            if self._may_change(policy):
-                self.apply(policy)
+        """Let one policy change the object once more, if others changed it after it ran."""
+        if not policy.own:
+            self._invoke_again(policy)
             return
+        # Most policies look at nothing that any other changed.
+        reads = policy.reads
+        if reads is not EVERYTHING and "*" not in self._changed and self._changed.isdisjoint(reads):
+            return
+        later = self._changes[self._seen.get(policy.id, 0) :]
+        failed = policy.id in self._verdict.failed
+        if later and not failed and meet(frozenset[str]().union(*later), reads):
+            self.apply(policy)
+
+    def _invoke_again(self, policy: CompiledPolicy) -> None:
+        """Ask a policy of others again by those bindings and params by which it did run.
+
+        It is asked for any change after each; one of the API server's own even if only its own
+        change followed.
+        """
         for invocation in self._chosen.get(policy.id, ()):
             seen = self._invoked.get(id(invocation), len(self._changes))
             if policy.kind == MUTATING or seen < len(self._changes):

@@ -1,8 +1,8 @@
 """Find what the API server rejects in its own policies and bindings.
 
 The server says so only when they are created; each of these was asked of one. Of Kyverno's
-policies, the rules are checked: those of most kinds are copied into webhooks, which the server
-takes as a whole or not at all.
+policies, the rules are checked: those of all kinds but one are copied into webhooks, which the
+server takes as a whole or not at all.
 """
 
 import re
@@ -29,6 +29,9 @@ _RESERVED: Final = re.compile(
 )
 _OPERATIONS: Final = ("*", *get_args(Operation))
 _KYVERNO: Final = "policies.kyverno.io/"
+_OWN: Final = "policyd.io/"
+_ON_SCHEDULE: Final = ("DeletingPolicy", "NamespacedDeletingPolicy")
+"""Kyverno's kinds whose rules are for objects, and in no webhook."""
 _KEYS: Final = "letters, digits, `-`, `_` and `.`, at most 63, with a prefix if need be"
 
 _Wrong = tuple[str, Path, str | None]
@@ -36,19 +39,46 @@ _Wrong = tuple[str, Path, str | None]
 
 def refused(document: Document) -> Iterator[Finding]:
     """Yield the errors for which the API server rejects a policy, a binding, or Kyverno's rules."""
-    value = document.value
+    for message, path, hint in _refused(document.value):
+        yield replace(document.finding(message, path, hint=hint), rule="refused")
+
+
+def _refused(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any document
+    own, kyverno = _is_of(value, _OWN), _is_of(value, _KYVERNO)
     wrong: Iterator[_Wrong] = iter(())
     if is_native(value):
-        wrong = chain(_metadata(value), _policy(value))
-    elif is_binding(value) and value["kind"] != "PolicyBinding":
-        wrong = chain(_metadata(value), _binding(value))
-    elif isinstance(value, dict) and str(value.get("apiVersion")).startswith(_KYVERNO):
-        for message, path, hint in _rules(value, "matchConstraints", optional="operations"):
-            what = f"the API server takes no such rule: {message}"
-            yield replace(document.finding(what, path, hint=hint), rule="refused")
-    for message, path, hint in wrong:
-        what = f"the API server refuses it: {message}"
-        yield replace(document.finding(what, path, hint=hint), rule="refused")
+        wrong = _policy(value)
+    elif is_binding(value) and not own:
+        wrong = _binding(value)
+    elif not (own or kyverno):
+        return
+    for message, path, hint in chain(_metadata(value, named=not own), wrong):
+        yield f"the API server refuses it: {message}", path, hint
+    if kyverno:
+        yield from _of_kyverno(value)
+
+
+def _is_of(value: Any, group: str) -> bool:  # noqa: ANN401 - any document
+    return isinstance(value, dict) and str(value.get("apiVersion")).startswith(group)
+
+
+def _of_kyverno(value: dict[str, Any]) -> Iterator[_Wrong]:
+    """Yield the errors of the rules of a policy of Kyverno's."""
+    if value.get("kind") in _ON_SCHEDULE:
+        yield from _without_objects(value)
+        return
+    for message, path, hint in _rules(value, "matchConstraints", optional="operations"):
+        yield f"the API server takes no such rule: {message}", path, hint
+
+
+def _without_objects(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy
+    """Yield the parts without which a rule for objects concerns none."""
+    rules = value_at(value, ("spec", "matchConstraints", "resourceRules"))
+    for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+        for part in ("apiGroups", "apiVersions", "resources"):
+            if isinstance(rule, dict) and not rule.get(part):
+                path = ("spec", "matchConstraints", "resourceRules", index, part)
+                yield f"the rule concerns no objects: field `{part}` is missing", path, None
 
 
 def refused_annotations(policy: CompiledPolicy) -> Iterator[Finding]:
@@ -65,15 +95,21 @@ def refused_annotations(policy: CompiledPolicy) -> Iterator[Finding]:
             )
 
 
-def _metadata(value: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any policy or binding
+def _metadata(
+    value: Any,  # noqa: ANN401 - any policy or binding
+    *,
+    named: bool,
+) -> Iterator[_Wrong]:
+    """Yield the errors of metadata, and of the name if it is not checked elsewhere."""
     metadata = value.get("metadata")
     if not isinstance(metadata, dict):
         return
     generated = metadata.get("generateName")
     name = str(metadata.get("name") or (generated and f"{generated}a") or "")
-    if not is_subdomain(name):
+    if named and not is_subdomain(name):
         yield f"`{name}` is not a valid object name", ("metadata", "name"), None
     yield from _labels(metadata.get("labels"), ("metadata", "labels"))
+    yield from _finalizers(metadata.get("finalizers"))
     annotations = metadata.get("annotations")
     for key in map(str, annotations if isinstance(annotations, dict) else ()):
         if not is_label_key(key.lower()):  # the server takes a prefix in capitals
@@ -87,6 +123,16 @@ def _labels(labels: Any, path: Path) -> Iterator[_Wrong]:  # noqa: ANN401 - any 
             yield f"`{key}` is not a valid key of a label", (*path, key), _KEYS
         if isinstance(value, str) and not is_label_value(value):
             yield f"`{value}` is not a valid value of a label", (*path, key), None
+
+
+def _finalizers(names: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any value
+    given = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    path = ("metadata", "finalizers")
+    for name in given:
+        if not is_label_key(name):
+            yield f"`{name}` is not a valid name of a finalizer", path, _KEYS
+    if {"orphan", "foregroundDeletion"} <= {*given}:
+        yield "`orphan` and `foregroundDeletion` exclude each other", path, "leave one of them out"
 
 
 def _param_kind(given: Any) -> Iterator[_Wrong]:  # noqa: ANN401 - any value

@@ -6,7 +6,7 @@ a changed object must stay the same when it is sent again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Final
 
@@ -226,13 +226,20 @@ def cases_of(documents: Sequence[Document], source: str) -> tuple[Cases | None, 
     """Return the cases that documents are, or everything that is wrong with them."""
     if len(documents) != 1:
         return None, [
-            Finding(source=source, message="not one document with `cases`", line=1, column=1)
+            Finding(
+                source=source,
+                message="not one document with `cases`",
+                line=1,
+                column=1,
+                rule="unreadable",
+            )
         ]
     (document,) = documents
     kind = value_at(document.value, ("kind",))
     if isinstance(kind, str):
         hint = "name the folder it is in, or the file with its `cases`"
-        return None, [document.finding(f"this is a {kind}, and no cases", ("kind",), hint=hint)]
+        found = document.finding(f"this is a {kind}, and no cases", ("kind",), hint=hint)
+        return None, [replace(found, rule="unreadable")]
     findings = cases_shape().check(document)
     return (None, findings) if findings else (msgspec.convert(document.value, Cases), [])
 

@@ -66,7 +66,7 @@ def success(details: Object) -> Object:
 
 
 def bad_request(message: str) -> StatusError:
-    """The request itself cannot be understood."""
+    """Return that the request itself cannot be understood."""
     return StatusError(400, "BadRequest", message)
 
 
@@ -77,7 +77,7 @@ def forbidden(resource: str, name: str, why: str) -> StatusError:
 
 
 def not_found(resource: str, name: str) -> StatusError:
-    """The object does not exist."""
+    """Return that the object does not exist."""
     message = f'{resource} "{name}" not found'
     return StatusError(404, "NotFound", message, details=named(resource, name))
 
@@ -89,7 +89,7 @@ def no_such_resource() -> StatusError:
 
 
 def method_not_allowed() -> StatusError:
-    """The kind has no such verb."""
+    """Return that the kind has no such verb."""
     return StatusError(405, "MethodNotAllowed", NOT_ALLOWED, details={})
 
 
@@ -100,7 +100,7 @@ def not_acceptable() -> StatusError:
 
 
 def already_exists(resource: str, name: str) -> StatusError:
-    """The name is taken."""
+    """Return that the name is taken."""
     message = f'{resource} "{name}" already exists'
     return StatusError(409, "AlreadyExists", message, details=named(resource, name))
 
@@ -117,13 +117,13 @@ def expired(message: str) -> StatusError:
 
 
 def too_large(limit: int) -> StatusError:
-    """The body is longer than `limit` bytes."""
+    """Return that the body is longer than `limit` bytes."""
     message = f"Request entity too large: limit is {limit}"
     return StatusError(413, "RequestEntityTooLarge", message)
 
 
 def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
-    """The body's format is not one of `accepted`."""
+    """Return that the body's format is not one of `accepted`."""
     return StatusError(415, "UnsupportedMediaType", UNKNOWN_FORMAT + ", ".join(accepted))
 
 
@@ -154,30 +154,30 @@ def named(resource: str, name: str, uid: str = "") -> Object:
 
 
 def required(path: str, detail: str = "") -> Cause:
-    """A field must be given."""
+    """Return that a field must be given."""
     message = f"Required value: {detail}" if detail else "Required value"
     return Cause("FieldValueRequired", message, path)
 
 
 def wrong(path: str, value: Json, detail: str) -> Cause:
-    """A field's value breaks a rule."""
+    """Return that a field's value breaks a rule."""
     return Cause("FieldValueInvalid", f"Invalid value: {shown(value)}: {detail}", path)
 
 
 def not_supported(path: str, value: Json, allowed: Sequence[str]) -> Cause:
-    """A field's value is none of the words allowed."""
+    """Return that a field's value is none of the words allowed."""
     words = ", ".join(f'"{word}"' for word in allowed)
     message = f"Unsupported value: {shown(value)}: supported values: {words}"
     return Cause("FieldValueNotSupported", message, path)
 
 
 def not_permitted(path: str, detail: str) -> Cause:
-    """A field may not be given, or may not change."""
+    """Return that a field may not be given, or may not change."""
     return Cause("FieldValueForbidden", f"Forbidden: {detail}", path)
 
 
 def duplicate(path: str, value: Json) -> Cause:
-    """A value stands twice where it may stand once."""
+    """Return that a value stands twice where it may stand once."""
     return Cause("FieldValueDuplicate", f"Duplicate value: {shown(value)}", path)
 
 

@@ -528,7 +528,7 @@ def test_a_kyverno_test_may_have_any_name_if_it_is_named(kyverno_folder):
 def test_a_file_without_cases_is_identified_by_its_kind(kyverno_folder):
     result = run("test", kyverno_folder / "policy.yaml")
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "this is a ValidatingPolicy, and no cases" in result.stderr
 
 

@@ -14,7 +14,7 @@ from policyd.questions.snapshots import OF_CLUSTER, OF_NAMESPACE
 from policyd.snapshot.values import FORMAT, NAME
 from policyd.testing import FakeClient
 from tests.alloc.builders import cohort, queue, state, workload
-from tests.alloc.test_preemption import running
+from tests.alloc.preemption.test_preemption import running
 from tests.snapshot.taking import body_for, taken
 from tests.snapshot.test_priorities import SHARING, by_usage, waiting
 

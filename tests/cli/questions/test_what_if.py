@@ -7,7 +7,7 @@ import yaml
 from click.testing import CliRunner
 
 from policyd.cli import main
-from policyd.cli.questions.what_if import submitted_objects
+from policyd.cli.questions.what_if import PlannedChange, submitted_objects
 from policyd.kube import resources as r
 from policyd.kube.errors import ForbiddenError, NotFoundError
 from policyd.questions.queue_objects import configuration_of, queue_objects, request_objects
@@ -628,3 +628,33 @@ def test_a_field_that_the_cluster_has_stored_is_not_a_mistake(ask):
     dump = [each for each in BUSY if each["kind"] != "LocalQueue"]
 
     ask("--apply", "new", new=[later], dump=[*dump, later])
+
+
+@pytest.mark.anyio
+async def test_a_change_is_planned_again_only_when_something_has_changed(client, capsys):
+    client.forbidden = ("namespaces",)
+    for resource in (r.RESOURCE_FLAVORS, r.CLUSTER_QUEUES, r.LOCAL_QUEUES, r.WORKLOADS):
+        for each in BUSY:
+            if each["kind"] == resource.kind:
+                client.store.put(resource, each)
+    options = dict.fromkeys(("dump", "config", "until", "assume"), "")
+    options |= {"apply": (), "lose_node": (), "delete": ("job/job-runs",)}
+    planned = PlannedChange(options, [], "ns")
+
+    first = await planned.ask(client)
+    again = await planned.ask(client)
+    client.store.put(r.WORKLOADS, workload("third", 8, created=3))
+    changed = await planned.ask(client)
+
+    assert again is first
+    assert len(changed.differences) == len(first.differences) + 1
+    assert capsys.readouterr().err.count("namespace selectors of ClusterQueues") == 1
+
+
+def test_a_dump_is_not_watched(tmp_path):
+    (tmp_path / "dump").write_text(yaml.safe_dump_all(BUSY))
+    words = ["what-if", "--dump", str(tmp_path / "dump"), "--delete", "job/job-first", "--watch"]
+
+    found = CliRunner().invoke(main, words)
+
+    assert (found.exit_code, "use one of both" in found.stderr) == (2, True)

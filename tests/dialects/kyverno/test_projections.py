@@ -7,7 +7,7 @@ from policyd.cel.errors import CelCostError
 from policyd.dialects.kyverno.declared import declared_values
 from policyd.dialects.kyverno.environments import kyverno_environment
 from policyd.dialects.kyverno.projections import selected
-from tests.dialects.kyverno.test_functions import VOLATILE
+from tests.dialects.kyverno.functions.test_functions import VOLATILE
 
 PODS = [{"metadata": {"name": f"p{n}", "labels": {"a": "b"}}} for n in range(3_000)]
 

@@ -14,7 +14,7 @@ from tests.local.apiserver.test_custom_kinds import (
     definition,
     version,
 )
-from tests.local.apiserver.test_patching import DEPLOYMENTS, deployment
+from tests.local.apiserver.writing.test_patching import DEPLOYMENTS, deployment
 
 pytestmark = pytest.mark.anyio
 

@@ -240,7 +240,7 @@ def _grace(old: Object, resource: str, options: DeletionRules) -> int:
 
 
 def _finalizers(about: Object, policy: str) -> list[str]:
-    """The propagation policy is kept as a finalizer, which the garbage collector works off."""
+    """Keep the propagation policy as a finalizer, which the garbage collector works off."""
     finalizers = list(about.get("finalizers", ()))
     wanted = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(policy)
     if policy:

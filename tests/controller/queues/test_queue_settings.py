@@ -258,7 +258,7 @@ def test_parts_without_an_effect_are_named(version):
 
 
 def test_the_page_of_differences_names_what_is_not_heeded():
-    page = (Path(__file__).parents[2] / "docs/reference/differences-from-kueue.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/reference/differences-from-kueue.md").read_text()
     unheeded_names = [
         field.encode_name
         for field in msgspec.structs.fields(Configuration)

@@ -10,7 +10,7 @@ from policyd.controller.queues.snapshots import APART_SECONDS
 from policyd.kube import resources as r
 from policyd.snapshot.reading import find, read, read_newer
 from policyd.snapshot.values import ADMISSION_PLURAL, API_VERSION, CLUSTER_PLURAL, NAME, PLURAL
-from tests.controller.test_visibility import Caller, app_of, plainly
+from tests.controller.queues.test_visibility import Caller, app_of, plainly
 from tests.controller.world import World
 from webhooks.queue_snapshots import POLL_SECONDS
 

@@ -11,7 +11,7 @@ from policyd.engine.documents.nodes import build, compose
 from policyd.engine.documents.plain_yaml import NotPlainError, read_plain
 from policyd.engine.documents.reading import read_documents
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 MANIFEST = """\
 apiVersion: v1
 kind: Pod

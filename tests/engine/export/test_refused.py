@@ -44,9 +44,7 @@ def test_accepted_values_are_valid(obj):
     assert refusals(obj) == []
 
 
-@pytest.mark.parametrize(
-    "kind", ["ValidatingPolicy", "MutatingPolicy", "GeneratingPolicy", "DeletingPolicy"]
-)
+@pytest.mark.parametrize("kind", ["ValidatingPolicy", "MutatingPolicy", "GeneratingPolicy"])
 @pytest.mark.parametrize(
     ("rule", "wrong"),
     [
@@ -63,6 +61,45 @@ def test_rules_that_webhooks_cannot_have_are_reported_of_kyverno(kind, rule, wro
     (finding,) = refused(Document({**obj, "metadata": {"name": "a"}}, "p.yaml"))
 
     assert finding.message.startswith(f"the API server takes no such rule: {wrong}")
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [
+        ("policies.kyverno.io/v1", "ValidatingPolicy"),
+        ("policyd.io/v1alpha1", "Policy"),
+        ("policyd.io/v1alpha1", "PolicyBinding"),
+    ],
+)
+@pytest.mark.parametrize(
+    "metadata",
+    [{"labels": {"a b": "c"}}, {"annotations": {"a b": "c"}}, {"finalizers": ["a b"]}],
+    ids=str,
+)
+def test_metadata_is_looked_at_in_each_kind(version, kind, metadata):
+    obj = {"apiVersion": version, "kind": kind, "metadata": {"name": "a", **metadata}}
+
+    (finding,) = refused(Document(obj, "p.yaml"))
+
+    assert finding.message.startswith("the API server refuses it: `a b` is not a valid ")
+
+
+def deleting(**rule):
+    """Return what is found in a policy that deletes on a schedule."""
+    whole = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], **rule}
+    spec = {"matchConstraints": {"resourceRules": [whole]}}
+    obj = {"apiVersion": "policies.kyverno.io/v1", "kind": "DeletingPolicy", "spec": spec}
+    return [finding.message for finding in refused(Document(obj, "p.yaml"))]
+
+
+@pytest.mark.parametrize("rule", [{"operations": ["Create"]}, {"resources": ["*", "configmaps"]}])
+def test_rules_of_policies_that_delete_are_in_no_webhook(rule):
+    """Their operations decide nothing, and the definition of the kind takes any texts."""
+    assert deleting(**rule) == []
+
+
+def test_a_policy_that_deletes_no_objects_is_reported():
+    assert deleting(resources=[]) == ["the rule concerns no objects: field `resources` is missing"]
 
 
 def test_kyverno_completes_rules_without_operations():

@@ -17,7 +17,7 @@ from policyd.engine.offline.requests import RequestCircumstances, namespace_look
 from policyd.patch.builtin_views import type_of, typed_view
 from policyd.patch.json_patch import apply_json_patch
 
-LIBRARY = Path(__file__).parents[2] / "policies"
+LIBRARY = Path(__file__).parents[3] / "policies"
 FOLDERS = sorted(path.parent for path in LIBRARY.rglob("policy.yaml"))
 
 
