@@ -30,7 +30,7 @@ MAXIMUM_REVIEW_BYTES = 48 * 1024 * 1024
 (1.36) was seen to send of an object that it could store.
 
 It takes 3 MiB in a request, stores 1.5 MiB, and writes `<`, `>` and `&` as six bytes: 18.9 MB for a
-new object, 27.9 MB for one that is replaced, and 36.6 MB where a patch of 3.1 MB is added to a pod
+new object, 27.9 MB for one that is replaced, and 36.9 MB where a patch of 3.1 MB is added to a pod
 of 1.5 MB, be it a JSON patch, a merge patch or an apply. Aliases of YAML, which it takes in an
 apply, make more out of less without end (78 MB out of 1 MB): such objects cannot be stored."""
 

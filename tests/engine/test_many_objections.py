@@ -67,6 +67,17 @@ def test_failures_that_deny_are_bounded_and_counted():
     assert decision.further == MANY - MOST_REASONS
 
 
+def test_failed_annotations_are_bounded_and_deny_after_many_warnings():
+    annotations = [{"key": f"k{i}", "valueExpression": f"string({FAILS})"} for i in range(20)]
+    many = [objecting(f"a{n}", "true", count=1, auditAnnotations=annotations) for n in range(8)]
+    warning = objecting("b", validationActions=["Warn"], auditAnnotations=annotations)
+
+    decision = decide(*many, warning)
+
+    assert len(decision.failures) <= MOST_REASONS + len(many) + 1
+    assert {each.policy for each in decision.denials} == {"b", *(f"a{n}" for n in range(8))}
+
+
 def test_violated_validations_are_listed_up_to_a_bound():
     many = [objecting(name, count=MOST_VIOLATED // 2) for name in "abc"]
     decision = decide(*many)

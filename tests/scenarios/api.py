@@ -93,7 +93,7 @@ class Api:
             **self.headers,
         }
         content_type = options.pop("content_type", "application/json")
-        data = None if body is None else json.dumps(body).encode()
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         query = urllib.parse.urlencode({k: v for k, v in options.items() if v is not None})
         url = f"{self.server}/{path}" + (f"?{query}" if query else "")
         request = urllib.request.Request(url, data=data, headers=headers, method=method)

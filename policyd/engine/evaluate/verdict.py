@@ -42,7 +42,7 @@ MOST_REASONS = 100
 MOST_VIOLATED = 1_000
 """Validations that are listed for reports as not true of a request."""
 
-_Effects = tuple[Enforcement, ...] | Literal["ignored"]
+_Effects = tuple[Enforcement, ...] | Literal["ignored", "denied"]
 _Source = tuple[str, _Effects]
 
 CATCHABLE = (PolicydError, RecursionError)
@@ -168,7 +168,9 @@ class VerdictBuilder:
         internal = isinstance(error, UndecodablePatchError) and not policy.own
         ignored = policy.ignores_failures and not internal
         known = binding or policy.bindings[0]
-        if not internal and not self._keeps(policy, effects_of_failure(policy, known)):
+        denies = configuration or (bool(policy.mutations) and not policy.own)
+        effects = effects_of_failure(policy, known, denies=denies)
+        if not internal and not self._keeps(policy, effects):
             self.leave_out(policy, known)
             return
         text = "the object is nested too deep" if isinstance(error, RecursionError) else str(error)
@@ -197,12 +199,15 @@ class VerdictBuilder:
 
     def fail_annotation(self, invocation: Invocation, message: str) -> None:
         """Refuse a request for which an audit annotation could not be computed."""
-        policy = invocation.policy
+        policy, binding = invocation.policy, invocation.binding
         self.failed.add(policy.id)
+        if not self._keeps(policy, effects_of_failure(policy, binding, denies=True)):
+            self.leave_out(policy, binding)
+            return
         ignored = policy.ignores_failures
         self._failures.append(Failure(policy=policy.name, message=message, ignored=ignored))
         if not ignored:
-            denial = _failed(policy, message, invocation.binding)
+            denial = _failed(policy, message, binding)
             self._denials[replace(denial, lead="") if policy.own else denial] = None
 
     def _fail_foreign(
@@ -270,9 +275,13 @@ class VerdictBuilder:
         )
 
 
-def effects_of_failure(policy: CompiledPolicy, binding: CompiledBinding) -> _Effects:
-    """Return what it leads to that a policy cannot be evaluated."""
-    return "ignored" if policy.ignores_failures else binding.actions
+def effects_of_failure(
+    policy: CompiledPolicy, binding: CompiledBinding, *, denies: bool = False
+) -> _Effects:
+    """Return what it leads to that a policy cannot be evaluated; some failures always deny."""
+    if policy.ignores_failures:
+        return "ignored"
+    return "denied" if denies else binding.actions
 
 
 def _rank(denial: Denial) -> tuple[bool, bool, str]:
