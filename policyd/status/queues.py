@@ -298,7 +298,7 @@ def inactive_queues(state: CoreState) -> Iterator[str]:
 
 
 def stopped_text(queue: ClusterQueue | LocalQueue) -> str:
-    """Say of a stopped queue by whom it is stopped, and since when if its status says so."""
+    """Return who stopped a queue, and since when if its status has that."""
     kind = "LocalQueue" if isinstance(queue, LocalQueue) else "ClusterQueue"
     named = f"{kind} {queue.metadata.name}{stopped_since(queue)}"
     return f"an administrator stopped {named}: its stopPolicy is {queue.spec.stop_policy}"

@@ -231,7 +231,10 @@ def _resolve(word: str, found: Mapping[_Name, Mapping[str, Json]], namespace: st
         if name.name == rest[-1]:
             also = list(_workloads_of(name, found))
             return [each for each in (name, *also) if each in found]
+    kinds = {name.kind.lower() for name in {*found, *owned}}
     near = did_you_mean(rest[-1], [name.name for name in matching])
+    if not matching and wanted not in kinds:
+        near = did_you_mean(wanted, kinds)
     raise ChangeError(f"`{word}` not found", hint=near or "name what is there; `-n` its namespace")
 
 

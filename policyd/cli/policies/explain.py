@@ -69,8 +69,8 @@ def command(**given: Unpack[_Given]) -> None:
     No cluster is needed. With --cluster, namespaces, params, stored objects and the queues are
     those of the cluster, as far as its user may read them.
 
-    Exits with 0 whatever the policies decide, 1 if a policy is invalid, 2 if a document is not
-    an object.
+    Exits with 0 whatever the policies decide, 1 if a policy is invalid or it is unknown whether
+    one applies because a namespace's labels are missing, 2 if a document is not an object.
 
     \b
     Examples:
@@ -110,9 +110,10 @@ def _explain(
     findings += surroundings.findings
     objects += surroundings.objects
     kinds = {**surroundings.kinds, **custom_kinds(objects)}
+    labels = Labels(objects, given, of_cluster=given["cluster"])
     policies: PolicySet = offline_set(
         surroundings.kept(loaded),
-        Labels(objects, given, of_cluster=given["cluster"]).lookup,
+        labels.lookup,
         objects=objects,
         now=SystemClock().now,
         makers=makers_for(given["user"]),
@@ -125,8 +126,10 @@ def _explain(
         except ObjectError as error:
             findings.append(unusable(document, error))
             continue
+        labels.note(policies, request)
         explained = explain_policies(policies, request, names=given["names"])
         yield document, list(explained)
+    findings += labels.findings
 
 
 def _unbound(

@@ -52,7 +52,7 @@ def run(tmp_path):
     return run
 
 
-@pytest.mark.parametrize("command", ["apply", "report"])
+@pytest.mark.parametrize("command", ["apply", "explain", "report"])
 def test_labels_that_are_not_known_are_a_finding(run, command):
     result = run(command)
 
@@ -80,6 +80,13 @@ def test_labels_that_are_known_decide(run, command, more, text, code):
 
     assert result.exit_code == code
     assert "applies is unknown" not in result.stderr
+
+
+@pytest.mark.parametrize("more", [["--namespace-labels", "a=b"], ["--assume-labels"]])
+def test_an_explanation_with_known_labels_is_whole(run, more):
+    result = run("explain", *more)
+
+    assert (result.exit_code, result.stderr) == (0, "")
 
 
 def test_a_namespaces_name_is_known(run, tmp_path):

@@ -279,6 +279,7 @@ def test_the_table_says_what_it_leaves_out(ask):
     ("words", "files", "message"),
     [
         pytest.param(["--delete", "job/job-frist"], {}, "did you mean `job-first`?", id="mistyped"),
+        pytest.param(["--delete", "jbo/job-first"], {}, "did you mean `job`?", id="mistyped-kind"),
         pytest.param(["--delete", "job"], {}, "is not the name of an object", id="no-name"),
         pytest.param(
             ["--submit", "new"],
