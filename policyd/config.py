@@ -16,6 +16,7 @@ import yaml
 from policyd.api.configuration import Configuration, chosen_gates, decode_configuration
 from policyd.api.configuration.tls import TlsRules, tls_rules
 from policyd.api.makers import Makers, makers_of
+from policyd.api.yaml_texts import plain_yaml
 from policyd.errors import ConfigurationError, did_you_mean, system_reason
 from policyd.jobs.frameworks import gated_frameworks, integrations_of
 from policyd.jobs.integrations import EVERYTHING, Integrations
@@ -305,7 +306,7 @@ def parse_configuration(text: bytes) -> Configuration:
         ConfigurationError: If it is not a Configuration, or a field is unknown.
     """
     try:
-        document = yaml.safe_load(text)
+        document = plain_yaml(text)
     except yaml.YAMLError as error:
         problem = " ".join(str(error).split())
         raise ConfigurationError(f"the configuration is not YAML: {problem}") from error

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 import yaml
 
+from policyd.api.yaml_texts import plain_yaml
 from policyd.errors import ConfigurationError, did_you_mean, system_reason
 
 
@@ -205,14 +206,14 @@ def read_file(path: Path, *, what: str) -> bytes:
 
 def _read(path: Path) -> _File:
     try:
-        plain = yaml.safe_load(read_file(path, what="kubeconfig"))
+        plain = plain_yaml(read_file(path, what="kubeconfig"))
         return msgspec.convert(plain or {}, _File)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
         raise ConfigurationError(f"kubeconfig `{where}` is not YAML: {error.problem}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"kubeconfig `{path}` is not YAML") from error
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"kubeconfig `{path}` is not YAML: {error}") from error
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"`{path}` is not a kubeconfig: {error}") from error
 

@@ -22,6 +22,7 @@ from policyd.api.kueue.multikueue import MultiKueueCluster
 from policyd.api.kueue.names import ACTIVE
 from policyd.api.meta import Condition, Json, cut, find_condition, rfc3339, timestamp
 from policyd.api.names import SUBDOMAIN
+from policyd.api.yaml_texts import plain_yaml
 from policyd.multikueue.settings import KUBECONFIG_FOLDER
 
 KUBECONFIG_KEY: Final = "kubeconfig"
@@ -116,8 +117,8 @@ def read_kubeconfig(content: bytes) -> ConnectionConfig | str:
         content: YAML or JSON.
     """
     try:
-        file = yaml.safe_load(content)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        file = plain_yaml(content)
+    except yaml.YAMLError as error:
         reason = str(error).splitlines()[0] if str(error) else "it is not YAML"
         return f"failed to parse kubeconfig(apiconfig): {reason}"
     if not isinstance(file, dict):

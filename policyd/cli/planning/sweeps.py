@@ -15,6 +15,7 @@ import yaml
 
 from policyd.api import kueue
 from policyd.api.configuration import decode_configuration
+from policyd.api.yaml_texts import plain_yaml
 from policyd.cli.formats.fields import unknown_fields
 from policyd.cli.formats.files import text_of
 from policyd.cli.formats.report import count
@@ -111,7 +112,7 @@ def read_sweep(
     """
     name, text = text_of(file)
     try:
-        read = msgspec.convert(yaml.safe_load(text) or {}, _SweepFile)
+        read = msgspec.convert(plain_yaml(text) or {}, _SweepFile)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f":{mark.line + 1}:{mark.column + 1}"

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from policyd.alloc.value import Value
 from policyd.api.kueue import ClusterQueue, LocalQueue
 from policyd.api.meta import rfc3339
+from policyd.api.yaml_texts import plain_yaml
 from policyd.cli.clusters import connection_for
 from policyd.cli.formats.budgets import budget_lines, hours_number
 from policyd.cli.formats.files import text_of
@@ -281,10 +282,10 @@ def _prices(file: str | None) -> Prices | None:
         return None
     name, text = text_of(file)
     try:
-        return prices_of(yaml.safe_load(text))
+        return prices_of(plain_yaml(text))
     except PricesError as error:
         raise PricesError(f"{name}: {error}", hint=error.hint) from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except yaml.YAMLError as error:
         raise PricesError(f"{name} is not YAML") from error
 
 

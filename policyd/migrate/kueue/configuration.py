@@ -9,6 +9,7 @@ import yaml
 
 from policyd.api.configuration import Configuration, check_configuration, decode_configuration
 from policyd.api.configuration.gates import DEFAULTS, validate_gates
+from policyd.api.yaml_texts import plain_yaml
 from policyd.errors import ConfigurationError
 
 _UNKNOWN: Final = re.compile(r"invalid Configuration: unknown field `([^`]+)`(?: at `([^`]+)`)?")
@@ -79,8 +80,8 @@ def _parse(text: str) -> dict[str, Any]:
     if len(text) > _BYTES:
         raise ConfigurationError("Kueue's Configuration is larger than a ConfigMap may be")
     try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        document = plain_yaml(text)
+    except yaml.YAMLError as error:
         problem = " ".join(str(error).split())
         raise ConfigurationError(f"Kueue's Configuration is not YAML: {problem}") from error
     if not isinstance(document, dict):

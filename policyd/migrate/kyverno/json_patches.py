@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from policyd.api.meta import Json
+from policyd.api.yaml_texts import plain_yaml
 from policyd.cel.syntax.literals import json_literal, text_literal
 from policyd.migrate.cel_values import (
     CelTerm,
@@ -88,7 +89,7 @@ def read_patch(given: Json) -> list[Json]:
     if len(given) > _LONGEST:
         raise Untranslatable("`patchesJson6902` is too long")
     try:
-        read = yaml.safe_load(given)
+        read = plain_yaml(given)
     except yaml.YAMLError as error:
         raise Untranslatable("`patchesJson6902` is not YAML") from error
     if not isinstance(read, list) or not read:
