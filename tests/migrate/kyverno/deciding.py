@@ -79,3 +79,21 @@ def answer(policy, obj, **others):
     if decision.denials:
         return "fail"
     return "pass" if decision.matched else "skip"
+
+
+THINGS = {"any": [{"resources": {"kinds": ["Thing"]}}]}
+
+
+def thing(**spec):
+    """Return an object of a kind that is not built in."""
+    return {
+        "apiVersion": "example.com/v1",
+        "kind": "Thing",
+        "metadata": {"name": "a", "namespace": "default"},
+        "spec": spec,
+    }
+
+
+def judged(pattern, **spec):
+    """Return the answer of a rule with a pattern of the spec to a thing."""
+    return answer(validating(THINGS, pattern={"spec": pattern}), thing(**spec))

@@ -3,22 +3,15 @@
 import pytest
 
 from policyd.migrate.kyverno.policies import convert
-from tests.migrate.kyverno.deciding import answer, in_template, pod, validating
-
-THINGS = {"any": [{"resources": {"kinds": ["Thing"]}}]}
-
-
-def thing(**spec):
-    return {
-        "apiVersion": "example.com/v1",
-        "kind": "Thing",
-        "metadata": {"name": "a", "namespace": "default"},
-        "spec": spec,
-    }
-
-
-def judged(pattern, **spec):
-    return answer(validating(THINGS, pattern={"spec": pattern}), thing(**spec))
+from tests.migrate.kyverno.deciding import (
+    THINGS,
+    answer,
+    in_template,
+    judged,
+    pod,
+    thing,
+    validating,
+)
 
 
 @pytest.mark.parametrize(

@@ -3,22 +3,16 @@
 import pytest
 
 from policyd.migrate.kyverno.policies import convert
-from tests.migrate.kyverno.deciding import PODS, answer, decide, legacy, pod, rule, validating
-
-THINGS = {"any": [{"resources": {"kinds": ["Thing"]}}]}
-
-
-def thing(**spec):
-    return {
-        "apiVersion": "example.com/v1",
-        "kind": "Thing",
-        "metadata": {"name": "a", "namespace": "default"},
-        "spec": spec,
-    }
-
-
-def judged(pattern, **spec):
-    return answer(validating(THINGS, pattern={"spec": pattern}), thing(**spec))
+from tests.migrate.kyverno.deciding import (
+    PODS,
+    answer,
+    decide,
+    judged,
+    legacy,
+    pod,
+    rule,
+    validating,
+)
 
 
 @pytest.mark.parametrize(
