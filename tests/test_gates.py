@@ -30,7 +30,7 @@ from tests.alloc.builders import admission, cohort, group, pod_set, put, queue, 
 from tests.alloc.test_cycle import run
 from tests.alloc.test_cycle_preemption import ANY, held, made, summarize_plan
 from tests.alloc.topology.builders import HOSTNAME, assignment, hosts, only, request
-from tests.controller import test_topologies as topologies
+from tests.controller.topology import test_topologies as topologies
 from tests.controller.world import World, running
 from tests.workload.test_obstacles import reason_of as obstacle
 from tests.workload.test_obstacles import workload as pending

@@ -123,7 +123,8 @@ async def slow():
     ],
 )
 async def test_a_process_without_counts_is_named_and_the_others_count(respond, why, monkeypatch):
-    monkeypatch.setattr(webhook_counts, "READ_SECONDS", 0.2)
+    if respond is slow:  # the others have the time that they have on a busy machine
+        monkeypatch.setattr(webhook_counts, "READ_SECONDS", 0.2)
     good = webhook(p=[("mutate", "matched", 3)])
 
     async with serving(good, answering(respond)) as addresses:

@@ -377,7 +377,9 @@ def replaced_by_hand(cell: Cell) -> None:
     cell.api.delete("Node", lost)
     there = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in cell.pods()}
     for body in [each for each in cell.submitted if there[each["metadata"]["name"]] == lost]:
-        cell.api.delete("Pod", body["metadata"]["name"], cell.name, missing_is_fine=True)
+        # While it is there, one more pod of its group would be too many.
+        name = body["metadata"]["name"]
+        cell.api.delete("Pod", name, cell.name, missing_is_fine=True, at_once=True)
         body["metadata"]["name"] += "-again"
         cell.api.create(body)
     cell.result.started = False
@@ -449,17 +451,11 @@ def _label(cell: Cell, name: str, value: str) -> None:
 
 def edited(cell: Cell) -> None:
     """A job that asks for more than there is gets less to do while it waits."""
-    cell.furnish()
-    before = foreign.SPECS[cell.kind](GPUS)
-
-    def bigger(body: Body) -> None:
-        for name, value in foreign.SPECS[cell.kind](2 * GPUS).items():
-            body["spec"][name] = value
-
-    cell.submit(bigger)
+    cell.furnish(gpus=GPUS // 2)
+    cell.submit()
     cell.wait(lambda: cell.is_held() and cell.workloads(), "the job queues")
     (first,) = cell.workloads()
-    made = foreign.foreign(cell.kind, NAME, before)
+    made = foreign.foreign(cell.kind, NAME, foreign.SPECS[cell.kind](GPUS // 2))
     for template in templates_in(made):
         template["metadata"]["annotations"]["policyd.io/run-for"] = "3600s"
         template["metadata"]["labels"] = {"ray.io/cluster": NAME}

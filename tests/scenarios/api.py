@@ -128,9 +128,18 @@ class Api:
         return self.call("PATCH", path, patch, content_type=PATCH_TYPES[by])
 
     def delete(
-        self, kind: str, name: str, namespace: str = "default", *, missing_is_fine: bool = False
+        self,
+        kind: str,
+        name: str,
+        namespace: str = "default",
+        *,
+        missing_is_fine: bool = False,
+        at_once: bool = False,
     ) -> None:
-        body = {"propagationPolicy": "Background"}
+        """Delete an object; a pod `at_once` without its node, which may be gone."""
+        body: dict[str, Any] = {"propagationPolicy": "Background"}
+        if at_once:
+            body["gracePeriodSeconds"] = 0
         try:
             self.call("DELETE", f"{PATHS[kind].format(namespace=namespace)}/{name}", body)
         except Refused as refusal:

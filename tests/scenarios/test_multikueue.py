@@ -36,7 +36,7 @@ QUEUE, GPU = "kueue.x-k8s.io/queue-name", "nvidia.com/gpu"
 @pytest.fixture(scope="module")
 def three(tmp_path_factory):
     """A manager whose queue sends its jobs away, and the workers."""
-    with manager_and_workers(tmp_path_factory.mktemp) as running:
+    with manager_and_workers(tmp_path_factory.mktemp, ("exec", *ANSWERS)) as running:
         yield running
 
 

@@ -23,15 +23,16 @@ EXEC = "client.authentication.k8s.io/v1"
 
 
 @contextmanager
-def manager_and_workers(new_folder):
+def manager_and_workers(new_folder, also=()):
     """Start a manager whose queue sends its jobs away, and its workers.
 
     Args:
         new_folder: Makes an empty folder, given the start of its name.
+        also: Secrets that the manager may read beside those of its workers.
     """
     with ExitStack() as stack:
         workers = {name: stack.enter_context(clusters.real(new_folder(name))) for name in NAMES}
-        multi_kueue = {"enabled": True, "secrets": list(NAMES)}
+        multi_kueue = {"enabled": True, "secrets": [*NAMES, *also]}
         values = {"controller__multiKueue": multi_kueue}
         folder = new_folder("manager")
         both = ["--config", str(configuration(folder, workers["west"].kubeconfig))]

@@ -61,7 +61,7 @@ class TooManyDomainsError(UnconvertibleError):
 def is_known_version(document: Fields) -> bool:
     """Tell whether an object of Kueue's group is of one of the two versions."""
     version = document.get("apiVersion")
-    return version in {OLD_API_VERSION, API_VERSION} or not str(version).startswith(f"{GROUP}/")
+    return version in (OLD_API_VERSION, API_VERSION) or not str(version).startswith(f"{GROUP}/")
 
 
 def upgraded(document: Json) -> Json:
