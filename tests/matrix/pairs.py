@@ -377,9 +377,10 @@ def replaced_by_hand(cell: Cell) -> None:
     cell.api.delete("Node", lost)
     there = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in cell.pods()}
     for body in [each for each in cell.submitted if there[each["metadata"]["name"]] == lost]:
-        # While it is there, one more pod of its group would be too many.
         name = body["metadata"]["name"]
         cell.api.delete("Pod", name, cell.name, missing_is_fine=True, at_once=True)
+        # Until then, one more pod of its group is too many.
+        cell.wait(partial(_has_failed, cell, name), f"pod {name} has failed, or is gone")
         body["metadata"]["name"] += "-again"
         cell.api.create(body)
     cell.result.started = False
@@ -390,6 +391,11 @@ def replaced_by_hand(cell: Cell) -> None:
     cell.result.started = True
     assert features.places(cell, features.RACK) == rack, "in the same rack"
     cell.ends()
+
+
+def _has_failed(cell: Cell, name: str) -> bool:
+    pods = {each["metadata"]["name"]: each for each in cell.api.find("Pod", cell.name)}
+    return name not in pods or pods[name]["status"]["phase"] == "Failed"
 
 
 def reprioritised(cell: Cell) -> None:
