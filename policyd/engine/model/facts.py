@@ -1,7 +1,7 @@
 """Hold the facts of one request, decoded once and only as far as a policy needs them."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, overload
 
 import msgspec
 
@@ -77,6 +77,10 @@ class _Once(Generic[T]):
             return self
         value = facts.__dict__[self._name] = self._compute(facts)
         return value
+
+    if TYPE_CHECKING:  # an attribute may be set, and is then no longer this one's
+
+        def __set__(self, facts: "Facts", value: T) -> None: ...
 
 
 class Facts:
