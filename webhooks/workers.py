@@ -2,8 +2,8 @@
 
 Most reviews end within a millisecond, and are decided on the loop. One that does not end soon is
 left there, and begun again by a worker: deciding has no effects. A namespace whose reviews took
-more than its part of the loop's time has all of them decided by workers. One worker is for brief
-reviews alone: what takes longer there, and what is large, is decided by those for long ones.
+more than its part of the loop's time has them left there sooner. One worker is for brief reviews
+alone: what takes longer there, and what is large, is decided by those for long ones.
 
 Workers are threads: they share the state of policies, and Python lets them take turns.
 """
@@ -91,11 +91,10 @@ class Workers:
         if size_of(request) <= HEAVY_BYTES:
             if out_of_time():
                 return decide(request, out_of_time)
-            if self._loop_time.is_left(namespace):
-                try:
-                    return self._decide_on_loop(decide, request, out_of_time)
-                except TooLongError:
-                    pass  # other reviews must not wait for this one
+            try:
+                return self._decide_on_loop(decide, request, out_of_time)
+            except TooLongError:
+                pass  # other reviews must not wait for this one
             brief = partial(self._decide_briefly, decide, request, out_of_time)
             try:
                 return await self._brief.run(brief, namespace)
@@ -106,12 +105,14 @@ class Workers:
     def _decide_on_loop(
         self, decide: Decide, request: AdmissionRequest, out_of_time: OutOfTime
     ) -> Decision:
-        began_at, spent = self._now(), self._spent()
+        began_at, spent, namespace = self._now(), self._spent(), request.namespace
+        is_left = self._loop_time.is_left(namespace)
+        seconds = LOOP_SECONDS if is_left else FREE_SECONDS
         try:
-            return decide(request, self._late(LOOP_SECONDS, out_of_time, began_at, spent))
+            return decide(request, self._late(seconds, out_of_time, began_at, spent))
         finally:
-            if self._now() - began_at > FREE_SECONDS:
-                self._loop_time.take(request.namespace, self._spent() - spent)
+            if is_left and self._now() - began_at > FREE_SECONDS:
+                self._loop_time.take(namespace, self._spent() - spent)
 
     def _decide_briefly(
         self, decide: Decide, request: AdmissionRequest, out_of_time: OutOfTime

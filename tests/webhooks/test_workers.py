@@ -21,6 +21,7 @@ from tests.engine.reviews import pod, policies, policy, request
 from tests.webhooks.reviews import review
 from webhooks.deadlines import Deadlines
 from webhooks.external_data.lookups import ExternalAnswer, ExternalLookups
+from webhooks.turns import FREE_SECONDS
 from webhooks.workers import BRIEF_SECONDS, LOOP_SECONDS, TooLongError, Workers, size_of
 
 pytestmark = pytest.mark.anyio
@@ -155,6 +156,19 @@ async def test_a_namespace_that_took_its_part_of_the_loop_has_its_reviews_decide
     assert await workers.decide(allow, LIGHT, never) is ALLOWED
     executor.run_next()
     await waiting
+
+
+async def test_a_light_review_of_a_namespace_that_took_its_part_waits_for_no_long_one():
+    executor, clock = Later(), Ticking()
+    workers = workers_of(executor, clock)
+    long = taking(clock, 10 * LOOP_SECONDS)
+    waiting = [asyncio.ensure_future(workers.decide(long, LIGHT, never)) for _ in range(4)]
+    await turns()
+
+    assert await workers.decide(taking(clock, FREE_SECONDS / 2), LIGHT, never) is ALLOWED
+    assert not any(each.done() for each in waiting)
+    for each in waiting:
+        each.cancel()
 
 
 async def test_a_machine_that_does_something_else_meanwhile_has_no_review_begun_twice():
