@@ -165,7 +165,8 @@ async def test_a_light_review_of_a_namespace_that_took_its_part_waits_for_no_lon
     waiting = [asyncio.ensure_future(workers.decide(long, LIGHT, never)) for _ in range(4)]
     await turns()
 
-    assert await workers.decide(taking(clock, FREE_SECONDS / 2), LIGHT, never) is ALLOWED
+    light = workers.decide(taking(clock, FREE_SECONDS / 2), LIGHT, never)
+    assert await asyncio.wait_for(light, 5) is ALLOWED
     assert not any(each.done() for each in waiting)
     for each in waiting:
         each.cancel()
