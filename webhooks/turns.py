@@ -1,7 +1,7 @@
 """What reviews of one namespace take from those of others: the time of the loop, and workers.
 
-A namespace that has taken its part gets no more on the loop for a while, and where reviews wait
-for a worker, namespaces take turns.
+Longer reviews of a namespace that has taken its part leave the loop sooner for a while, and where
+reviews wait for a worker, namespaces take turns.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class LoopTime:
         self._taken: dict[str, tuple[float, float]] = {}
 
     def is_left(self, namespace: str) -> bool:
-        """Tell whether a review of a namespace may be begun on the loop."""
+        """Tell whether longer reviews of a namespace may still take time of the loop."""
         return namespace not in self._taken or self._owed(namespace) < MOST_SECONDS
 
     def take(self, namespace: str, seconds: float) -> None:

@@ -19,6 +19,7 @@ from policyd.jobs.parents import ParentKind
 from policyd.jobs.pods import QueuedPod, counts, group_name, total_count
 from policyd.kube.client import PartialObject, Reader
 from policyd.kube.errors import ForbiddenError, NotFoundError
+from policyd.kube.pages import pages
 from policyd.kube.resources import (
     CLUSTER_QUEUES,
     LOCAL_QUEUES,
@@ -201,14 +202,12 @@ async def _last_warning(reader: Reader, job: JobQuery) -> CoreEvent | None:
 
 async def pods_of_group(reader: Reader, namespace: str, group: str) -> list[QueuedPod]:
     """Return the pods of a group, which may name it by an annotation alone."""
-    found: list[QueuedPod] = []
-    continue_ = ""
-    while True:
-        page = await reader.page(PODS, into=QueuedPod, namespace=namespace, continue_=continue_)
-        found += (pod for pod in page.items if group_name(pod.metadata) == group)
-        continue_ = page.continue_
-        if not continue_:
-            return found
+    return [
+        pod
+        async for page in pages(reader, PODS, into=QueuedPod, namespace=namespace)
+        for pod in page.items
+        if group_name(pod.metadata) == group
+    ]
 
 
 async def newest_workload(
@@ -218,18 +217,12 @@ async def newest_workload(
     newest: Workload | None = None
     if subject.kind == "Workload":
         return await reader.get(WORKLOADS, subject.name, namespace=subject.namespace, into=Workload)
-    continue_ = ""
-    while True:
-        page = await reader.page(
-            WORKLOADS, into=Workload, namespace=subject.namespace, continue_=continue_
-        )
+    async for page in pages(reader, WORKLOADS, into=Workload, namespace=subject.namespace):
         for each in page.items:
             owned = any(owner.uid == metadata.uid for owner in each.metadata.owner_references)
             if owned and (newest is None or _created(each) >= _created(newest)):
                 newest = each
-        continue_ = page.continue_
-        if not continue_:
-            return newest
+    return newest
 
 
 def _created(workload: Workload) -> float:

@@ -174,7 +174,7 @@ def check_job_update(new: Object, old: Object) -> Iterator[Cause]:
 
 
 def _is_elastic(spec: Object, before: Object) -> bool:
-    """Let an indexed job grow and shrink as long as it runs everything at once."""
+    """Tell whether an indexed job may grow and shrink: while it runs everything at once."""
     return (
         before.get("completionMode") == "Indexed"
         and spec.get("completions") is not None
@@ -183,7 +183,7 @@ def _is_elastic(spec: Object, before: Object) -> bool:
 
 
 def _template_may_change(old: Object) -> bool:
-    """Let the places and requests of a job's pods change while it is suspended."""
+    """Tell whether the places and requests of a job's pods may change: while it is suspended."""
     status = old.get("status", {})
     suspended = any(
         c["type"] == "Suspended" and c["status"] == "True" for c in status.get("conditions", ())
