@@ -91,6 +91,16 @@ class PodGroup:
         """Return the pods that count for the group."""
         return [pod for pod in self.pods if counts(pod)]
 
+    def by_size(self) -> "tuple[PodGroup, list[QueuedPod]]":
+        """Return the group without the pods that name another size than the oldest, and those."""
+        if not self.name:
+            return self, []
+        own: list[QueuedPod] = []
+        others: list[QueuedPod] = []
+        for pod in self.pods:
+            (own if total_count(pod.metadata) == self.total else others).append(pod)
+        return replace(self, pods=tuple(own)), others
+
     def within(self, workload: Workload) -> "PodGroup":
         """Return the group without the pods for which its workload has no place."""
         kept, _ = self._by_place(workload)

@@ -197,13 +197,20 @@ class WorkloadSteps:
         pod_sets: tuple[PodSet, ...],
         *,
         named: str = "",
+        workload: Workload | None,
     ) -> Priority | None:
-        """Return the priority of a job; None, and an event, if its class does not exist."""
+        """Return the priority of a job; an event, and that of its workload, if its class is gone.
+
+        None if it has no workload either. One that has is still to be stopped, and finished.
+        """
         try:
             return priority_of(job, pod_sets, self._cache.mirrors, named=named)
         except PriorityClassMissingError as error:
             self._writes.record(resource, job, f"{error.kind}NotFound", str(error), warning=True)
+        if workload is None:
             return None
+        spec = workload.spec
+        return Priority(value=spec.priority or 0, reference=spec.priority_class_ref)
 
     async def create(self, resource: Resource, job: ObjectMeta, body: Json) -> None:
         """Create the workload of a job."""
