@@ -92,13 +92,12 @@ class PodGroup:
         return [pod for pod in self.pods if counts(pod)]
 
     def by_size(self) -> "tuple[PodGroup, list[QueuedPod]]":
-        """Return the group without the pods that name another size than the oldest, and those."""
-        if not self.name:
-            return self, []
+        """Return the group without the pods that wait and name another size, and those."""
         own: list[QueuedPod] = []
         others: list[QueuedPod] = []
         for pod in self.pods:
-            (own if total_count(pod.metadata) == self.total else others).append(pod)
+            same = not self.name or not is_gated(pod) or total_count(pod.metadata) == self.total
+            (own if same else others).append(pod)
         return replace(self, pods=tuple(own)), others
 
     def within(self, workload: Workload) -> "PodGroup":
