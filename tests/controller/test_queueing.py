@@ -500,6 +500,20 @@ async def test_a_queue_whose_quota_cannot_be_read_says_so(world):
     assert "a quota cannot be read" in active["message"]
 
 
+async def test_a_job_whose_workload_does_not_name_it_any_more_stops_and_queues_again(world):
+    world.job("train")
+    await world.pass_time(1)
+    workload = world.workload_of("train")
+    metadata = {**workload["metadata"], "ownerReferences": [], "finalizers": []}
+    world.put(r.WORKLOADS, {**workload, "metadata": metadata})
+    await world.pass_time(1)
+
+    assert world.events("Stopped")
+    await world.pass_time(2)
+    assert not world.suspended("train")
+    assert world.workload_of("train")["metadata"]["uid"] != workload["metadata"]["uid"]
+
+
 async def test_a_group_waits_until_all_pods_exist(world):
     for index in range(3):
         world.pod(f"ring-{index}", group="ring", total=4)
