@@ -236,10 +236,15 @@ class _Translation:
 
     def __call__(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401 - a node
         """Return the value of a node; `scope` is `@`, None at the root of all variables."""
-        found = self.part(node, scope)
-        if isinstance(found, _Partial):
-            raise Untranslatable(f"the variable {found.path} is not known here")
-        return found
+        return self._value_at(self.part(node, scope))
+
+    def _value_at(self, found: "CelTerm | _Partial") -> CelTerm:
+        """Return the value at a path: a variable, or one of all variables below it."""
+        if not isinstance(found, _Partial):
+            return found
+        if f"{found.path}.*" in self.roots:
+            return self.roots[f"{found.path}.*"]
+        raise Untranslatable(f"the variable {found.path} is not known here")
 
     def part(self, node: Any, scope: CelTerm | None) -> "CelTerm | _Partial":  # noqa: ANN401 - a node
         """Return the value of a node, or the path that may become one."""
@@ -299,10 +304,8 @@ class _Translation:
                 base = self._chosen(base, key.text)
             elif each["type"] == "field":
                 base = self._field(each, base)
-            elif isinstance(base, _Partial):
-                raise Untranslatable(f"the variable {base.path} is not known here")
             else:
-                base = self(each, base)
+                base = self(each, self._value_at(base))
         return base
 
     def _pipe(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401

@@ -12,6 +12,7 @@ from policyd.api.meta import Json
 from policyd.cel.syntax.literals import text_literal
 from policyd.dialects.kyverno.filters import parse_kind
 from policyd.migrate.cel_values import CelTerm, OutsideError, Untranslatable, all_of, outline
+from policyd.migrate.jmespath import split_variables
 from policyd.migrate.kyverno.actions import RuleActions, actions_of
 from policyd.migrate.kyverno.conditions import block_condition, conditions_in, refusal
 from policyd.migrate.kyverno.context import Named, variables_of
@@ -37,7 +38,7 @@ from policyd.migrate.kyverno.patterns import (
     verdict,
 )
 from policyd.migrate.kyverno.pod_security import pod_security
-from policyd.migrate.kyverno.scopes import REQUEST, ExpressionScope, with_images
+from policyd.migrate.kyverno.scopes import REQUEST, USER, ExpressionScope, with_images
 from policyd.migrate.kyverno.targets import TARGETS_NOTE, target_fields, target_scope
 from policyd.patch.operations import Path
 
@@ -189,7 +190,13 @@ def _common(
         for o in each.resources.get("operations") or ()
     }
     triggers = asks == "generate" and "DELETE" not in {*operations, *named}
-    scope = scope_of(subject, rule.get("match"), tuple(operations), triggers=triggers)
+    scope = scope_of(
+        subject,
+        rule.get("match"),
+        tuple(operations),
+        triggers=triggers,
+        templates=frame.kyverno and bool(controllers),
+    )
     if triggers:
         matching = replace(matching, conditions=_without_request(matching.conditions, scope))
     scope = replace(scope, kyverno=frame.kyverno)
@@ -292,7 +299,12 @@ def _of_trigger(kinds: Collection[str]) -> dict[str, str]:
 
 
 def scope_of(
-    subject: str, match: Json, operations: tuple[str, ...], *, triggers: bool = False
+    subject: str,
+    match: Json,
+    operations: tuple[str, ...],
+    *,
+    triggers: bool = False,
+    templates: bool = False,
 ) -> ExpressionScope:
     """Return what expressions of a rule see, whose object is `object`, `pod` or a part.
 
@@ -301,6 +313,7 @@ def scope_of(
         match: The block `match` of the rule.
         operations: The operations that the rule concerns.
         triggers: Whether objects that exist are triggers, too, which have no request.
+        templates: Whether the object may be a template of pods.
     """
     kinds = {parse_kind(kind)[2] for each in filters_of(match)[0] for kind in each.kinds}
     structs = set()
@@ -313,11 +326,12 @@ def scope_of(
         structs |= found if len(found) == 1 else set()
     shapes = {("struct", struct) for struct in structs} if len(structs) == len(kinds) else set()
     shaped = frozenset(shapes)
-    root = CelTerm(text=subject, kind="map", shapes=shaped)
+    root = CelTerm(text=subject, kind="map", shapes=shaped, template=templates)
     old = CelTerm(text="oldObject", kind="map", shapes=shaped)
     requests = {
         path: CelTerm(text=path, kind=kind, element="string") for path, kind in REQUEST.items()
     }
+    requests["request.userInfo.*"] = USER
     requests["serviceAccountName"] = CelTerm(
         text="request.userInfo.username.split(':')[3]", kind="string"
     )
@@ -547,8 +561,10 @@ def _message(message: str, scope: ExpressionScope, notes: list[str]) -> dict[str
     plain = " ".join(message.split())
     if "{{" not in message:
         return {"message": plain} if plain else {}
-    shown = re.sub(r"\{\{\s*(.*?)\s*\}\}", r"<\1>", plain)
+    shown = plain
     try:
+        parts = enumerate(split_variables(plain))
+        shown = "".join(f"<{part}>" if index % 2 else part for index, part in parts)
         computed = scope.value(plain)
     except Untranslatable as error:
         notes.append(f"the message does not show its variables: {error.reason}")
@@ -601,7 +617,8 @@ def _mutating(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRule
         chosen = [plural for plural in controllers if plural in plurals]
         if place and not chosen:
             continue
-        common = _common(rule, frame, subject, chosen, asks="mutate")
+        extended = controllers if frame.kyverno else chosen
+        common = _common(rule, frame, subject, extended, asks="mutate")
         matching = common.matching
         if place:
             matching = replace(matching, constraints=_without_pods(matching.constraints))

@@ -35,6 +35,17 @@ REQUEST: Final[Mapping[str, str]] = {
 }
 """The variables of the request that CEL has by the same name, and their kinds."""
 
+USER: Final = CelTerm(
+    text=(
+        "{'username': dyn(request.userInfo.username),"
+        " ?'uid': request.userInfo.?uid.optMap(v, dyn(v)),"
+        " ?'groups': request.userInfo.?groups.optMap(v, dyn(v)),"
+        " ?'extra': request.userInfo.?extra.optMap(v, dyn(v))}"
+    ),
+    kind="map",
+)
+"""Who made the request, as an object."""
+
 _DEEPEST: Final = 8
 _IMAGES: Final = re.compile(
     r"images\.(?P<list>containers|initContainers|ephemeralContainers)\."

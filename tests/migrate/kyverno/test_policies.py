@@ -1,10 +1,21 @@
 """What a policy becomes: one policy for rules alike, others for others, and nothing is lost."""
 
+import json
+
 import pytest
 
 from policyd.errors import PolicydError
 from policyd.migrate.kyverno.policies import comments_of, convert, is_legacy
-from tests.migrate.kyverno.deciding import PODS, THINGS, answer, in_template, legacy, pod, rule
+from tests.migrate.kyverno.deciding import (
+    PODS,
+    THINGS,
+    answer,
+    decide,
+    in_template,
+    legacy,
+    pod,
+    rule,
+)
 
 LABELED = {"pattern": {"metadata": {"labels": {"a": "?*"}}}}
 GENERATE = rule(name="g", generate={"kind": "ConfigMap", "data": {}})
@@ -375,3 +386,30 @@ def test_rules_with_other_params_are_other_policies():
     first["spec"]["rules"] += second["spec"]["rules"]
 
     assert len(convert(first).policies) == 2
+
+
+def test_a_template_may_have_no_metadata():
+    policy = legacy(rule(validate={"message": "no", **LABELED}))
+    deployment = in_template(pod())
+    del deployment["spec"]["template"]["metadata"]
+
+    assert answer(policy, deployment, kyverno=True) == "fail"
+
+
+def test_who_made_the_request_is_written_as_an_object():
+    labels = {"metadata": {"annotations": {"by": "{{ request.userInfo | to_string(@) }}"}}}
+    policy = legacy(rule(mutate={"patchStrategicMerge": labels}))
+
+    _, changed = decide(policy, pod())
+
+    assert json.loads(changed["metadata"]["annotations"]["by"])["username"]
+
+
+def test_a_message_shows_variables_in_variables():
+    message = "{{ x509_decode('{{ request.object.metadata.name }}').Subject }} is there"
+    (made,) = convert(legacy(rule(validate={"message": message, "deny": {}}))).policies
+
+    (validation,) = made["spec"]["validations"]
+    assert validation["message"] == (
+        "<x509_decode('{{ request.object.metadata.name }}').Subject> is there"
+    )
