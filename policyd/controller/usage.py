@@ -43,6 +43,7 @@ from policyd.jobs.lifecycle import has_quota
 from policyd.jobs.requests import UNCOUNTED, devices_of_claim
 from policyd.kube.changes import Change, Modified
 from policyd.kube.resources import NAMESPACES, PODS
+from policyd.status.quantities import amounts_text
 from policyd.workload.usage_book import (
     AdmittedUsage,
     OutsideUsage,
@@ -453,7 +454,7 @@ class Usage:
         return may
 
     def _report(self, pod: RunningPod, amounts: dict[str, int], reason: str) -> None:
-        taken = _listed(amounts)
+        taken = amounts_text(amounts)
         message = f"takes {taken} that no queue has given it: {_WHY[reason]}"
         self._writes.record(PODS, pod.metadata, OUTSIDE, message, warning=True)
         log.warning("outside_quota", pod=pod.metadata.key, reason=reason, takes=taken)
@@ -468,12 +469,13 @@ class Usage:
         self._summaries[namespace] = _Summary(now, count, total)
         pods = self._outside.of(namespace)
         largest = sorted(pods, key=lambda path: _rank(path, pods[path]))[:MOST_NAMED]
-        named = "; ".join(f"{path.partition('/')[2]} ({_listed(pods[path])})" for path in largest)
-        message = (
-            f"{count} pods take {_listed(total)} that no queue has given them; the largest: {named}"
+        named = "; ".join(
+            f"{path.partition('/')[2]} ({amounts_text(pods[path])})" for path in largest
         )
+        taken = amounts_text(total)
+        message = f"{count} pods take {taken} that no queue has given them; the largest: {named}"
         self._writes.record(NAMESPACES, found.metadata, OUTSIDE, message, warning=True)
-        log.warning("outside_quota", namespace=namespace, pods=count, takes=_listed(total))
+        log.warning("outside_quota", namespace=namespace, pods=count, takes=taken)
 
 
 class _Summary(NamedTuple):
@@ -497,10 +499,6 @@ def _rank(path: str, amounts: Mapping[str, int]) -> _Rank:
     return (-devices, -sum(amounts.values()), path)
 
 
-def _listed(amounts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name}: {_written(name, n)}" for name, n in sorted(amounts.items()))
-
-
 def _key(pod: RunningPod) -> ReconcileKey:
     return ReconcileKey("Usage", pod.metadata.namespace, pod.metadata.name)
 
@@ -512,7 +510,3 @@ def _was_there(metadata: ObjectMeta, since: float) -> bool:
 
 def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {n: max(one.get(n, 0), other.get(n, 0)) for n in one.keys() | other.keys()}
-
-
-def _written(resource: str, amount: int) -> str:
-    return f"{amount / 1000:g}" if resource == "cpu" else str(amount)

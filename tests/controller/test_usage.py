@@ -78,7 +78,7 @@ async def test_a_pod_that_slipped_past_is_reported_within_ten_seconds(world):
 
     await world.pass_time(6)
 
-    message = f"takes {GPU}: 64 that no queue has given it: it belongs to no workload"
+    message = f"takes 64 {GPU} that no queue has given it: it belongs to no workload"
     assert outside_quota(world) == {"huge": message}
     assert world.events(OUTSIDE)[0]["type"] == "Warning"
     assert outside(world) == 64
@@ -211,7 +211,7 @@ async def test_pods_that_a_job_leaves_behind_are_found(world):
     world.delete(r.JOBS, "train")
     await world.pass_time(10)
 
-    assert outside_quota(world)["train-0"].startswith(f"takes {GPU}: 8 that no queue has given it")
+    assert outside_quota(world)["train-0"].startswith(f"takes 8 {GPU} that no queue has given it")
     assert outside(world) == 8
 
 
@@ -389,8 +389,8 @@ async def test_pods_that_wait_for_their_events_are_reported_together_within_ten_
     assert found["involvedObject"]["name"] == "ns"
     assert found["type"] == "Warning"
     assert found["message"].startswith(
-        f"380 pods take {GPU}: 2860 that no queue has given them;"
-        f" the largest: large-00 ({GPU}: 32); large-01 ({GPU}: 32); "
+        f"380 pods take 2860 {GPU} that no queue has given them;"
+        f" the largest: large-00 (32 {GPU}); large-01 (32 {GPU}); "
     )
     assert found["message"].count("large-") == 5
 
