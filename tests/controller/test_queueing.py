@@ -384,6 +384,23 @@ async def test_a_drained_queue_stops_its_jobs_and_a_restarted_one_starts_them_ag
     )
 
 
+async def test_a_queue_that_was_inactive_says_since_when_it_is_stopped(world):
+    def local_queue(**spec):
+        metadata = {"name": "lost", "namespace": "ns"}
+        world.put(r.LOCAL_QUEUES, {"metadata": metadata, "spec": {"clusterQueue": "no", **spec}})
+
+    local_queue()
+    await world.pass_time(2)
+    before = condition(world.get(r.LOCAL_QUEUES, "lost"), "Active")
+    await world.pass_time(60)
+    local_queue(stopPolicy="Hold")
+    await world.pass_time(2)
+
+    after = condition(world.get(r.LOCAL_QUEUES, "lost"), "Active")
+    assert (before["reason"], after["reason"]) == ("ClusterQueueDoesNotExist", "Stopped")
+    assert before["lastTransitionTime"] < after["lastTransitionTime"]
+
+
 async def test_a_held_queue_lets_run_what_runs(world):
     world.job("train")
     await world.pass_time(1)

@@ -16,7 +16,6 @@ from policyd.cli.clusters import connection_for
 from policyd.cli.configuring import CONFIG
 from policyd.cli.formats.changes import ChangedObjects, Objects, as_new, changed
 from policyd.cli.formats.current_workloads import UNDECLARED, CurrentWorkloads, last_known, present
-from policyd.cli.formats.files import once
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.scenario_jobs import SkippedJobs
 from policyd.cli.formats.scenarios import (
@@ -155,7 +154,7 @@ _CHANGES = together(
 def command(**given: Unpack[_Given]) -> None:
     r"""Show the effect of a change: which jobs start earlier or later, and which are preempted.
 
-    The command simulates the queues from now on, once as they are and once with the change,
+    The command simulates the queues from now on as they are and once with the change,
     with the scheduling code of the controller. It writes nothing.
 
     --apply changes quotas, weights, preemption policies and flavors: other fields keep their
@@ -187,7 +186,6 @@ def command(**given: Unpack[_Given]) -> None:
     """
     if not (given["submit"] or given["apply"] or given["delete"] or given["lose_node"]):
         raise click.UsageError("no change: name one with --submit, --apply, --delete, --lose-node")
-    once([given["dump"], *given["submit"], *given["apply"], given["config"]])
     if given["dump"] and given["watch"]:
         raise click.UsageError("--watch reads a cluster, and --dump a file: use one of both")
     if given["dump"]:
@@ -248,7 +246,7 @@ class PlannedChange:
         return self._answer
 
     def warn(self, sentence: str) -> None:
-        """Warn, once of the same."""
+        """Warn of the same."""
         if sentence not in self._warned:
             self._warned.add(sentence)
             click.secho(f"warning: {sentence}", fg="yellow", err=True)
