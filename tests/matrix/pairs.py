@@ -575,7 +575,7 @@ def joined(cell: Cell) -> None:
     with cell.urgent():
         cell.wait(cell.is_held, "the group is preempted")
         cell.wait(lambda: features.runs(cell, URGENT), "the urgent job runs")
-        cell.api.delete("Pod", "other", cell.name)
+        cell.api.delete("Pod", "other", cell.name, missing_is_fine=True)
     cell.submit_again()
     cell.starts()
     cell.ends()
