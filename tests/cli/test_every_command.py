@@ -339,7 +339,6 @@ def test_standard_input_is_read_once():
         ["check", "-", "-"],
         ["convert", "-", "-"],
         ["migrate", "kyverno", "-", "-"],
-        ["report", "-p", "-", "-f", "-"],
         ["simulate", "-", "--config", "-"],
     ):
         result = run(words[0], *words[1:], text="")

@@ -154,7 +154,7 @@ _CHANGES = together(
 def command(**given: Unpack[_Given]) -> None:
     r"""Show the effect of a change: which jobs start earlier or later, and which are preempted.
 
-    The command simulates the queues from now on as they are and once with the change,
+    The command simulates the queues from now on, once as they are and once with the change,
     with the scheduling code of the controller. It writes nothing.
 
     --apply changes quotas, weights, preemption policies and flavors: other fields keep their
@@ -246,7 +246,7 @@ class PlannedChange:
         return self._answer
 
     def warn(self, sentence: str) -> None:
-        """Warn of the same."""
+        """Warn, once of the same."""
         if sentence not in self._warned:
             self._warned.add(sentence)
             click.secho(f"warning: {sentence}", fg="yellow", err=True)
