@@ -517,6 +517,16 @@ async def test_a_queue_whose_quota_cannot_be_read_says_so(world):
     assert "a quota cannot be read" in active["message"]
 
 
+async def test_nothing_is_created_in_a_namespace_that_is_being_deleted(world):
+    metadata = {"name": "ns", "finalizers": ["kubernetes"]}
+    world.put(r.NAMESPACES, {"metadata": {**metadata, "deletionTimestamp": "2023-11-14T22:13:20Z"}})
+    world.job("train")
+    await world.pass_time(2)
+
+    assert world.workload_of("train") is None
+    assert world.suspended("train")
+
+
 async def test_a_job_whose_workload_does_not_name_it_any_more_stops_and_queues_again(world):
     world.job("train")
     await world.pass_time(1)
