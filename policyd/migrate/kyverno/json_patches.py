@@ -1,6 +1,7 @@
 """Write `patchesJson6902` in CEL: operations, and those that add what a path leads through."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +22,9 @@ from policyd.migrate.kyverno.scopes import ExpressionScope
 
 _OPERATIONS: Final = frozenset(["add", "replace", "remove", "copy", "move", "test"])
 _LONGEST: Final = 100_000
+_UNQUOTED: Final = re.compile(
+    r"^(?P<field>[ ]*(?:-[ ]+)?\w+:[ ]+)(?P<value>\{\{.*\}\})[ ]*$", re.MULTILINE
+)
 _INDEX: Final = "{{elementIndex}}"
 _SPACED_INDEX: Final = "{{ elementIndex }}"
 
@@ -52,14 +56,32 @@ def json_patch(
     shared: dict[str, None] = {}
     parents: dict[str, None] = {}
     operations: list[str] = []
+    written: list[Mapping[str, Any]] = []
     for each in read_patch(given):
         walked, operation = _operation(each, scope, place)
-        for there, added, of_element in walked:
+        for there, added, of_element, path in walked:
+            before = [other for other in written if f"{path}/".startswith(f"{other['path']}/")]
+            if before and not any(_has_written(other, path) for other in before):
+                operations.append(f"[{added}]")
+                written.append({"path": path, "value": {}})
+            if before:
+                continue
             condition = f"{there} || {unneeded}" if unneeded and not of_element else there
             text = f"({condition} ? [] : [{added}])"
             (parents if of_element else shared)[text] = None
         operations.append(operation)
+        written += [each] if "value" in each else []
     return JsonPatch(tuple(shared), (*parents, *operations))
+
+
+def _has_written(operation: Mapping[str, Any], path: str) -> bool:
+    """Tell whether an operation before writes what is at a path, as a whole or within a value."""
+    value = operation["value"]
+    for step in path[len(str(operation["path"])) :].split("/")[1:]:
+        if not isinstance(value, Mapping) or step not in value:
+            return False
+        value = value[step]
+    return True
 
 
 def for_each(listed: str, names: Sequence[str], chosen: str, operations: Sequence[str]) -> str:
@@ -89,12 +111,18 @@ def read_patch(given: Json) -> list[Json]:
     if len(given) > _LONGEST:
         raise Untranslatable("`patchesJson6902` is too long")
     try:
-        read = plain_yaml(given)
+        read = plain_yaml(_UNQUOTED.sub(_quoted, given))
     except yaml.YAMLError as error:
         raise Untranslatable("`patchesJson6902` is not YAML") from error
     if not isinstance(read, list) or not read:
         raise Untranslatable("`patchesJson6902` is not a list of operations")
     return read
+
+
+def _quoted(found: re.Match[str]) -> str:
+    """Return a value with quotes, which Kyverno puts in before it reads the patch."""
+    shown = found["value"].replace("'", "''")
+    return f"{found['field']}'{shown}'"
 
 
 class _Parent(NamedTuple):
@@ -103,6 +131,7 @@ class _Parent(NamedTuple):
     there: str
     added: str
     of_element: bool
+    path: str
 
 
 def _operation(
@@ -155,7 +184,8 @@ def _walked(
         if not last and following.needs and step != "-1":
             empty = {"-": "[]", "-1": "[{}]"}.get(steps[index + 1], "{}")
             added = f"JSONPatch{{op: 'add', path: {joined_text(path)}, value: {empty}}}"
-            parents.append(_Parent(following.present(), added, _INDEX in steps[: index + 1]))
+            way = steps[: index + 1]
+            parents.append(_Parent(following.present(), added, _INDEX in way, "/".join(["", *way])))
         value = following
     return parents, joined_text(path)
 

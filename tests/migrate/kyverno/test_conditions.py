@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.migrate.kyverno.deciding import answer, legacy, pod, rule, validating
+from tests.migrate.kyverno.deciding import answer, in_template, legacy, pod, rule, validating
 
 
 def when(key, operator, value):
@@ -292,3 +292,25 @@ def test_images_of_several_lists_are_one_list():
 
     assert answer(policy, pod(good, initContainers=[good])) == "pass"
     assert answer(policy, pod(good, initContainers=[{"name": "b", "image": "nginx"}])) == "fail"
+
+
+def test_patterns_of_a_foreach_may_be_about_the_whole_object():
+    mounts = [{"(name)": "{{ element.name }}", "mountPath": "/tmp/*"}]
+    pattern = {"spec": {"containers": [{"name": "*", "volumeMounts": mounts}]}}
+    policy = validating(
+        foreach=[
+            {
+                "list": "request.object.spec.volumes[?contains(keys(@), 'emptyDir')]",
+                "elementScope": False,
+                "pattern": pattern,
+            }
+        ]
+    )
+
+    def mounted(path):
+        container = {"name": "a", "image": "b", "volumeMounts": [{"name": "v", "mountPath": path}]}
+        return pod(container, volumes=[{"name": "v", "emptyDir": {}}])
+
+    assert answer(policy, mounted("/tmp/a")) == "pass"
+    assert answer(policy, mounted("/a")) == "fail"
+    assert answer(policy, in_template(mounted("/a"))) == "fail"
