@@ -213,7 +213,8 @@ def variable(name, **given):
 def with_context(*context, key, value="a"):
     """Return what a rule decides that refuses where a value with a context equals another."""
     deny = {"conditions": {"all": [when(key, "Equals", value)]}}
-    return answer(legacy(rule(context=[*context], validate={"message": "no", "deny": deny})), pod())
+    policy = legacy(rule(context=[*context], validate={"message": "no", "deny": deny}))
+    return answer(policy, pod(labels={"x": ""}))
 
 
 @pytest.mark.parametrize(
@@ -245,6 +246,12 @@ def with_context(*context, key, value="a"):
             id="name-from-a-variable",
         ),
         pytest.param([variable("o", value={"x": "1"})], '{{ o.y || "" }}', "", id="empty-name"),
+        pytest.param(
+            [variable("o", jmesPath="request.object.metadata")],
+            "{{ o.labels.x || o.labels.y || o.name }}",
+            "a",
+            id="another-for-an-empty-text",
+        ),
     ],
 )
 def test_variables_of_a_context_are_as_in_kyverno(context, key, value):
