@@ -151,8 +151,8 @@ _LATEST = {
     "KueueDRADeviceFeasibility": "devices of a node are checked before admission",
     "FairSharingReevaluatePreemptionCandidates": "under fair sharing, a preemptor that took "
     "victims of its own queue without fitting goes through the passed-over candidates by the first "
-    "strategy again ([14128](https://github.com/kubernetes-sigs/kueue/pull/14128), also merged "
-    "into the branches of 0.18 and 0.19 in August 2026)",
+    "strategy again ([14128](https://github.com/kubernetes-sigs/kueue/pull/14128), also in later "
+    "patch releases of 0.18 and 0.19)",
 }
 """What changed in the latest version of Kueue, by gate."""
 

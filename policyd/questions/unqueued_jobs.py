@@ -8,8 +8,21 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from policyd.api.kueue import ClusterQueue, LocalQueue, Workload
-from policyd.api.kueue.names import FINISHED, POD_GROUP_NAME, QUEUE_NAME, QUOTA_RESERVED
-from policyd.api.meta import Json, ObjectMeta, OwnerReference, find_condition, rfc3339
+from policyd.api.kueue.names import (
+    ADMITTED,
+    FINISHED,
+    POD_GROUP_NAME,
+    QUEUE_NAME,
+    QUOTA_RESERVED,
+)
+from policyd.api.meta import (
+    Json,
+    ObjectMeta,
+    OwnerReference,
+    condition_true,
+    find_condition,
+    rfc3339,
+)
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.ancestors import LONGEST_CHAIN
 from policyd.jobs.base import JobKind, controller_of, queue_name
@@ -257,7 +270,10 @@ def why_found(job: FoundJob) -> WhyAnswer:
         return _without_workload(about, job)
     if not workload.spec.active:
         return _of_workload(about, job, workload, "Inactive")
-    return _of_workload(about, job, workload, "Admitted" if has_quota(workload) else "Pending")
+    state: State = "QuotaReserved" if has_quota(workload) else "Pending"
+    if condition_true(workload.status.conditions, ADMITTED):
+        state = "Admitted"
+    return _of_workload(about, job, workload, state)
 
 
 def _without_workload(about: WhyAnswer, job: FoundJob) -> WhyAnswer:
@@ -340,6 +356,7 @@ _CONDITIONS: Mapping[State, tuple[str, str]] = {
     "Finished": (FINISHED, "it has finished"),
     "Inactive": ("", "its Workload is deactivated: `spec.active` is false"),
     "Pending": (QUOTA_RESERVED, "no reason is known yet"),
+    "QuotaReserved": (QUOTA_RESERVED, "it waits for its admission checks"),
 }
 """The condition that tells of a state, if it is always the same, and what to say without one."""
 

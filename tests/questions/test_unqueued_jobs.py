@@ -161,7 +161,15 @@ async def test_a_stopped_queue_is_named_with_who_stopped_it_and_since_when(clien
     ("given", "answered", "reason"),
     [
         pytest.param({"QuotaReserved": "False"}, "Pending", "WhyQuotaReserved", id="pending"),
-        pytest.param({"QuotaReserved": "True"}, "Admitted", "WhyQuotaReserved", id="with-quota"),
+        pytest.param(
+            {"QuotaReserved": "True"}, "QuotaReserved", "WhyQuotaReserved", id="with-quota"
+        ),
+        pytest.param(
+            {"QuotaReserved": "True", "Admitted": "True"},
+            "Admitted",
+            "WhyQuotaReserved",
+            id="admitted",
+        ),
         pytest.param({"Finished": "True"}, "Finished", "WhyFinished", id="finished"),
         pytest.param({"active": False}, "Inactive", "", id="inactive-without-a-word"),
     ],
