@@ -23,7 +23,8 @@ from policyd.migrate.kyverno.scopes import ExpressionScope
 _OPERATIONS: Final = frozenset(["add", "replace", "remove", "copy", "move", "test"])
 _LONGEST: Final = 100_000
 _UNQUOTED: Final = re.compile(
-    r"^(?P<field>[ ]*(?:-[ ]+)?\w+:[ ]+)(?P<value>\{\{.*\}\})[ ]*$", re.MULTILINE
+    r"^(?P<field>[ ]*(?:-[ ]+)?(?:op|path|from|value):[ ]+)(?P<value>\{\{.*\}\})[ ]*$",
+    re.MULTILINE,
 )
 _INDEX: Final = "{{elementIndex}}"
 _SPACED_INDEX: Final = "{{ elementIndex }}"
@@ -70,13 +71,17 @@ def json_patch(
             text = f"({condition} ? [] : [{added}])"
             (parents if of_element else shared)[text] = None
         operations.append(operation)
-        written += [each] if "value" in each else []
+        if each["op"] in ("add", "replace"):
+            path = str(each["path"]).replace(_SPACED_INDEX, _INDEX)
+            written.append({"path": path, "value": each.get("value")})
     return JsonPatch(tuple(shared), (*parents, *operations))
 
 
 def _has_written(operation: Mapping[str, Any], path: str) -> bool:
     """Tell whether an operation before writes what is at a path, as a whole or within a value."""
     value = operation["value"]
+    if isinstance(value, str) and "{{" in value:
+        return True
     for step in path[len(str(operation["path"])) :].split("/")[1:]:
         if not isinstance(value, Mapping) or step not in value:
             return False
@@ -111,12 +116,20 @@ def read_patch(given: Json) -> list[Json]:
     if len(given) > _LONGEST:
         raise Untranslatable("`patchesJson6902` is too long")
     try:
-        read = plain_yaml(_UNQUOTED.sub(_quoted, given))
-    except yaml.YAMLError as error:
-        raise Untranslatable("`patchesJson6902` is not YAML") from error
+        read = plain_yaml(given)
+    except yaml.YAMLError:
+        read = _read_without_quotes(given)
     if not isinstance(read, list) or not read:
         raise Untranslatable("`patchesJson6902` is not a list of operations")
     return read
+
+
+def _read_without_quotes(given: str) -> Json:
+    """Return the operations of a patch in which variables have no quotes."""
+    try:
+        return plain_yaml(_UNQUOTED.sub(_quoted, given))
+    except yaml.YAMLError as error:
+        raise Untranslatable("`patchesJson6902` is not YAML") from error
 
 
 def _quoted(found: re.Match[str]) -> str:

@@ -103,7 +103,7 @@ def _apart(wanted: Json) -> tuple[Json, dict[str, Json]]:
     added: dict[str, Json] = {}
     for key, each in wanted.items():
         inner, further = _apart(each)
-        if key.startswith("+("):
+        if str(key).startswith("+("):
             added[key] = each
         else:
             asked[key] = inner

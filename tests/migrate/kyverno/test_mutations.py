@@ -468,6 +468,18 @@ def test_a_variable_of_a_patch_needs_no_quotes():
     assert changed["metadata"]["labels"] == {"a": "x", "b": "a-b"}
 
 
+def test_a_text_of_a_patch_keeps_its_lines():
+    patch = """\
+- op: add
+  path: /metadata/annotations/config
+  value: |
+    name: {{ request.object.metadata.name }}
+"""
+    _, changed = decide(legacy(rule(mutate={"patchesJson6902": patch})), pod())
+
+    assert changed["metadata"]["annotations"]["config"] == "name: a\n"
+
+
 def test_a_field_is_added_within_what_an_anchor_asks_for():
     volumes = [{"(emptyDir)": {"+(sizeLimit)": "20Mi"}, "name": "{{ element.name }}"}]
     each = {
