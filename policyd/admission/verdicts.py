@@ -280,7 +280,8 @@ def _start_text(starts: WouldStart, queue: str) -> str:
         )
     if starts.placed:
         conditions.append("if its nodes have room")
-    then = f"; then it has to pass {_listed(starts.checks)}" if starts.checks else ""
+    noun = "check" if len(starts.checks) == 1 else "checks"
+    then = f"; then it has to pass {noun} {_listed(starts.checks)}" if starts.checks else ""
     return f"{' '.join((start, ' and '.join(conditions))).strip()}: {', '.join(parts)}{then}"
 
 

@@ -78,6 +78,7 @@ class QueueSpec(Value, frozen=True):
         weight: Its part of what is lent, against its siblings; 0 for the leftovers.
         by_usage: Whether the recent usage of LocalQueues orders their workloads.
         stopped: Whether it gives out no quota for now.
+        terminating: Whether that is because it is being deleted.
         missing_checks: Names of admission checks that do not exist.
         inactive_checks: Names of admission checks that no controller carries out.
         clashes: Why its admission checks cannot be used together: a reason and a sentence each.
@@ -97,6 +98,7 @@ class QueueSpec(Value, frozen=True):
     weight: float = 1.0
     by_usage: bool = False
     stopped: bool = False
+    terminating: bool = False
     missing_checks: tuple[str, ...] = ()
     inactive_checks: tuple[str, ...] = ()
     clashes: tuple[tuple[ClashReason, str], ...] = ()

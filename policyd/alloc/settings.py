@@ -31,6 +31,7 @@ class Gates(Value, frozen=True, rename=_gate):
     failure_recovery_policy: bool = False
     fair_sharing_preempt_within_nominal: bool = True
     fair_sharing_prioritize_non_borrowing: bool = True
+    fair_sharing_reevaluate_preemption_candidates: bool = False
     fair_sharing_refill: bool = False
     fast_quota_release_in_pod_integration: bool = False
     finish_orphaned_workloads: bool = True

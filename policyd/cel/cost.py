@@ -485,7 +485,7 @@ def visit_list(values: object, _wanted: object, budget: Budget | None = None) ->
     """
     if budget is None or type(values) is str:
         return visit(values)
-    if type(values) is list and len(values) < _FEW and set(map(type, values)) <= _CERTAIN:
+    if type(values) is list and len(values) < _FEW and set(map(type, values)) <= _PLAIN:
         budget.charge_work(_LOOK_WORK + 2 + len(values))  # faster than to remember its weight
         return len(values)
     weight = budget.weigh(values)

@@ -267,6 +267,22 @@ def strict_optional_index(container: Value, key: Value) -> Optional:
     return optional_index(container, key)
 
 
+MISSING: Final = object()
+"""What an optional holds that holds nothing."""
+
+
+def held(container: Value, key: Value) -> Value:
+    """Return what `optional_index` finds, or MISSING."""
+    found = optional_index(container, key)
+    return found.value if found.present else MISSING
+
+
+def strict_held(container: Value, key: Value) -> Value:
+    """Return what `strict_optional_index` finds, or MISSING."""
+    found = strict_optional_index(container, key)
+    return found.value if found.present else MISSING
+
+
 def unselectable(container: Value, field: Value) -> CelError:
     """Return the error for a field or key that cannot be selected."""
     if isinstance(container, dict):

@@ -21,8 +21,9 @@ import structlog
 
 from policyd.alloc.ledger import Holding
 from policyd.api.kueue import ClusterQueue, ResourceFlavor, Workload
+from policyd.api.kueue.names import EVICTED
 from policyd.api.makers import group_kind_of
-from policyd.api.meta import ObjectMeta
+from policyd.api.meta import ObjectMeta, find_condition
 from policyd.api.names import SYSTEM_NAMESPACES
 from policyd.api.pods import PodResourceClaim, PodTemplate
 from policyd.controller.jobs.owners import SeenOwners
@@ -42,6 +43,7 @@ from policyd.jobs.lifecycle import has_quota
 from policyd.jobs.requests import UNCOUNTED, devices_of_claim
 from policyd.kube.changes import Change, Modified
 from policyd.kube.resources import NAMESPACES, PODS
+from policyd.status.quantities import amounts_text
 from policyd.workload.usage_book import (
     AdmittedUsage,
     OutsideUsage,
@@ -56,6 +58,8 @@ GRACE_SECONDS: Final = 5.0
 """How long a pod may be outside before that is reported: stopping pods stop within it."""
 LOOK_SECONDS: Final = 30.0
 """Between checks of a pod that is outside: its job may get quota."""
+CHECKPOINT_SECONDS: Final = 900.0
+"""How long a pod may run on that was deleted as its workload was evicted."""
 MOST_REPORTED: Final = 50
 """Events of a namespace at once, and one more each second: many pods must not fill the API. Those
 of the largest pods come first, so that small ones cannot hide them."""
@@ -73,6 +77,8 @@ OUTSIDE: Final = "OutsideQuota"
 NO_WORKLOAD: Final = "NoWorkload"
 NO_QUOTA: Final = "NoQuota"
 BEYOND: Final = "MoreThanAdmitted"
+_BY_USERS: Final = ("Deactivated", "PodsReadyTimeout")
+"""How the reasons of evictions begin that a user can cause."""
 _WHY: Final = {
     NO_WORKLOAD: "it belongs to no workload",
     NO_QUOTA: "its workload holds no quota",
@@ -194,7 +200,7 @@ class Usage:
             return None
         self._book.put(key.path, taken, group)
         reason = self._reason(key.path, group)
-        if not reason:
+        if not reason or (reason == NO_QUOTA and self._is_being_stopped(pod, group)):
             self._settle(key.path)
             return None
         return await self._note(pod, taken.total(), reason)
@@ -232,9 +238,9 @@ class Usage:
 
         there = self._named(set(pod.claims.values()), metadata.namespace)
         claims = {each.metadata.name: devices_of_claim(each, rules) for each in there}
-        created = metadata.creation_timestamp
+        since = metadata.deletion_timestamp or metadata.creation_timestamp
         taken = PodUsage(
-            since=created.timestamp() if created else 0.0,
+            since=since.timestamp() if since else 0.0,
             amounts=concerned(pod.amounts_by(rules, claims.keys())),
             claims={name: own for name, each in claims.items() if (own := concerned(each))},
         )
@@ -277,6 +283,22 @@ class Usage:
         beyond = self._book.beyond(group, share)
         self._look_at(tuple(each for each in beyond if each != path and each not in self._since))
         return BEYOND if path in beyond else ""
+
+    def _is_being_stopped(self, pod: RunningPod, group: str) -> bool:
+        """Tell whether a pod has time to save a checkpoint, since its workload was evicted.
+
+        It has none if its user may have caused that, by a time limit or by pods that never get
+        ready: otherwise many jobs, one after the other, would run on all at once.
+        """
+        if pod.stays(self._writes.now) >= CHECKPOINT_SECONDS:
+            return False
+        workloads = map(self._cache.mirrors.workloads.get, self._cache.index.chain(group))
+        conditions = (find_condition(w.status.conditions, EVICTED) for w in workloads if w)
+        return any(
+            each.status == "True" and not each.reason.startswith(_BY_USERS)
+            for each in conditions
+            if each is not None
+        )
 
     def _share(self, group: str, *, anew: bool = False) -> AdmittedUsage:
         """Return the usage of a group's workloads: that of the largest, if one replaces another.
@@ -432,7 +454,7 @@ class Usage:
         return may
 
     def _report(self, pod: RunningPod, amounts: dict[str, int], reason: str) -> None:
-        taken = _listed(amounts)
+        taken = amounts_text(amounts)
         message = f"takes {taken} that no queue has given it: {_WHY[reason]}"
         self._writes.record(PODS, pod.metadata, OUTSIDE, message, warning=True)
         log.warning("outside_quota", pod=pod.metadata.key, reason=reason, takes=taken)
@@ -447,12 +469,13 @@ class Usage:
         self._summaries[namespace] = _Summary(now, count, total)
         pods = self._outside.of(namespace)
         largest = sorted(pods, key=lambda path: _rank(path, pods[path]))[:MOST_NAMED]
-        named = "; ".join(f"{path.partition('/')[2]} ({_listed(pods[path])})" for path in largest)
-        message = (
-            f"{count} pods take {_listed(total)} that no queue has given them; the largest: {named}"
+        named = "; ".join(
+            f"{path.partition('/')[2]} ({amounts_text(pods[path])})" for path in largest
         )
+        taken = amounts_text(total)
+        message = f"{count} pods take {taken} that no queue has given them; the largest: {named}"
         self._writes.record(NAMESPACES, found.metadata, OUTSIDE, message, warning=True)
-        log.warning("outside_quota", namespace=namespace, pods=count, takes=_listed(total))
+        log.warning("outside_quota", namespace=namespace, pods=count, takes=taken)
 
 
 class _Summary(NamedTuple):
@@ -476,10 +499,6 @@ def _rank(path: str, amounts: Mapping[str, int]) -> _Rank:
     return (-devices, -sum(amounts.values()), path)
 
 
-def _listed(amounts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name}: {_written(name, n)}" for name, n in sorted(amounts.items()))
-
-
 def _key(pod: RunningPod) -> ReconcileKey:
     return ReconcileKey("Usage", pod.metadata.namespace, pod.metadata.name)
 
@@ -491,7 +510,3 @@ def _was_there(metadata: ObjectMeta, since: float) -> bool:
 
 def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {n: max(one.get(n, 0), other.get(n, 0)) for n in one.keys() | other.keys()}
-
-
-def _written(resource: str, amount: int) -> str:
-    return f"{amount / 1000:g}" if resource == "cpu" else str(amount)

@@ -464,6 +464,8 @@ class _Draws:
         if ratio is None or (certain and (not plain or behind or (shared and self._count > 1))):
             return TOO_FAR
         raw = interval_of([_scaled(wait, ratio) for wait in waits])
+        if raw.high == inf:  # those that it is compared with never start
+            return TOO_FAR
         forecast = StartForecast(interval=raw if certain else shift.applied(raw))
         return _later(forecast, 1 + behind / (ahead + 1), self._settings) if behind else forecast
 

@@ -135,10 +135,12 @@ def _evicted(job: JobView, workload: Workload) -> Step | None:
 
 
 def change_of_priority(job: JobView, workload: Workload) -> ChangePriority | None:
-    """Return the step by which a workload gets the priority of its job, if that is to be."""
-    spec, priority = workload.spec, job.priority
-    same = (spec.priority or 0, spec.priority_class_ref) == (priority.value, priority.reference)
-    return ChangePriority(workload) if may_take(workload, priority) and not same else None
+    """Return the step by which a workload gets the priority of its job, if that is to be.
+
+    The value alone may be another: an administrator, or who made a prebuilt one, has chosen it.
+    """
+    same = workload.spec.priority_class_ref == job.priority.reference
+    return ChangePriority(workload) if may_take(workload, job.priority) and not same else None
 
 
 def may_take(workload: Workload, priority: Priority) -> bool:

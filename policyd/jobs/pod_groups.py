@@ -42,6 +42,7 @@ from policyd.jobs.topology import topology_request
 from policyd.jobs.workload import Priority, equivalent, keeps_time, new_spec
 
 FAST_ADMISSION: Final = "kueue.x-k8s.io/pod-group-fast-admission"
+RESIZED: Final = "what makes them is to be scaled to 0 before it gets another size"
 MOST_ROLES: Final = 18
 
 
@@ -90,6 +91,15 @@ class PodGroup:
     def running_or_able_to(self) -> list[QueuedPod]:
         """Return the pods that count for the group."""
         return [pod for pod in self.pods if counts(pod)]
+
+    def by_size(self) -> "tuple[PodGroup, list[QueuedPod]]":
+        """Return the group without the pods that wait and name another size, and those."""
+        own: list[QueuedPod] = []
+        others: list[QueuedPod] = []
+        for pod in self.pods:
+            same = not self.name or not is_gated(pod) or total_count(pod.metadata) == self.total
+            (own if same else others).append(pod)
+        return replace(self, pods=tuple(own)), others
 
     def within(self, workload: Workload) -> "PodGroup":
         """Return the group without the pods for which its workload has no place."""
@@ -202,7 +212,9 @@ class PodGroup:
             return f"'{self.name}' group has no valid {POD_GROUP_TOTAL_COUNT}"
         for pod in self.pods[1:]:
             if total_count(pod.metadata) != self.total:
-                return f"'{self.name}' group has pods with different {POD_GROUP_TOTAL_COUNT}"
+                text = f"'{self.name}' group has pods with different {POD_GROUP_TOTAL_COUNT}"
+                made = SUSPENDING_PARENT in self.first.metadata.annotations
+                return f"{text}: {RESIZED}" if made else text
             elsewhere = queue_name(pod.metadata) != queue_name(self.first.metadata)
             if elsewhere and not self.prebuilt:
                 return f"'{self.name}' group has pods with different queue names"

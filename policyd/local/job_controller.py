@@ -28,6 +28,8 @@ from policyd.local.objects import Job, JobStatus, LocalPod
 from policyd.local.steps import DueObjects
 
 INDEX = "batch.kubernetes.io/job-completion-index"
+OWN = {"", "kubernetes.io/job-controller"}
+"""The values of `managedBy` that leave a Job to this controller."""
 UNSEEN_SECONDS = 5.0
 """After which a pod that was made and does not show is one that was deleted at once."""
 
@@ -284,6 +286,8 @@ class JobController:
 
     async def _reconcile(self, job: Job, now: float) -> float | None:
         """Act on a Job; return when it is due again."""
+        if job.spec.managed_by not in OWN:
+            return None
         uid = job.metadata.uid
         pods = list(self._owned.get(uid, {}).values())
         shown = {pod.metadata.uid for pod in pods}

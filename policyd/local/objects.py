@@ -52,6 +52,7 @@ class JobSpec(Wire, frozen=True):
     backoff_limit: int = 6
     completion_mode: str = "NonIndexed"
     suspend: bool = False
+    managed_by: str = ""
     ttl_seconds_after_finished: int | None = None
 
 

@@ -64,6 +64,7 @@ class CelTerm:
         shapes: What the value may be in Kubernetes' own types; empty if nothing is known.
         condition: The condition that the value is true, where it is made of conditions.
         parts: The elements of a list that the policy writes out, with variables among them.
+        template: Whether this is a pod that may be a template, which may have no metadata.
     """
 
     text: str
@@ -79,6 +80,7 @@ class CelTerm:
     shapes: frozenset[Shape] = frozenset()
     condition: str | None = None
     parts: "tuple[CelTerm, ...]" = ()
+    template: bool = False
 
     @property
     def tight(self) -> str:
@@ -162,7 +164,8 @@ def member(of: CelTerm, name: str) -> CelTerm:
         strict, absent = f"[{text_literal(name)}]", f"[?{text_literal(name)}]"
     base = of.needs[0] if of.itself else of.tight
     others = () if of.itself else of.needs
-    if name in _ALWAYS_PRESENT.get(of.text, ()) or (name == "spec" and _is_built_in(of)):
+    there = name in _ALWAYS_PRESENT.get(of.text, ()) and not (of.template and name != "spec")
+    if there or (name == "spec" and _is_built_in(of)):
         return shaped(
             f"{of.tight}{strict}",
             shapes_of_field(of.shapes, name),

@@ -161,7 +161,11 @@ def split_variables(text: str) -> Iterator[str]:
 
 
 def _without_variables(expression: str) -> tuple[str, dict[str, str]]:
-    """Replace `{{ }}` by variables of their own, in literals and names, too."""
+    """Replace `{{ }}` by variables of their own, in literals and names, too.
+
+    Kyverno puts their texts in: in quotes they are values, outside of them a part of the expression
+    itself, of which only a name after a dot has a counterpart.
+    """
     parts = list(split_variables(expression))
     nested = {f"nested_{index // 2}": part for index, part in enumerate(parts) if index % 2}
     marked = "".join(
@@ -176,7 +180,7 @@ def _without_variables(expression: str) -> tuple[str, dict[str, str]]:
             return whole
         if quote == '"' and len(pieces) == 1:
             return f'"{{{{{_name(pieces[0])}}}}}"'
-        if quote != '"' and len([piece for piece in pieces if piece.strip()]) == 1:
+        if quote == "`" and len([piece for piece in pieces if piece.strip()]) == 1:
             return _name(pieces[places.index(True)])
         if quote != "'":
             shown = _PLACE.sub("{{ }}", whole)
@@ -188,13 +192,15 @@ def _without_variables(expression: str) -> tuple[str, dict[str, str]]:
         return f"{CONCATENATION}({', '.join(texts)})"
 
     literals = _QUOTED.sub(in_literal, marked)
-    return _PLACE.sub(lambda match: _name(match.group()), literals), nested
+    return _PLACE.sub(lambda match: f"{_PART}{_name(match.group())}", literals), nested
 
 
 def _name(place: str) -> str:
     return f"nested_{place[1:-1]}"
 
 
+_PART: Final = "part_"
+"""What begins the name of a variable that stands for a part of the expression."""
 _NESTED_NAME: Final = re.compile(r"\{\{(nested_\d+)\}\}")
 
 
@@ -230,10 +236,15 @@ class _Translation:
 
     def __call__(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401 - a node
         """Return the value of a node; `scope` is `@`, None at the root of all variables."""
-        found = self.part(node, scope)
-        if isinstance(found, _Partial):
-            raise Untranslatable(f"the variable {found.path} is not known here")
-        return found
+        return self._value_at(self.part(node, scope))
+
+    def _value_at(self, found: "CelTerm | _Partial") -> CelTerm:
+        """Return the value at a path: a variable, or one of all variables below it."""
+        if not isinstance(found, _Partial):
+            return found
+        if f"{found.path}.*" in self.roots:
+            return self.roots[f"{found.path}.*"]
+        raise Untranslatable(f"the variable {found.path} is not known here")
 
     def part(self, node: Any, scope: CelTerm | None) -> "CelTerm | _Partial":  # noqa: ANN401 - a node
         """Return the value of a node, or the path that may become one."""
@@ -247,6 +258,10 @@ class _Translation:
 
     def _field(self, node: Any, scope: "CelTerm | _Partial | None") -> "CelTerm | _Partial":  # noqa: ANN401
         name = node["value"]
+        if self._part_name(node):
+            raise Untranslatable("a `{{ }}` without quotes stands for a part of an expression")
+        if not name:
+            return literal(None)  # no field has the empty name: `x || ""` is meant as a default
         if scope is None or isinstance(scope, _Partial):
             path = f"{scope.path}.{name}" if scope else name
             if path in self.roots:
@@ -259,6 +274,12 @@ class _Translation:
         if match := _NESTED_NAME.fullmatch(name):
             return self._chosen(scope, self.roots[match[1]].text)
         return member(scope, name)
+
+    def _part_name(self, node: Any) -> CelTerm | None:  # noqa: ANN401
+        """Return the variable whose text stands in the expression instead of a node."""
+        name = str(node.get("value"))
+        part = name.startswith(f"{_PART}nested_")
+        return self.roots.get(name.removeprefix(_PART)) if part else None
 
     def _chosen(self, of: CelTerm, key: str) -> CelTerm:
         """Return the value of a map under a computed key."""
@@ -278,12 +299,13 @@ class _Translation:
         first, *others = node["children"]
         base = self.part(first, scope)
         for each in others:
-            if each["type"] == "field":
+            key = self._part_name(each)
+            if key is not None and isinstance(base, CelTerm):
+                base = self._chosen(base, key.text)
+            elif each["type"] == "field":
                 base = self._field(each, base)
-            elif isinstance(base, _Partial):
-                raise Untranslatable(f"the variable {base.path} is not known here")
             else:
-                base = self(each, base)
+                base = self(each, self._value_at(base))
         return base
 
     def _pipe(self, node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
@@ -457,8 +479,10 @@ class _Translation:
         kind = left.kind if left.kind == right.kind else "dyn"
         if right.needs:
             optional = f"{left.optional()}.or({right.optional()})"
+            if left.kind == "string":
+                optional = f"({left.truth()} ? {left.optional()} : {right.optional()})"
             made = value_of_optional(optional, kind=kind)
-        elif left.itself:
+        elif left.itself and left.kind != "string":
             made = CelTerm(text=left.otherwise(right.text), kind=kind)
         else:
             text = f"{left.truth()} ? {left.text} : {right.text}"

@@ -31,7 +31,9 @@ def _given(value: CelTerm, kind: str) -> CelTerm:
 
 
 def _concatenated(*parts: CelTerm) -> CelTerm:
-    texts = (part.tight for part in map(_to_string, parts))
+    if len(parts) == 1 and parts[0].kind == "string" and ("dyn",) not in parts[0].shapes:
+        return parts[0]
+    texts = (part.tight for part in map(_as_text, parts))
     return replace(called(" + ".join(texts), "string", *parts), loose=True)
 
 
@@ -93,6 +95,22 @@ def _to_string(of: CelTerm) -> CelTerm:
     if of.kind in ("list", "map"):
         raise Untranslatable("CEL for admission cannot write a list or an object as JSON")
     return called(f"string({of.text})", "string", of)
+
+
+def _shown(of: CelTerm) -> CelTerm:
+    """Return what `to_string` gives: a text for null, too."""
+    made = _to_string(of)
+    if not made.needs:
+        return made
+    if made is of:
+        return CelTerm(text=of.otherwise("'null'"), kind="string", name=of.name)
+    return CelTerm(text=f"{of.optional()}.optMap(v, string(v)).orValue('null')", kind="string")
+
+
+def _as_text(of: CelTerm) -> CelTerm:
+    """Return a value as a text: what is a text or a number by its type is no text yet."""
+    either = of.kind == "string" and ("dyn",) in of.shapes
+    return _to_string(replace(of, kind="dyn") if either else of)
 
 
 def _to_number(of: CelTerm) -> CelTerm:
@@ -379,7 +397,7 @@ FUNCTIONS: Final[Mapping[str, Callable[..., CelTerm]]] = {
     "to_boolean": _to_boolean,
     "to_lower": _method("lowerAscii", "string"),
     "to_number": _to_number,
-    "to_string": _to_string,
+    "to_string": _shown,
     "to_upper": _method("upperAscii", "string"),
     "trim": _trim,
     "trim_prefix": _trim_prefix,

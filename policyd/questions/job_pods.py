@@ -73,7 +73,7 @@ async def explained(reader: Reader, answer: WhyAnswer) -> WhyAnswer:
     Raises:
         ApiError: If the API server does not answer.
     """
-    if answer.state not in _LOOKED_AT:
+    if answer.state not in {*_LOOKED_AT, "QuotaReserved"}:
         return answer
     try:
         owner = await _owner(reader, answer)
@@ -81,9 +81,30 @@ async def explained(reader: Reader, answer: WhyAnswer) -> WhyAnswer:
         return replace(answer, left_out=(f"pods: {error}",))
     if owner is None:
         return answer
+    if answer.state == "QuotaReserved":
+        return _with_checks(answer, owner.workload)
     read = await job_pods(reader, owner)
     answer = await with_obstacles(reader, answer, owner, read)
     return replace(answer, left_out=(*read.left_out, *answer.left_out))
+
+
+def _with_checks(answer: WhyAnswer, workload: Workload | None) -> WhyAnswer:
+    """Add to an answer which admission checks a job with quota waits for, and where it is tried."""
+    if workload is None:
+        return answer
+    status = workload.status
+    tried = ", ".join(status.nominated_cluster_names)
+    where = f"; no worker has admitted its copy so far: {tried}" if tried else ""
+    found = [
+        PodObstacle(
+            type="Checked",
+            what=check.name,
+            message=": ".join(filter(None, (check.state, check.message))),
+        )
+        for check in status.admission_checks
+        if check.state != "Ready"
+    ]
+    return replace(answer, obstacles=tuple(found), message=f"{answer.message}{where}")
 
 
 async def _owner(reader: Reader, answer: WhyAnswer) -> PodOwner | None:

@@ -42,7 +42,9 @@ State = Literal[
 ]
 
 
-ObstacleType = Literal["Refused", "Missing", "Gated", "Unschedulable", "ContainerWaiting"]
+ObstacleType = Literal[
+    "Checked", "Refused", "Missing", "Gated", "Unschedulable", "ContainerWaiting"
+]
 
 
 class PodObstacle(Value, frozen=True, rename="camel"):
@@ -51,7 +53,8 @@ class PodObstacle(Value, frozen=True, rename="camel"):
     Attributes:
         type: Whether they cannot be created, or what they wait for.
         message: That in a sentence.
-        what: The policy that refuses them, their scheduling gate, or the state of a container.
+        what: The policy that refuses them, the admission check or scheduling gate that holds
+            them, or the state of a container.
         pods: How many of them there are; 0 if there are none.
         example: The name of one.
         last: When they were last refused.

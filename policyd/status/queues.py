@@ -21,6 +21,7 @@ ActiveReason = (
     Literal[
         "Ready",
         "Stopped",
+        "Terminating",
         "FlavorNotFound",
         "AdmissionCheckNotFound",
         "AdmissionCheckInactive",
@@ -126,7 +127,9 @@ def _troubles(state: CoreState, queue: QueueState) -> Iterator[tuple[ActiveReaso
     spec, options, node = queue.spec, queue.options, queue.node
     assert spec is not None, "who has no specification does not exist"
     assert options is not None, "options are there after a settle"
-    if spec.stopped:
+    if spec.terminating:
+        yield "Terminating", "is terminating"
+    elif spec.stopped:
         yield "Stopped", "is stopped"
     if options.missing:
         names = ",".join(options.missing)

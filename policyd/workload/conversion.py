@@ -93,6 +93,7 @@ def queue_spec(queue: kueue.ClusterQueue, checks: Mapping[str, kueue.AdmissionCh
         by_usage=spec.admission_scope is not None
         and spec.admission_scope.admission_mode == "UsageBasedAdmissionFairSharing",
         stopped=spec.stop_policy != "None" or queue.metadata.deletion_timestamp is not None,
+        terminating=queue.metadata.deletion_timestamp is not None,
         missing_checks=tuple(name for name in named if name not in checks),
         inactive_checks=tuple(
             name

@@ -130,6 +130,8 @@ def obstacle_text(obstacle: PodObstacle, now: float) -> str:
             by = f" by policy {what}" if what else ""
             last = f"; last tried {age(obstacle.last, now)} ago" if obstacle.last else ""
             return f"refused{by}: {message}{last}"
+        case "Checked":
+            return f"held by the admission check {what}: {message}"
         case "Missing":
             return message
         case "Gated":

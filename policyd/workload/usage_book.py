@@ -75,7 +75,8 @@ class PodUsage:
     """A pod that runs, or may.
 
     Attributes:
-        since: When it was created, in seconds since the epoch.
+        since: When it was created, in seconds since the epoch; or when it has to be gone, so that
+            one that is deleted gives way to its replacement.
         amounts: Its usage of resources that queues give, in canonical units.
         claims: The same of each claim that it has, by name. Pods may share it: it counts once.
     """

@@ -6,7 +6,8 @@ from policyd.admission.jobs import DefaultClass, JobAdmission
 from policyd.api.admission import parse_review
 from policyd.api.makers import makers_of
 from policyd.engine.model.decision import ALLOWED
-from policyd.jobs.integrations import Integrations
+from policyd.jobs.integrations import POD, Integrations
+from policyd.jobs.rules.hidden import hidden_from_queue
 from policyd.patch.draft import Draft
 from tests.webhooks.reviews import review
 
@@ -158,3 +159,53 @@ def test_the_templates_of_what_makes_pods_get_it_too():
 
     where = ("spec", "template", "metadata", "labels", CLASS)
     assert draft.get(where) == "default"
+
+
+JOBS_ONLY = frozenset({("batch", "Job")})
+TEMPLATE = {"metadata": {}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
+OFF = f"`{QUEUE}` on a JobSet has no effect: the integration `jobset.x-k8s.io/jobset` is off"
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "kinds", "expected"),
+    [
+        pytest.param("jobset.x-k8s.io", "JobSet", JOBS_ONLY, OFF, id="off"),
+        pytest.param(
+            "jobset.x-k8s.io",
+            "JobSet",
+            JOBS_ONLY | {POD},
+            f"{OFF}; name the queue in spec.template.metadata.labels",
+            id="off-while-pods-queue",
+        ),
+        pytest.param("jobset.x-k8s.io", "JobSet", None, "", id="on"),
+        pytest.param("batch", "CronJob", JOBS_ONLY, "", id="of-jobs-that-queue"),
+        pytest.param(
+            "batch",
+            "CronJob",
+            frozenset(),
+            f"`{QUEUE}` on a CronJob has no effect: the integration `batch/job` is off",
+            id="of-jobs-that-do-not",
+        ),
+        pytest.param(
+            "argoproj.io",
+            "Rollout",
+            JOBS_ONLY,
+            f"`{QUEUE}` on a Rollout has no effect: the kind has no integration, and that of pods"
+            " is off",
+            id="unknown-kind",
+        ),
+        pytest.param(
+            "argoproj.io",
+            "Rollout",
+            {POD},
+            f"`{QUEUE}` on a Rollout has no effect: name the queue in"
+            " spec.template.metadata.labels",
+            id="unknown-kind-while-pods-queue",
+        ),
+    ],
+)
+def test_a_queue_that_is_named_in_vain_has_a_warning_with_the_cause(group, kind, kinds, expected):
+    obj = {"metadata": {"labels": {QUEUE: "q"}}, "spec": {"template": TEMPLATE}}
+    integrations = Integrations(kinds=kinds)
+
+    assert hidden_from_queue(obj, group=group, kind=kind, integrations=integrations) == expected

@@ -237,7 +237,7 @@ def test_a_start_names_devices_the_lender_and_conditions():
     )
     assert result_text(checked, "team-a") == (
         "would get quota now once 2 workloads are preempted: 8 nvidia.com/gpu of h100 from team-a,"
-        " 4 of them borrowed from research; then it has to pass budget"
+        " 4 of them borrowed from research; then it has to pass check budget"
     )
     assert result_text(plain, "team-a") == ("would start now: 4 cpu of cpu-nodes from team-a")
 

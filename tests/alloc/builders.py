@@ -40,9 +40,9 @@ def queue(name, cohort="", *, groups=(), strict=False, gpu=None, **fields):
     return QueueSpec(name=name, cohort=cohort, groups=tuple(groups), strict=strict, **fields)
 
 
-def cohort(name, parent="", gpu=None):
+def cohort(name, parent="", gpu=None, **fields):
     groups = () if gpu is None else (group(default={"gpu": gpu}),)
-    return CohortQuotas(name=name, parent=parent, groups=groups)
+    return CohortQuotas(name=name, parent=parent, groups=groups, **fields)
 
 
 def pod_set(

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import product
 
@@ -10,6 +10,7 @@ from policyd.admission.decisions import Decide
 from policyd.admission.handler import AdmissionHandler
 from policyd.admission.jobs import JobAdmission, Requesters
 from policyd.api.admission import AdmissionRequest, parse_review
+from policyd.api.meta import rfc3339
 from policyd.api.selectors import LabelSelector, Requirement
 from policyd.cel import Budget, Program, admission_environment, compile_expression
 from policyd.controller.usage import OUTSIDE
@@ -36,6 +37,9 @@ CONFIGURED = {
 WITHIN_SECONDS = 10
 BATCH = 40
 """Pods that come at once: fewer than there may be events."""
+LEAVES: Mapping[str, object] = {"nodeName": "n"}
+"""Of a pod that runs, and is being deleted for so long that others run meanwhile."""
+SLOWLY = 890
 
 
 def decider(integrations: Integrations) -> Decide:
@@ -120,7 +124,7 @@ async def _past_the_webhooks() -> Figures:
         owners = _owners(world)
         world.delete(r.JOBS, "deleted")
         tried, unseen = 0, list[str]()
-        for batch in _batches(list(_slip_past(owners))):
+        for batch in _batches(list(_slip_past(owners, world.clock.now()))):
             for body in batch:
                 world.create(r.PODS, body)
             await world.pass_time(WITHIN_SECONDS)
@@ -129,7 +133,8 @@ async def _past_the_webhooks() -> Figures:
             tried += len(batch)
             unseen += sorted(left - reported)
             for name in left:
-                world.delete(r.PODS, name)
+                pod = world.get(r.PODS, name)
+                world.store.delete(r.PODS, pod, grace=0, dry_run=False)
             await world.pass_time(BATCH)  # until as many events may be written again
     return Figures(tried=tried, bypasses=len(unseen), faults=tuple(unseen))
 
@@ -157,7 +162,7 @@ def _owners(world: World) -> dict[str, dict[str, object]]:
     return found
 
 
-def _slip_past(owners: dict[str, dict[str, object]]) -> Iterator[dict[str, object]]:
+def _slip_past(owners: dict[str, dict[str, object]], now: float) -> Iterator[dict[str, object]]:
     notes = {
         "nothing": {},
         "a group": {"kueue.x-k8s.io/pod-group-name": "g", "kueue.x-k8s.io/role-hash": "main"},
@@ -165,8 +170,8 @@ def _slip_past(owners: dict[str, dict[str, object]]) -> Iterator[dict[str, objec
         "a parent": {"kueue.x-k8s.io/pod-suspending-parent": "statefulset"},
     }
     labels = ({}, {POD_SET: "main"}, {QUEUE: "lq-cq"})
-    made = product(owners.items(), notes.items(), labels, ("", "n"))
-    for number, ((owned, owner), (description, annotations), own_labels, node) in enumerate(made):
+    made = product(owners.items(), notes.items(), labels, ({}, {"nodeName": "n"}, LEAVES))
+    for number, ((owned, owner), (description, annotations), own_labels, more) in enumerate(made):
         name = f"{number}-{owned}-{description}".replace(" ", "-").replace("'", "").lower()
         metadata: dict[str, object] = {
             "name": name,
@@ -175,8 +180,10 @@ def _slip_past(owners: dict[str, dict[str, object]]) -> Iterator[dict[str, objec
         }
         if owner:
             metadata["ownerReferences"] = [owner | {"controller": True}]
-        spec = pod_spec(64) | ({"nodeName": node} if node else {})
-        yield {"metadata": metadata, "spec": spec}
+        if more is LEAVES:
+            metadata["deletionTimestamp"] = rfc3339(now + SLOWLY)
+            metadata["deletionGracePeriodSeconds"] = SLOWLY
+        yield {"metadata": metadata, "spec": pod_spec(64) | more}
 
 
 ATTACKS = {"fields of membership": membership, "past the webhooks": past_the_webhooks}

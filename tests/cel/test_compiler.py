@@ -1,5 +1,7 @@
 """What is compiled means the same as what the reference evaluator walks."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,6 +28,35 @@ def test_compiled_expressions_mean_what_the_reference_says(environment, source):
     walked = outcome(lambda: reference.evaluate(source, environment, VARIABLES))
 
     assert compiled in (walked, ("error", "operation cancelled: actual cost limit exceeded"))
+
+
+_HOLDERS = (
+    *("{'a': {'b': 1}}", "{'a': {'b': optional.of({'c': 2})}}", "{'a': [{'b': 1}]}", "{'a': null}"),
+    *("{'a': optional.none()}", "{'a': optional.of({'b': 1})}", "{1: {'b': 1}}", "{true: 1}"),
+    *("optional.of({'a': {'b': 1}})", "optional.none()", "[{'b': 1}]", "[]", "1", "null", "''"),
+)
+_CHOSEN = (
+    *(".?a.?b", ".?a.b", "[?'a'].?b", ".?a", "[?0].?b", "[?1]", "[?true]", "[?['a']]", "[?1.0]"),
+    *(".?a[?0].b", ".?a.?b.?c", ".?b.or(X.?a.?b)", ".?z.or(X[?dyn('a')]).or(X.?b)", "[?X]"),
+)
+
+
+@pytest.mark.parametrize("chosen", _CHOSEN)
+@pytest.mark.parametrize("holder", _HOLDERS)
+@pytest.mark.parametrize("strict", [False, True], ids=["open", "strict"])
+def test_an_element_is_chosen_as_by_an_optional(strict, holder, chosen):
+    environment = replace(ENVIRONMENT, strict_selection=strict)
+    element = f"dyn({holder}){chosen.replace('X', f'dyn({holder})')}"
+
+    found, oracle = (
+        outcome(lambda program=program: program.evaluate(VARIABLES, reference.unlimited()))
+        for program in (
+            compile_unchecked(f"[{element}.orValue('other')]", environment),
+            compile_unchecked(f"[{element}].map(o, o.orValue('other'))", environment),
+        )
+    )
+
+    assert found == oracle
 
 
 @given(EXPRESSIONS)

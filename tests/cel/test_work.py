@@ -14,12 +14,15 @@ from policyd.cel import (
 )
 from policyd.cel.compile.program import compile_expression, compile_unchecked
 from policyd.cel.cost import (
+    _LOOK_WORK,
     EXPRESSION_LIMIT,
     POLICY_LIMIT,
     REQUEST_LIMIT,
     WORK_LIMIT,
     WORK_UNITS,
     RequestBudget,
+    visit_list,
+    weigh,
 )
 from policyd.cel.environments import extended_environment
 from policyd.cel.lib.authorizer import Authorization, Authorizer
@@ -290,3 +293,12 @@ def test_what_is_no_number_is_reported_in_one_look(source):
 
     with pytest.raises(CelError):
         compile_unchecked(source, environment).evaluate({"text": "1" * _MIB + "!"}, Budget())
+
+
+@pytest.mark.parametrize("values", [[], [1.5], [1, 2.5, None], [True, 0.0, 1e300]])
+def test_a_few_scalars_weigh_what_a_walk_through_them_finds(values):
+    few, walked = Budget(), weigh(values)
+
+    found = visit_list(values, None, few)
+
+    assert (found, few.work) == (walked.cost, _LOOK_WORK + walked.elements)

@@ -350,6 +350,10 @@ def test_standard_input_is_read_once():
     for words in (
         ["controller", "--config", "-", "--policies", "-"],
         ["up", *["--policies", "-"] * 2],
+        ["check", "-", "-"],
+        ["convert", "-", "-"],
+        ["migrate", "kyverno", "-", "-"],
+        ["simulate", "-", "--config", "-"],
     ):
         result = run(words[0], *words[1:], text="")
         assert (result.exit_code, "read only once" in result.stderr) == (2, True)

@@ -251,7 +251,7 @@ async def test_a_part_outside_of_quota_is_reported_in_thousandths():
         sharing_pod(world, "bad", gpu_fraction="NaN")
         await world.pass_time(10)
 
-        message = f"takes {THOUSANDTHS}: 500 that no queue has given it: it belongs to no workload"
+        message = f"takes 500 {THOUSANDTHS} that no queue has given it: it belongs to no workload"
         assert outside_quota(world) == {"alone": message}  # of a replica, there is no quota
 
 

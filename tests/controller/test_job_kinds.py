@@ -194,6 +194,24 @@ async def test_the_way_of_a_job(world, name, spec, end):
     assert (finished["reason"], finished["message"]) == ("Succeeded", "the end")
 
 
+@pytest.mark.parametrize("ends", [True, False], ids=["it-ends", "it-is-preempted"])
+async def test_a_job_whose_runtime_is_gone_still_gives_its_quota_back(world, ends):
+    kind = BY_KIND["TrainJob"]
+    submit(world, kind, train(8))
+    await world.pass_time(2)
+    assert suspended(world, kind) is False
+
+    world.store.delete(RUNTIME, world.store.get(RUNTIME, "", "torch"), dry_run=False)
+    if ends:
+        world.set_status(job_resource(kind), "train", **done("Complete"))
+    world.job("urgent", **{"kueue.x-k8s.io/priority-class": "high"})
+    await world.pass_time(7)
+
+    assert not world.suspended("urgent")
+    assert suspended(world, kind) is not ends
+    assert world.is_true("train", "Finished") is ends
+
+
 async def test_the_priority_class_of_a_run_policy_counts(world):
     world.put(r.PRIORITY_CLASSES, {"metadata": {"name": "soon"}, "value": 7})
     spec = training("pytorchReplicaSpecs", "Master")(8)

@@ -253,6 +253,39 @@ async def test_no_pod_stays_of_a_group_that_cannot_be(world, total):
     assert names(world, r.PODS) == []
 
 
+async def test_a_pod_that_names_another_size_holds_only_itself(world):
+    """Whoever may create pods could keep a group from being preempted by one more."""
+    ring(world, "a", "b")
+    await world.pass_time(1)
+    ring(world, "c", total=3)
+    await world.pass_time(1)
+
+    (event,) = world.events("ErrWorkloadCompose")
+    assert event["involvedObject"]["name"] == "c"
+    world.delete(r.PODS, "c")
+    ring(world, "d", total=3)
+    active(world, is_active=False)
+    await world.pass_time(2)
+
+    left = [pod for pod in world.all(r.PODS) if not is_deleted(pod)]
+    assert [pod["metadata"]["name"] for pod in left] == ["d"]
+    assert gates(left[0]) != []
+    assert "c" not in names(world, r.PODS)
+
+
+async def test_a_group_whose_oldest_pod_names_another_size_later_is_still_stopped(world):
+    ring(world, "a", "b")
+    await world.pass_time(1)
+    pod = world.get(r.PODS, "a")
+    annotations = {**pod["metadata"]["annotations"], "kueue.x-k8s.io/pod-group-total-count": "9"}
+    world.put(r.PODS, {**pod, "metadata": {**pod["metadata"], "annotations": annotations}})
+
+    active(world, is_active=False)
+    await world.pass_time(2)
+
+    assert all(is_deleted(pod) for pod in world.all(r.PODS))
+
+
 async def test_no_pod_stays_that_is_in_no_queue_any_more(world):
     pod = world.pod("solo", gpus=100)
     await world.pass_time(1)

@@ -164,6 +164,26 @@ async def test_a_missing_class_of_pods_is_not_called_one_of_workloads(world):
     assert not world.events("WorkloadPriorityClassNotFound")
 
 
+@pytest.mark.parametrize("ends", [True, False], ids=["it-ends", "it-is-evicted"])
+async def test_a_job_whose_priority_class_is_gone_still_gives_its_quota_back(world, ends):
+    world.put(r.WORKLOAD_PRIORITY_CLASSES, {"metadata": {"name": "gold"}, "value": 5})
+    world.job("train", **{"kueue.x-k8s.io/priority-class": "gold"})
+    await world.pass_time(2)
+    assert not world.suspended("train")
+
+    gone = world.store.get(r.WORKLOAD_PRIORITY_CLASSES, "", "gold")
+    world.store.delete(r.WORKLOAD_PRIORITY_CLASSES, gone, dry_run=False)
+    if ends:
+        world.end_job("train")
+    else:
+        world.queue(stopPolicy="HoldAndDrain")
+    await world.pass_time(2)
+
+    assert world.suspended("train") is not ends
+    assert world.is_true("train", "Finished") is ends
+    assert ends or not world.is_true("train", "QuotaReserved")
+
+
 async def test_a_missing_priority_class_is_reported_and_waited_for(world):
     world.job("train", **{"kueue.x-k8s.io/priority-class": "gold"})
     await world.pass_time(2)
@@ -364,6 +384,23 @@ async def test_a_drained_queue_stops_its_jobs_and_a_restarted_one_starts_them_ag
     )
 
 
+async def test_a_queue_that_was_inactive_says_since_when_it_is_stopped(world):
+    def local_queue(**spec):
+        metadata = {"name": "lost", "namespace": "ns"}
+        world.put(r.LOCAL_QUEUES, {"metadata": metadata, "spec": {"clusterQueue": "no", **spec}})
+
+    local_queue()
+    await world.pass_time(2)
+    before = condition(world.get(r.LOCAL_QUEUES, "lost"), "Active")
+    await world.pass_time(60)
+    local_queue(stopPolicy="Hold")
+    await world.pass_time(2)
+
+    after = condition(world.get(r.LOCAL_QUEUES, "lost"), "Active")
+    assert (before["reason"], after["reason"]) == ("ClusterQueueDoesNotExist", "Stopped")
+    assert before["lastTransitionTime"] < after["lastTransitionTime"]
+
+
 async def test_a_held_queue_lets_run_what_runs(world):
     world.job("train")
     await world.pass_time(1)
@@ -478,6 +515,30 @@ async def test_a_queue_whose_quota_cannot_be_read_says_so(world):
     active = condition({"status": status}, "Active")
     assert (active["status"], active["reason"]) == ("False", "Misconfigured")
     assert "a quota cannot be read" in active["message"]
+
+
+async def test_nothing_is_created_in_a_namespace_that_is_being_deleted(world):
+    metadata = {"name": "ns", "finalizers": ["kubernetes"]}
+    world.put(r.NAMESPACES, {"metadata": {**metadata, "deletionTimestamp": "2023-11-14T22:13:20Z"}})
+    world.job("train")
+    await world.pass_time(2)
+
+    assert world.workload_of("train") is None
+    assert world.suspended("train")
+
+
+async def test_a_job_whose_workload_does_not_name_it_any_more_stops_and_queues_again(world):
+    world.job("train")
+    await world.pass_time(1)
+    workload = world.workload_of("train")
+    metadata = {**workload["metadata"], "ownerReferences": [], "finalizers": []}
+    world.put(r.WORKLOADS, {**workload, "metadata": metadata})
+    await world.pass_time(1)
+
+    assert world.events("Stopped")
+    await world.pass_time(2)
+    assert not world.suspended("train")
+    assert world.workload_of("train")["metadata"]["uid"] != workload["metadata"]["uid"]
 
 
 async def test_a_group_waits_until_all_pods_exist(world):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from policyd.api.meta import rfc3339
 from policyd.api.selectors import LabelSelector
 from policyd.controller.usage import BEYOND, NO_QUOTA, NO_WORKLOAD, OUTSIDE
 from policyd.controller.watch.mirrors import job_resource
@@ -77,7 +78,7 @@ async def test_a_pod_that_slipped_past_is_reported_within_ten_seconds(world):
 
     await world.pass_time(6)
 
-    message = f"takes {GPU}: 64 that no queue has given it: it belongs to no workload"
+    message = f"takes 64 {GPU} that no queue has given it: it belongs to no workload"
     assert outside_quota(world) == {"huge": message}
     assert world.events(OUTSIDE)[0]["type"] == "Warning"
     assert outside(world) == 64
@@ -210,7 +211,7 @@ async def test_pods_that_a_job_leaves_behind_are_found(world):
     world.delete(r.JOBS, "train")
     await world.pass_time(10)
 
-    assert outside_quota(world)["train-0"].startswith(f"takes {GPU}: 8 that no queue has given it")
+    assert outside_quota(world)["train-0"].startswith(f"takes 8 {GPU} that no queue has given it")
     assert outside(world) == 8
 
 
@@ -232,6 +233,59 @@ async def test_a_job_under_deletion_excuses_no_dependents(world):
     assert world.get(r.JOBS, "train")["metadata"]["deletionTimestamp"]
     holds = held_gpus(world.workload_of("train"))
     assert (holds, outside(world)) in {(0, 8), (8, 0)}
+
+
+def deleted(world, name, seconds, owner=None):
+    """Have a pod run that is being deleted, and has some seconds to end."""
+    pod = bare(world, name, owner=owner, nodeName="n")
+    leaving = {"deletionTimestamp": rfc3339(world.clock.now() + seconds)}
+    leaving |= {"deletionGracePeriodSeconds": seconds}
+    world.put(r.PODS, pod | {"metadata": pod["metadata"] | leaving})
+
+
+@ANYIO
+async def test_pods_that_are_deleted_slowly_are_outside_beside_their_replacements(world):
+    """Whoever may delete a pod chooses its grace: a Job of one pod would run ever more of them."""
+    world.job("train", gpus=8)
+    await world.pass_time(2)
+    owner = owner_of(world, r.JOBS, "train")
+    for number in range(3):
+        deleted(world, f"slow-{number}", 880, owner)
+    deleted(world, "quick", 30, owner)
+    deleted(world, "nobodys", 880)
+    bare(world, "new", owner=owner, nodeName="n")
+    await world.pass_time(10)
+
+    assert outside_quota(world).keys() == {"slow-0", "slow-1", "slow-2", "nobodys"}
+    assert outside(world) == 32
+
+
+@ANYIO
+@pytest.mark.parametrize(
+    ("seconds", "reason", "reported"),
+    [
+        pytest.param(880, "Preempted", False, id="checkpoint"),
+        pytest.param(1000, "Preempted", True, id="too-long"),
+        pytest.param(880, "DeactivatedDueToMaximumExecutionTimeExceeded", True, id="time-limit"),
+        pytest.param(880, "PodsReadyTimeout", True, id="never-ready"),
+        pytest.param(30, "PodsReadyTimeout", False, id="ends-soon"),
+    ],
+)
+async def test_pods_of_an_evicted_workload_have_time_unless_users_caused_it(
+    world, seconds, reason, reported
+):
+    world.job("big", gpus=64)
+    world.job("waits", gpus=8)
+    await world.pass_time(2)
+    evicted = {"type": "Evicted", "status": "True", "reason": reason, "message": "it is"}
+    evicted["lastTransitionTime"] = rfc3339(world.clock.now())
+    name = world.workload_of("waits")["metadata"]["name"]
+    world.set_status(r.WORKLOADS, name, conditions=[evicted])
+    deleted(world, "saves", seconds, owner_of(world, r.JOBS, "waits"))
+    await world.pass_time(10)
+
+    assert (outside_quota(world).keys() == {"saves"}) is reported
+    assert outside(world) == (8 if reported else 0)
 
 
 @ANYIO
@@ -335,8 +389,8 @@ async def test_pods_that_wait_for_their_events_are_reported_together_within_ten_
     assert found["involvedObject"]["name"] == "ns"
     assert found["type"] == "Warning"
     assert found["message"].startswith(
-        f"380 pods take {GPU}: 2860 that no queue has given them;"
-        f" the largest: large-00 ({GPU}: 32); large-01 ({GPU}: 32); "
+        f"380 pods take 2860 {GPU} that no queue has given them;"
+        f" the largest: large-00 (32 {GPU}); large-01 (32 {GPU}); "
     )
     assert found["message"].count("large-") == 5
 

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
+from policyd.cli.formats.documents import with_many_objects
 from policyd.engine.documents import reading
-from policyd.engine.documents.findings import Finding
-from policyd.engine.documents.reading import LazyItems, each_document, each_kept
+from policyd.engine.documents.reading import LazyItems, each_kept, read_documents
 from tests.bench.stored import stored
 from tests.engine.documents.test_plain_yaml import mutated
 
@@ -23,31 +23,30 @@ def listed(items, **more):
     return json.dumps({**LISTED, "items": items, **more}, indent=4)
 
 
-def values(read):
-    """The findings, and the values of documents."""
-    for each in read:
-        if isinstance(each, LazyItems):
-            yield from (each.document(index).value for index in range(len(each.items.kinds)))
-        else:
-            yield each if isinstance(each, Finding) else each.value
+def used(text, folder):
+    """The findings, and the values of documents, as a command with many objects sees them."""
+    (file := folder / "f.json").write_text(text)
+    values, findings = with_many_objects([str(file)], lambda many: [value for value, _ in many])
+    return values, findings
 
 
 def kept(text):
     return any(isinstance(each, LazyItems) for each in each_kept(text.encode(), "f.json"))
 
 
-def differs(text):
+def differs(text, folder):
     """What is read otherwise if items are kept; None if nothing."""
-    fast = list(values(each_kept(text.encode(), "f.json")))
-    slow = list(values(each_document(text.encode(), "f.json")))
-    return None if fast == slow else f"{text!r}: {fast} and not {slow}"
+    fast = used(text, folder)
+    slow = read_documents(text.encode(), str(folder / "f.json"))
+    plain = [document.value for document in slow[0]], slow[1]
+    return None if fast == plain else f"{text!r}: {fast} and not {plain}"
 
 
-def test_a_list_as_kubectl_writes_it_is_kept():
+def test_a_list_as_kubectl_writes_it_is_kept(tmp_path):
     text = listed([*stored(20, violations=0), {"kind": "A", "text": '<\\ "a"'}])
 
     assert kept(text.replace("<", "\\u003c"))
-    assert differs(text.replace("<", "\\u003c")) is None
+    assert differs(text.replace("<", "\\u003c"), tmp_path) is None
 
 
 def test_kinds_are_found_without_decoding():
@@ -83,16 +82,16 @@ def test_kinds_are_found_without_decoding():
         pytest.param('{"kind": "List", "items": [{"a": "' + "{" * 200 + '"}]}', id="brackets"),
     ],
 )
-def test_an_odd_list_is_read_as_without_keeping(text):
-    assert differs(text) is None
+def test_an_odd_list_is_read_as_without_keeping(text, tmp_path):
+    assert differs(text, tmp_path) is None
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_mutated_lists_are_read_as_without_keeping(seed):
+def test_mutated_lists_are_read_as_without_keeping(seed, tmp_path):
     rng = random.Random(seed)
     text = listed([{"kind": "A", "n": [1, {"b": 'x"}'}], "t": "\\"}, {"kind": "B", "m": {}}])
 
-    assert [found for _ in range(100) if (found := differs(mutated(text, rng)))] == []
+    assert [found for _ in range(100) if (found := differs(mutated(text, rng), tmp_path))] == []
 
 
 def test_an_item_has_its_place():

@@ -187,6 +187,18 @@ def test_a_start_that_depends_on_history_has_an_interval():
     assert moved == first, "the one ahead is told the same by the core as by quotas"
 
 
+def test_a_probe_like_one_that_never_starts_has_no_forecast():
+    spec = queue("p", groups=[group(a={"gpu": 4}, b={"gpu": 4})])
+    runs = job("r", gpu=4, since=90, queue_name="p")
+    too_big = job("w", gpu=6, at=95, queue_name="p")  # for each flavor, but not for their sum
+    probe = job("probe", gpu=6, at=100, queue_name="p")
+    now = replace(present([spec], runs, too_big, now=100.0), probes=(probe,))
+
+    forecasts = forecaster(*[100.0] * 50, *[1_000.0] * 50).forecast(now)
+
+    assert [forecasts[key].interval for key in ("w", "probe")] == [None, None]
+
+
 def test_requests_are_those_of_others_and_numbers_of_devices():
     of = Counter({(0, (("cpu", 4), ("gpu/x", 2))): 3, (7, (("gpu/x", 1),)): 1})
 

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from policyd.api.kueue import ReclaimablePod, Workload
+from policyd.api.kueue.workload import PriorityClassReference
 from policyd.api.meta import ObjectMeta
 from policyd.jobs import lifecycle as step
 from policyd.jobs.base import JobOutcome
@@ -13,6 +14,7 @@ from policyd.jobs.steps import JobView
 from policyd.jobs.workload import Priority
 
 METADATA = ObjectMeta(name="j", namespace="ns", labels={"kueue.x-k8s.io/queue-name": "lq"})
+GOLD = PriorityClassReference("kueue.x-k8s.io", "WorkloadPriorityClass", "gold")
 DONE = JobOutcome(succeeded=True, message="done")
 
 
@@ -105,8 +107,12 @@ EVICTED = (*ADMITTED, "Evicted")
             id="more-to-reclaim-than-there-are",
         ),
         pytest.param(
-            view(priority=Priority(value=5)), workload(), step.ChangePriority, id="other-priority"
+            view(priority=Priority(reference=GOLD)),
+            workload(),
+            step.ChangePriority,
+            id="other-priority-class",
         ),
+        pytest.param(view(priority=Priority(value=5)), workload(), None, id="other-value-alone"),
     ],
 )
 def test_next_step(job, found, expected):

@@ -143,10 +143,10 @@ def test_a_pod_belongs_to_its_job():
     assert made["metadata"]["ownerReferences"][0]["uid"] == "1"
 
 
-@pytest.mark.anyio
-async def test_a_pod_that_is_deleted_before_it_shows_is_made_again():
+def stepped(**spec):
+    """A step of the controller on a Job that was added; it returns how many pods it made so far."""
     client = FakeClient()
-    client.store.put(JOBS, msgspec.to_builtins(job(parallelism=1, completions=1)))
+    client.store.put(JOBS, msgspec.to_builtins(job(parallelism=1, completions=1, **spec)))
     recorder = SimpleNamespace(record=lambda *_, **__: None)
     controller = JobController(client, recorder)
 
@@ -155,6 +155,21 @@ async def test_a_pod_that_is_deleted_before_it_shows_is_made_again():
         controller.take_job(Added(msgspec.convert(stored, Job)))
         await controller.step(now)
         return sum(write.verb == "create" for write in client.writes)
+
+    return step
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("manager", "made"), [("kubernetes.io/job-controller", 1), ("kueue.x-k8s.io/multikueue", 0)]
+)
+async def test_a_job_that_another_controller_manages_is_left_to_it(manager, made):
+    assert await stepped(managedBy=manager)(NOW) == made
+
+
+@pytest.mark.anyio
+async def test_a_pod_that_is_deleted_before_it_shows_is_made_again():
+    step = stepped()
 
     assert await step(NOW) == 1  # and it is gone before its informer has it
     assert await step(NOW + 1) == 1

@@ -204,6 +204,8 @@ def test_it_has_the_value_that_jmespath_gives(expression, obj):
         ("(" * 4_000 + "request.operation" + ")" * 4_000, "nested too deeply"),
         ("!" * 100 + "request.operation", "nested too deeply"),
         ('`{"a": {{ request.operation }}}`', "is made of text and a variable"),
+        ("{{ request.operation }}", "without quotes"),
+        ("contains({{ request.operation }}, 'a')", "without quotes"),
     ],
 )
 def test_what_has_no_counterpart_is_named(expression, reason):

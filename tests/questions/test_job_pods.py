@@ -77,6 +77,30 @@ def texts(answer):
     return [obstacle_text(each, NOW) for each in answer.obstacles]
 
 
+async def test_checks_that_a_job_waits_for_are_named_and_the_workers_that_do_not_admit_it(client):
+    admitted(client)
+    workload = client.store.get(r.WORKLOADS, "ns", "w")
+    workload["status"] |= {
+        "conditions": workload["status"]["conditions"][:1],
+        "nominatedClusterNames": ["east", "west"],
+        "admissionChecks": [
+            {"name": "away", "state": "Pending", "message": ""},
+            {"name": "budget", "state": "Retry", "message": "later"},
+            {"name": "capacity", "state": "Ready", "message": "there"},
+        ],
+    }
+    client.store.put(r.WORKLOADS, workload)
+
+    answer = await asked(client)
+
+    assert answer.state == "QuotaReserved"
+    assert answer.message.endswith("; no worker has admitted its copy so far: east, west")
+    assert texts(answer) == [
+        "held by the admission check away: Pending",
+        "held by the admission check budget: Retry: later",
+    ]
+
+
 async def test_a_policy_that_refuses_the_pods_is_quoted(client):
     admitted(client)
     event(client, DENIED)

@@ -30,6 +30,12 @@ READY = queue("q", gpu=4)
             {"stopped": True}, "Stopped", "Can't admit new workloads: is stopped.", id="stopped"
         ),
         pytest.param(
+            {"stopped": True, "terminating": True},
+            "Terminating",
+            "Can't admit new workloads: is terminating.",
+            id="terminating",
+        ),
+        pytest.param(
             {"groups": (group(ghost={"gpu": 1}, spirit={"gpu": 1}),)},
             "FlavorNotFound",
             "Can't admit new workloads: references missing ResourceFlavor(s): ghost,spirit.",

@@ -61,3 +61,12 @@ def checks(**controllers):
 )
 def test_checks_that_cannot_be_used_together_are_named(rules, controllers, clashes):
     assert list(queue_spec(queue(*rules), checks(**controllers)).clashes) == clashes
+
+
+def test_a_queue_that_is_being_deleted_is_not_called_stopped_only():
+    metadata = {"name": "q", "deletionTimestamp": "2026-11-21T10:00:00Z"}
+    deleted = msgspec.convert({"metadata": metadata}, ClusterQueue)
+
+    specs = queue_spec(queue(), {}), queue_spec(deleted, {})
+
+    assert [(each.stopped, each.terminating) for each in specs] == [(False, False), (True, True)]

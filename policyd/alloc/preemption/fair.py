@@ -38,8 +38,10 @@ def fair_victims(search: Search, strategies: tuple[Strategy, ...]) -> list[Victi
     with search.ledger.trial():
         search.tree.charge(search.charges)
         fair = FairSearch(search)
-        if fair.first(waiting, strategies[0]) or (
-            len(strategies) > 1 and fair.second(fair.passed_over)
+        if (
+            fair.first(waiting, strategies[0])
+            or (fair.share_fell() and fair.first(fair.take_passed_over(), strategies[0]))
+            or (len(strategies) > 1 and fair.second(fair.passed_over))
         ):
             search.fill_back(fair.victims, fair.fits, charged=True)
             return fair.victims
@@ -100,6 +102,19 @@ class FairSearch:
             if done:
                 return True
         return False
+
+    def share_fell(self) -> bool:
+        """Tell whether candidates are tried again because the claim's queue borrows less by now.
+
+        Victims of its own queue lower its share, also for candidates that came before them.
+        """
+        again = self.search.state.settings.gates.fair_sharing_reevaluate_preemption_candidates
+        return again and any(victim.reason == "InClusterQueue" for victim in self.victims)
+
+    def take_passed_over(self) -> Waiting:
+        """Return the candidates that were passed over, which are no longer."""
+        found, self.passed_over = self.passed_over, {}
+        return found
 
     def second(self, waiting: Waiting) -> bool:
         """Choose one of each queue, by the shares as they are, until the claim fits."""

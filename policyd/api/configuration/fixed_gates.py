@@ -32,9 +32,6 @@ LEFT_OUT: Final[Mapping[str, FixedGate]] = {
     "ElasticJobsViaWorkloadSlicesWithPartialReplicaScaleUp": FixedGate(
         on=False, reason="a job grows to its new size, or keeps the one it has"
     ),
-    "FairSharingReevaluatePreemptionCandidates": FixedGate(
-        on=False, reason="candidates are tried once by each strategy"
-    ),
     "KueueDRADeviceFeasibility": FixedGate(
         on=False, reason="free devices on nodes are regarded where a topology places pods"
     ),

@@ -4,6 +4,7 @@ from typing import Final
 
 from policyd.cel.check.checked import FunctionReference
 from policyd.cel.compile.emit_operators import OPERATORS
+from policyd.cel.compile.emit_values import emit_held, is_optional_element
 from policyd.cel.compile.generator import Atom, Generator
 from policyd.cel.cost import LengthWork, traversal, traverse
 from policyd.cel.errors import CelError
@@ -248,8 +249,13 @@ def _emit_or(generator: Generator, node: ast.Call, target: ast.ExpressionNode) -
     It costs nothing itself. Before version 0.28, cel-go returns a receiver that is not an optional,
     of any type.
     """
-    operand = generator.emit_named(target)
     flat = node.function == "or"
+    if not flat and is_optional_element(generator, target):
+        held = emit_held(generator, target)
+        with generator.block(f"if {held.code} is R_MISSING:"):
+            generator.line(f"{held.code} = {generator.emit(node.arguments[0]).code}")
+        return held
+    operand = generator.emit_named(target)
     strict = generator.environment.strict_optionals
     result = generator.temporary()
     if strict:

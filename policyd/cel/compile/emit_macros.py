@@ -34,13 +34,13 @@ class _Range:
         self, generator: Generator, node: ast.ExpressionNode, variables: tuple[str, ...]
     ) -> None:
         container = generator.emit_named(node)
-        if len(variables) == 1:
-            code = f"R_elements({container.code})"
-            if container.kind != "list":
-                code = f"{container.code} if type({container.code}) is list else {code}"
+        if len(variables) == 2:
+            items = generator.assign(f"R_pairs({container.code})", position=node.position)
+        elif container.kind == "list":
+            items = container
         else:
-            code = f"R_pairs({container.code})"
-        items = generator.assign(code, position=node.position)
+            code = f"type({container.code}) is list else R_elements({container.code})"
+            items = generator.assign(f"{container.code} if {code}", position=node.position)
         self.names = [generator.temporary() for _ in variables]
         self.header = f"for {', '.join(self.names)} in {items.code}:"
         self.variables = {

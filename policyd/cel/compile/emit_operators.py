@@ -60,20 +60,30 @@ def _kind_of_both(left: Atom, right: Atom) -> str:
 
 
 def _emit_sum(generator: Generator, node: ast.Call, atoms: tuple[Atom, Atom]) -> Atom:
-    """Generate a sum of values that may have a size; strings are joined without a call."""
+    """Generate a sum of values that may have a size; texts and lists are joined without a call."""
     left, right = generator.named(atoms[0]), generator.named(atoms[1])
     both = f"{left.code}, {right.code}"
     result = Atom(generator.temporary(), _kind_of_both(*atoms))
-    unsure = [atom.code for atom in (left, right) if atom.kind != "string"]
-    header = f"if {' and '.join(f'type({code}) is str' for code in unsure) or True}:"
-    with generator.block(header):
-        generator.charge_counted(f"(len({left.code}) + len({right.code}) + 9) // 10 - 1")
-        generator.line(f"{result.code} = {left.code} + {right.code}")
-    if unsure:
-        with generator.block("else:"):
-            sized = f"type({left.code}) in SIZED"
-            generator.charge_counted(f"R_cost_of_sum({both}, B)", node.position, condition=sized)
-            generator.line(f"{result.code} = R_add({both})", node.position)
+    sizes = f"len({left.code}) + len({right.code})"
+    keyword = "if"
+    for kind, name in (("string", "str"), ("list", "list")):
+        if not {left.kind, right.kind} <= {kind, "dyn"}:
+            continue
+        unsure = [atom.code for atom in (left, right) if atom.kind != kind]
+        test = " and ".join(f"type({code}) is {name}" for code in unsure)
+        with generator.block(f"{keyword} {test or True}:"):
+            if kind == "string":
+                generator.charge_counted(f"({sizes} + 9) // 10 - 1")
+            else:
+                generator.charge_work(sizes, node.position)
+            generator.line(f"{result.code} = {left.code} + {right.code}")
+        if not test:
+            return result
+        keyword = "elif"
+    with generator.block("else:" if keyword == "elif" else "if True:"):
+        sized = f"type({left.code}) in SIZED"
+        generator.charge_counted(f"R_cost_of_sum({both}, B)", node.position, condition=sized)
+        generator.line(f"{result.code} = R_add({both})", node.position)
     return result
 
 

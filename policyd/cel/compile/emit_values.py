@@ -1,7 +1,7 @@
 """Generate names, selections, literals, conditions and logic."""
 
 from policyd.cel import cost
-from policyd.cel.check.checked import TypeReference, VariableReference
+from policyd.cel.check.checked import FunctionReference, TypeReference, VariableReference
 from policyd.cel.compile.generator import Atom, Generator
 from policyd.cel.compile.lines import Probe
 from policyd.cel.syntax import ast
@@ -69,6 +69,49 @@ def _optional_field(generator: Generator, atom: Atom, name: str) -> str:
     found = f"R_Optional({holder}[{name!r}])"
     there = f"{test}type({holder}) is dict and {name!r} in {holder}"
     return f"{found} if {there} else {_optional_index(generator)}({atom.code}, {name!r})"
+
+
+def is_optional_element(generator: Generator, node: ast.ExpressionNode) -> bool:
+    """Tell whether an expression is an element as an optional, or the first of several."""
+    if isinstance(node, ast.Call):
+        known = isinstance(generator.checked.references.get(node), FunctionReference)
+        if not known or node.function != "or" or node.target is None:
+            return False
+        parts = (node.target, *node.arguments)
+        return len(parts) == 2 and all(is_optional_element(generator, part) for part in parts)
+    if not isinstance(node, ast.Select | ast.Index) or node in generator.checked.references:
+        return False
+    return node.optional or is_optional_element(generator, node.operand)
+
+
+def emit_held(generator: Generator, node: ast.ExpressionNode) -> Atom:
+    """Write what an optional element holds, or R_MISSING: an optional is never made.
+
+    INVARIANT: the node `is_optional_element`.
+    """
+    if isinstance(node, ast.Call) and node.target is not None:
+        held = emit_held(generator, node.target)
+        with generator.block(f"if {held.code} is R_MISSING:"):
+            other = emit_held(generator, node.arguments[0])
+            generator.line(f"{held.code} = {other.code}")
+        return held
+    assert isinstance(node, ast.Select | ast.Index)
+    look = "R_strict_held" if generator.environment.strict_selection else "R_held"
+    if is_optional_element(generator, node.operand):
+        holder = emit_held(generator, node.operand).code
+        wrapped = f"R_NONE if {holder} is R_MISSING else R_Optional({holder})"
+    else:
+        holder = wrapped = generator.emit_named(node.operand).code
+    fits = f"type({holder}) is dict"
+    if isinstance(node, ast.Select):
+        key = repr(node.field)
+    else:
+        atom = generator.emit(node.index)
+        key, is_text = atom.code, atom.kind == "string"
+        fits = fits if is_text else f"{fits} and type({key}) is str"
+    generator.charge(cost.SELECT, work=2)
+    code = f"{holder}.get({key}, R_MISSING) if {fits} else {look}({wrapped}, {key})"
+    return generator.assign(code, position=node.position)
 
 
 def select_field(generator: Generator, atom: Atom, name: str, position: int) -> Atom:

@@ -39,6 +39,7 @@ from policyd.errors import did_you_mean
 from policyd.jobs.lifecycle import is_on_hold
 from policyd.simulate.scenario import Arrival
 from policyd.workload.class_priority import new_class_value
+from policyd.workload.families import without_variants
 from policyd.workload.node_health import sends_pods_to
 from policyd.workload.records import job_of
 
@@ -94,7 +95,7 @@ def present(
         lost: Names of nodes that are lost: how long jobs run that have pods there is unknown.
     """
     reader = _Reader(objects, now, frozenset(lost))
-    workloads = list(scenario_workloads(objects))
+    workloads = without_variants(scenario_workloads(objects))
     arrivals: list[Arrival] = []
     jobs: dict[str, str] = {}
     for workload in (*workloads, *job_workloads(objects, workloads, left_out)):

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -17,7 +18,15 @@ from policyd.clock import SystemClock, cpu_limit
 from policyd.dialects.registry import dialect_of
 from policyd.engine.compile.load import Loaded, gather, load_document, load_policies, stood_in_for
 from policyd.engine.documents.findings import Finding
-from policyd.engine.documents.reading import Document, LazyItems, each_document, each_kept, is_blank
+from policyd.engine.documents.plain_yaml import NotPlainError
+from policyd.engine.documents.reading import (
+    Document,
+    LazyItems,
+    each_document,
+    each_kept,
+    is_blank,
+    read_documents,
+)
 from policyd.engine.export.refused import refused, refused_annotations
 from policyd.engine.model.background import BackgroundPolicy
 from policyd.engine.model.bindings import check_bindings, check_exceptions
@@ -35,15 +44,37 @@ def read_objects(paths: Sequence[str]) -> tuple[list[Document], list[Finding]]:
     return _read(paths, each_document)
 
 
-def read_many_objects(paths: Sequence[str]) -> tuple["ManyObjects", list[Finding]]:
-    """Read the documents of all files as `read_objects` does, for a command that uses each once.
+_Made = TypeVar("_Made")
+
+
+def with_many_objects(
+    paths: Sequence[str], use: Callable[["ManyObjects"], _Made]
+) -> tuple[_Made, list[Finding]]:
+    """Return what is made of the documents of all files, and say which cannot be read.
+
+    What is in large files is decoded as it is used. If one then turns out to be written in another
+    way than programs do, all is read as `read_objects` does, and used from the start.
+
+    Args:
+        paths: The files.
+        use: Goes through all documents.
 
     Raises:
         click.UsageError: If all are blank.
     """
     read: list[Document | LazyItems]
     read, findings = _read(paths, each_kept)
-    return ManyObjects(read), findings
+    with suppress(NotPlainError):
+        return use(ManyObjects(read)), findings
+    documents: list[Document] = []
+    for each in read:
+        if isinstance(each, Document):
+            documents.append(each)
+            continue
+        again, unreadable = read_documents(each.content, each.source)
+        documents += again
+        findings += unreadable
+    return use(ManyObjects(documents)), findings
 
 
 class ManyObjects:
@@ -61,7 +92,11 @@ class ManyObjects:
         return self._count
 
     def __iter__(self) -> Iterator[tuple[Json, Callable[[], Document]]]:
-        """Yield the value of each, and a function that returns the document."""
+        """Yield the value of each, and a function that returns the document.
+
+        Raises:
+            NotPlainError: If all are to be read again.
+        """
         for read in self._read:
             if isinstance(read, Document):
                 yield read.value, partial(_same, read)

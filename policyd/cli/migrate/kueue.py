@@ -14,7 +14,7 @@ from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
 from policyd.api.configuration.frameworks import kind_of
 from policyd.api.kueue.names import QUEUE_NAME
 from policyd.cli.clusters import CLUSTER, connection_for, missing, resource_of
-from policyd.cli.formats.documents import read_many_objects
+from policyd.cli.formats.documents import ManyObjects, with_many_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all
 from policyd.cli.options import CONTEXT, KUBECONFIG, TEXT_OR_JSON, ContextOptions
@@ -180,11 +180,14 @@ class Result:
 def _from_files(given: KueueOptions) -> tuple[Survey, list[Finding]]:
     if given["kubeconfig"] or given["context"]:
         raise click.UsageError("--from and --kubeconfig or --context cannot be used together")
-    objects, findings = read_many_objects(given["files"])
-    survey = Survey(given["kueue_namespace"])
-    for value, _ in progress(iter(objects), "comparing", len(objects)):
-        survey.add(value)
-    return survey, findings
+
+    def compared(objects: ManyObjects) -> Survey:
+        survey = Survey(given["kueue_namespace"])
+        for value, _ in progress(iter(objects), "comparing", len(objects)):
+            survey.add(value)
+        return survey
+
+    return with_many_objects(given["files"], compared)
 
 
 async def losses(reader: Reader, namespace: str) -> list[str]:

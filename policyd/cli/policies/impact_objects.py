@@ -10,7 +10,7 @@ import msgspec
 from policyd.api.admission import GroupVersionResource
 from policyd.api.meta import Json
 from policyd.cli.clusters import read_cluster
-from policyd.cli.formats.documents import ManyObjects, end_if_invalid, read_many_objects
+from policyd.cli.formats.documents import ManyObjects, end_if_invalid, with_many_objects
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import unusable
 from policyd.cli.planning.executors import cores
@@ -72,24 +72,28 @@ def sum_up_objects(named: Named, loaded: Loaded, given: ReportOptions) -> NoRetu
 
 
 def _of_files(named: Named, loaded: Loaded, given: ReportOptions) -> tuple[Impact, list[Finding]]:
-    documents, findings = read_many_objects(given["objects"])
-    objects = tuple(documents.of_kinds(looked_up(loaded.policies)))
-    setup = Setup(
-        policies=named,
-        objects=objects,
-        given=_labels_of(given),
-        existing=True,
-        as_written=given["as_written"],
-    )
-    judge = Judge(setup, loaded)
-    judging = Judging(setup, judge, given["workers"] or cores())
-    impact = Impact(team_of(given["team"], judge, dict))
-    owners = RecentOwners()
-    for value, _ in documents:
-        owners.learn_from(value)
-    source = _Existing(judge, owners, custom_kinds(objects))
-    gather(impact, judging, _entries(documents, source, findings))
-    return impact, [*findings, *judging.findings]
+    def summed_up(documents: ManyObjects) -> tuple[Impact, list[Finding]]:
+        objects = tuple(documents.of_kinds(looked_up(loaded.policies)))
+        setup = Setup(
+            policies=named,
+            objects=objects,
+            given=_labels_of(given),
+            existing=True,
+            as_written=given["as_written"],
+        )
+        judge = Judge(setup, loaded)
+        judging = Judging(setup, judge, given["workers"] or cores())
+        impact = Impact(team_of(given["team"], judge, dict))
+        owners = RecentOwners()
+        for value, _ in documents:
+            owners.learn_from(value)
+        source = _Existing(judge, owners, custom_kinds(objects))
+        unreadable: list[Finding] = []
+        gather(impact, judging, _entries(documents, source, unreadable))
+        return impact, [*unreadable, *judging.findings]
+
+    (impact, found), findings = with_many_objects(given["objects"], summed_up)
+    return impact, [*findings, *found]
 
 
 def _entries(

@@ -12,8 +12,8 @@ import yaml
 from policyd.api.admission import GroupVersionResource
 from policyd.api.meta import Json
 from policyd.cli.clusters import read_cluster
-from policyd.cli.formats.documents import ManyObjects, load_texts, read_many_objects
-from policyd.cli.formats.files import once, texts
+from policyd.cli.formats.documents import ManyObjects, load_texts, with_many_objects
+from policyd.cli.formats.files import texts
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all, unusable
 from policyd.cli.formats.tables import show_table
@@ -111,7 +111,6 @@ def command(**given: Unpack[ReportOptions]) -> None:
       kubectl get pods,jobs -A -o yaml | policyd report -p policies/ -f -
       policyd report -p policies/ -f manifests/ -o yaml --api openreports.io/v1alpha1
     """
-    once(given["policies"] + given["objects"])
     one_source(given, given["objects"], "-f")
     named = tuple(texts(given["policies"]))
     loaded = load_texts(named)
@@ -130,19 +129,22 @@ def command(**given: Unpack[ReportOptions]) -> None:
 
 
 def _of_files(loaded: Loaded, given: ReportOptions) -> tuple[PolicyScan, list[Finding]]:
-    documents, findings = read_many_objects(given["objects"])
-    objects = list(documents.of_kinds(looked_up(loaded.policies)))
-    labels = Labels(objects, given)
-    policies = offline_set(
-        loaded,
-        labels.lookup,
-        objects=objects,
-        now=SystemClock().now,
-        as_written=given["as_written"],
-    )
-    scan = PolicyScan(policies)
-    circumstances = RequestCircumstances(kinds=custom_kinds(objects))
-    return scan, [*findings, *_look_at(documents, scan, policies, labels, circumstances)]
+    def evaluated(documents: ManyObjects) -> tuple[PolicyScan, list[Finding]]:
+        objects = list(documents.of_kinds(looked_up(loaded.policies)))
+        labels = Labels(objects, given)
+        policies = offline_set(
+            loaded,
+            labels.lookup,
+            objects=objects,
+            now=SystemClock().now,
+            as_written=given["as_written"],
+        )
+        scan = PolicyScan(policies)
+        circumstances = RequestCircumstances(kinds=custom_kinds(objects))
+        return scan, _look_at(documents, scan, policies, labels, circumstances)
+
+    (scan, found), findings = with_many_objects(given["objects"], evaluated)
+    return scan, [*findings, *found]
 
 
 def _of_cluster(loaded: Loaded, given: ReportOptions) -> tuple[PolicyScan, list[Finding]]:

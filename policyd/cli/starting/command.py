@@ -38,6 +38,7 @@ class _Given(TypedDict):
     gitops: tuple[str, ...]
     hook: bool | None
     url: str | None
+    serve_v1beta1: bool
     ask: bool | None
     dry_run: bool
     force: bool
@@ -77,6 +78,11 @@ class _Given(TypedDict):
 )
 @click.option("--hook/--no-hook", default=None, help="A hook of pre-commit for commits.  [hook]")
 @click.option("--url", help=f"The address of the repository, for GitOps.  [{SHOWN_URL}]")
+@click.option(
+    "--serve-v1beta1",
+    is_flag=True,
+    help="Serve v1beta1 of Kueue's kinds, too, and leave their definitions out of syncs.",
+)
 @click.option(
     "--ask/--no-ask",
     default=None,
@@ -149,6 +155,7 @@ def _wanted(given: _Given) -> RepositoryOptions:
         gitops=cast("tuple[GitOps, ...]", gitops),
         hook=hook,
         url=url,
+        serves_v1beta1=given["serve_v1beta1"],
     )
 
 

@@ -35,6 +35,8 @@ class RepositoryOptions:
         gitops: The tools that bring them to clusters.
         hook: Whether git tests a commit.
         url: The address of the repository.
+        serves_v1beta1: Whether the webhooks write the version v1beta1 into the definitions of
+            Kueue's kinds, which a tool must then leave alone.
     """
 
     policies: Mapping[str, Path]
@@ -44,6 +46,7 @@ class RepositoryOptions:
     gitops: tuple[GitOps, ...]
     hook: bool
     url: str
+    serves_v1beta1: bool = False
 
 
 def files_of(wanted: RepositoryOptions) -> Iterator[tuple[str, bytes]]:
@@ -75,19 +78,19 @@ def files_of(wanted: RepositoryOptions) -> Iterator[tuple[str, bytes]]:
         (
             "argocd" in wanted.gitops,
             "deploy/values.yaml",
-            [_VALUES],
+            [_values(wanted)],
             "Values of policyd's chart for Argo CD: `helm show values` lists all of them.",
         ),
         (
             "argocd" in wanted.gitops,
             "deploy/argocd.yaml",
-            _argo_cd(wanted.url),
+            _argo_cd(wanted),
             "Argo CD: policyd's chart, and the policies of this repository.",
         ),
         (
             "flux" in wanted.gitops,
             "deploy/flux.yaml",
-            _flux(wanted.url),
+            _flux(wanted),
             "Flux: policyd's chart with its values, and the policies of this repository.",
         ),
     ):
@@ -126,11 +129,14 @@ _CHECKS: Final = ("policyd check policies/", "policyd test --together policies/"
 _REPORT: Final = "policyd test --together -o {} policies/ > {}"
 """Tells of policies that are wrong as well as of cases that fail."""
 
-_VALUES: Final[dict[str, Any]] = {
-    "image": {"repository": "registry.example/policyd"},
-    # The policies are those of the repository, so that they are not installed twice.
-    "policies": {"enabled": False},
-}
+
+def _values(wanted: RepositoryOptions) -> dict[str, Any]:
+    return {
+        "image": {"repository": "registry.example/policyd"},
+        # The policies are those of the repository, so that they are not installed twice.
+        "policies": {"enabled": False},
+        **({"webhooks": {"serveV1beta1": True}} if wanted.serves_v1beta1 else {}),
+    }
 
 
 def _github() -> dict[str, Any]:
@@ -207,7 +213,9 @@ _SYNC: Final[dict[str, Any]] = {
 }
 
 
-def _argo_cd(url: str) -> list[Any]:
+def _argo_cd(wanted: RepositoryOptions) -> list[Any]:
+    url = wanted.url
+    definitions = {"skipCrds": True} if wanted.serves_v1beta1 else {}
     server = {"server": "https://kubernetes.default.svc"}
     head: dict[str, Any] = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Application"}
     chart: dict[str, Any] = {
@@ -225,7 +233,7 @@ def _argo_cd(url: str) -> list[Any]:
                     "repoURL": "https://git.example/policyd.git",
                     "targetRevision": f"v{__version__}",
                     "path": "charts/policyd",
-                    "helm": {"valueFiles": ["$repository/deploy/values.yaml"]},
+                    "helm": {"valueFiles": ["$repository/deploy/values.yaml"], **definitions},
                 },
                 {"repoURL": url, "targetRevision": "main", "ref": "repository"},
             ],
@@ -251,7 +259,8 @@ def _argo_cd(url: str) -> list[Any]:
     return [chart, policies]
 
 
-def _flux(url: str) -> list[Any]:
+def _flux(wanted: RepositoryOptions) -> list[Any]:
+    url, definitions = wanted.url, "Create" if wanted.serves_v1beta1 else "CreateReplace"
     source = "source.toolkit.fluxcd.io/v1"
     at = {"namespace": "flux-system"}
 
@@ -268,15 +277,15 @@ def _flux(url: str) -> list[Any]:
             "interval": "10m",
             "releaseName": "policyd",
             "targetNamespace": _NAMESPACE,
-            "install": {"createNamespace": True, "crds": "CreateReplace"},
-            "upgrade": {"crds": "CreateReplace"},
+            "install": {"createNamespace": True, "crds": definitions},
+            "upgrade": {"crds": definitions},
             "chart": {
                 "spec": {
                     "chart": "./charts/policyd",
                     "sourceRef": {"kind": "GitRepository", "name": "policyd"},
                 }
             },
-            "values": _VALUES,
+            "values": _values(wanted),
             "driftDetection": {"mode": "enabled", "ignore": for_flux()},
         },
     }
@@ -336,6 +345,12 @@ def _readme(wanted: RepositoryOptions) -> str:
             f"- In {' and '.join(f'`{_VALUES_IN[each]}`' for each in wanted.gitops)}: the image,"
             " and other values of the chart.",
         ]
+    if wanted.gitops and wanted.serves_v1beta1:
+        parts.append(
+            "- The webhooks write v1beta1 into the definitions of Kueue's kinds, so the tools leave"
+            " these alone. Before the first sync of Argo CD, install them:"
+            " `policyd crds | kubectl apply --server-side -f -`."
+        )
     places = "requirements.txt deploy" if wanted.gitops else "requirements.txt"
     parts.append(f"\n`grep -rn example {places}` finds what is not set yet.\n")
     return "\n".join(parts)

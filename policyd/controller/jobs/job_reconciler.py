@@ -30,8 +30,19 @@ from policyd.jobs.injection import FlavorMissingError, StartError, injections, p
 from policyd.jobs.kinds.registry import KINDS
 from policyd.jobs.lifecycle import is_finished
 from policyd.jobs.matching import choose
-from policyd.jobs.slices import as_slice, may_grow
-from policyd.jobs.steps import Adopt, CreateWorkload, JobView, Start, Step, Stop, UpdateWorkload
+from policyd.jobs.slices import as_slice, may_grow, settle
+from policyd.jobs.steps import (
+    Adopt,
+    CreateWorkload,
+    DropFinalizer,
+    Finish,
+    JobView,
+    Release,
+    Start,
+    Step,
+    Stop,
+    UpdateWorkload,
+)
 from policyd.jobs.workload import admitted_counts, body_of, new_workload
 from policyd.kube.changes import Change
 from policyd.kube.errors import NotFoundError
@@ -46,6 +57,9 @@ PREBUILT_SECONDS = 5.0
 """Between looks for a prebuilt workload that a job names, and that does not exist yet."""
 FLAVOR_SECONDS = 1.0
 """Between looks for a flavor that is not there yet."""
+
+ENDS = Stop | Finish | Release | DropFinalizer
+"""What is done with a job whose parts are gone, so that it is known by its workload alone."""
 
 
 class JobReconciler:
@@ -92,16 +106,20 @@ class JobReconciler:
         if not self._concerns(job) or await self._children.follow(job, gates=self._gates):
             return None
         # 3. Describe the job as jobs of all kinds are: its pod sets, its priority, its state.
-        job = await self._whole(job)
-        if job is None:
-            return BASIS_SECONDS
-        view = self._view(job)
-        if view is None:
-            return FLAVOR_SECONDS
-        # 4. Find its Workload, and decide which step is next.
         owned = self._cache.workloads_of(job.metadata.uid)
+        known = settle(owned).newest
+        whole = await self._whole(job)
+        view = self._view(job if whole is None else whole, known, whole=whole is not None)
+        if view is None:
+            return BASIS_SECONDS if whole is None else FLAVOR_SECONDS
+        # 4. Find its Workload, and decide which step is next.
         named = self._cache.mirrors.workloads.get(f"{key.namespace}/{view.prebuilt}")
         workload, step = choose(view, owned, named, watched=self._steps.watches)
+        if whole is None:
+            if isinstance(step, ENDS):
+                await self._take(job, view, step)
+            return BASIS_SECONDS
+        job = whole
         self._steps.events.checks(self._resource, job.metadata, workload)
         if step is None:
             return await self._stay(job, view, workload)
@@ -168,11 +186,22 @@ class JobReconciler:
         """Tell whether a suspended job is still to be restored."""
         return STOPPING in job.metadata.annotations or self._kind.reset(job) is not None
 
-    def _view(self, job: JobObject) -> JobView | None:
-        kind = self._kind
-        pod_sets = self._steps.requested(kind.pod_sets(job))
+    def _view(self, job: JobObject, known: Workload | None, *, whole: bool) -> JobView | None:
+        """Describe a job; None if that cannot be.
+
+        Of one that is not whole any more, the pod sets are those that its workload has.
+        """
+        kind, pod_sets = self._kind, () if known is None else known.spec.pod_sets
+        if whole:
+            pod_sets = self._steps.requested(kind.pod_sets(job))
+        elif known is None:
+            return None
         priority = self._steps.priority(
-            self._resource, job.metadata, pod_sets, named=kind.priority_class(job)
+            self._resource,
+            job.metadata,
+            pod_sets,
+            named=kind.priority_class(job),
+            workload=known,
         )
         if priority is None:
             return None
@@ -186,7 +215,7 @@ class JobReconciler:
             outcome=kind.outcome(job),
             on_hold=kind.on_hold(job),
             pod_sets=pod_sets,
-            reclaimable=kind.reclaimable(job) if self._gates.reclaimable_pods else (),
+            reclaimable=kind.reclaimable(job) if whole and self._gates.reclaimable_pods else (),
             priority=priority,
             prebuilt=prebuilt_name(job.metadata),
             gated=self._gates.admission_gated_by,

@@ -197,23 +197,37 @@ class WorkloadSteps:
         pod_sets: tuple[PodSet, ...],
         *,
         named: str = "",
+        workload: Workload | None,
     ) -> Priority | None:
-        """Return the priority of a job; None, and an event, if its class does not exist."""
+        """Return the priority of a job; an event, and that of its workload, if its class is gone.
+
+        None if it has no workload either. One that has is still to be stopped, and finished.
+        """
         try:
             return priority_of(job, pod_sets, self._cache.mirrors, named=named)
         except PriorityClassMissingError as error:
             self._writes.record(resource, job, f"{error.kind}NotFound", str(error), warning=True)
+        if workload is None:
             return None
+        spec = workload.spec
+        return Priority(value=spec.priority or 0, reference=spec.priority_class_ref)
 
     async def create(self, resource: Resource, job: ObjectMeta, body: Json) -> None:
-        """Create the workload of a job."""
+        """Create the workload of a job, unless the job goes with its namespace."""
+        namespace = self._cache.mirrors.namespaces.get(job.namespace)
+        if namespace is not None and namespace.metadata.deletion_timestamp is not None:
+            return  # the API server creates nothing there
         try:
             made = await self._writes.create(self._mirror, body, namespace=job.namespace)
         except AlreadyExistsError:
             # Created before a restart, or by another client: the next reconciliation finds out.
             key = f"{job.namespace}/{body['metadata']['name']}"
             await self._writes.look(self._mirror, key)
-            return
+            left = self._mirror.get(key)
+            if left is None or not _was_of(left.metadata, job):
+                return
+            await self.delete(resource, job, left)
+            made = await self._writes.create(self._mirror, body, namespace=job.namespace)
         except InvalidError as error:
             self._record_refused(resource, job, body["metadata"]["name"], error)
             raise
@@ -341,3 +355,9 @@ class WorkloadSteps:
         if is_finished(workload):
             self.events.finished(resource, job, workload)
         await drop_finalizer(self._writes, self._mirror, workload)
+
+
+def _was_of(workload: ObjectMeta, job: ObjectMeta) -> bool:
+    """Tell whether a workload was a job's, and does not name it as its owner any more."""
+    own = uid_label(job.uid)
+    return bool(own) and own.items() <= workload.labels.items() and not workload.owner_references

@@ -132,7 +132,7 @@ class ParentReconciler:
             await self._rest(parent, workload)
             return True
         pod_sets = self._steps.requested(group.pod_sets)
-        priority = self._steps.priority(self._resource, job, pod_sets)
+        priority = self._steps.priority(self._resource, job, pod_sets, workload=workload)
         if priority is None:
             return False
         if ORIGIN_UID in job.annotations and workload is None:

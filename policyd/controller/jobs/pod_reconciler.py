@@ -92,17 +92,25 @@ class PodReconciler:
             self._reconcile_parent(key)
             return None  # its workload finds out by itself
         group = PodGroup(name=key.name if key.subject == "PodGroup" else "", pods=tuple(pods))
-        if not self._concerns(group.first) or self._is_refused(group):
-            await self._membership.let_out(p for p in pods if is_kept(p) and is_over(p))
-            return None
-        return await self._reconcile_group(group)
+        goes_on = self._concerns(group.first) and not self._is_refused(group)
+        own, others = group.by_size() if goes_on else (group, pods)
+        await self._membership.let_out(p for p in others if is_kept(p) and is_over(p))
+        return await self._reconcile_group(own) if goes_on else None
 
     def _is_refused(self, group: PodGroup) -> bool:
-        """Tell whether nothing can become of a group, and say so."""
+        """Tell whether nothing can become of a group, and say so.
+
+        One that has a workload goes on, and is stopped when it has to be, whatever pods are added.
+        """
         contradiction = group.contradiction()
         if contradiction:
-            self._record(group, "ErrWorkloadCompose", contradiction, warning=True)
-        return bool(contradiction) or (bool(group.name) and self._name_is_taken(group))
+            waits = next(iter(group.gated()), group.first)
+            self._writes.record(
+                PODS, waits.metadata, "ErrWorkloadCompose", contradiction, warning=True
+            )
+            if self._named(group) is None:
+                return True
+        return bool(group.name) and self._name_is_taken(group)
 
     def _reconcile_parent(self, key: ReconcileKey) -> None:
         """Reconcile the parent of a group, now that none of its pods is left."""
@@ -142,7 +150,7 @@ class PodReconciler:
             return None
         if workload is not None and not is_finished(workload):
             group = group.within(workload)
-        view = self._view(group, succeeded)
+        view = self._view(group, workload, succeeded)
         if view is None:
             return FLAVOR_SECONDS
         self._steps.events.checks(PODS, view.metadata, workload)
@@ -231,9 +239,11 @@ class PodReconciler:
             self._successes[uid] = Successes(group, workload.status.reclaimable_pods)
         return self._successes[uid].count(group)
 
-    def _view(self, group: PodGroup, succeeded: tuple[ReclaimablePod, ...]) -> JobView | None:
+    def _view(
+        self, group: PodGroup, workload: Workload | None, succeeded: tuple[ReclaimablePod, ...]
+    ) -> JobView | None:
         pod_sets = self._steps.requested(group.pod_sets())
-        priority = self._steps.priority(PODS, group.first.metadata, pod_sets)
+        priority = self._steps.priority(PODS, group.first.metadata, pod_sets, workload=workload)
         if priority is None:
             return None
         keeps = group.serving or not group.name

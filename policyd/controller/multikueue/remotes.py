@@ -275,7 +275,8 @@ class Remotes:
                 SECRETS, name, namespace=self.namespace, into=KubeconfigSecret
             )
         except NotFoundError as error:
-            raise NotFoundError(f'{SECRETS.kind} "{name}" not found') from error
+            message = f'{SECRETS.kind} "{name}" not found in namespace "{self.namespace}"'
+            raise NotFoundError(message) from error
         content = secret.data.get(KUBECONFIG_KEY)
         if content is None:
             raise ConfigurationError(f'key "{KUBECONFIG_KEY}" not found in secret "{name}"')

@@ -526,7 +526,12 @@ class Cache:
                 self._remove(workload)
         # A deleted one is reconciled as well: its state is removed.
         own = workload_key(workload), *self._family_keys(workload)
-        return [*own, *self._children(change), *self._owner_keys(workload)]
+        owners = self._owner_keys(workload)
+        if isinstance(change, Modified) and change.old.metadata.owner_references != (
+            workload.metadata.owner_references
+        ):
+            owners |= self._owner_keys(change.old)  # a job that lost it is to stop
+        return [*own, *self._children(change), *owners]
 
     def _enter(self, workload: Workload) -> None:
         self.index.add(workload)

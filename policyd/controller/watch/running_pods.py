@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Set
 from dataclasses import replace
+from math import inf
 from sys import intern
 
 import msgspec
@@ -20,8 +21,9 @@ from policyd.kube.pace import Pace
 from policyd.kube.resources import PODS
 from policyd.workload.usage_book import usage_of
 
-LONGEST_GRACE_SECONDS = 900.0
-"""A pod that is deleted, and may run on for longer than this, still counts."""
+LEAVING_SECONDS = 60.0
+"""A pod that is deleted, and may run on for longer than this, still counts: the user who deletes it
+chooses how long, and its replacement, or the next job, runs by then."""
 _NATIVE = "kubernetes.io/"
 CLAIMS = "resourceclaims"
 """Stands for the claims of a pod whose devices are not counted for the pod: those that it shares
@@ -54,9 +56,13 @@ class RunningPod(Wire, frozen=True):
 
     def counts(self, now: float) -> bool:
         """Tell whether it runs, or may be sent to a node, and takes anything."""
-        deleted = self.metadata.deletion_timestamp
-        goes = deleted is not None and deleted.timestamp() < now + LONGEST_GRACE_SECONDS
+        goes = self.stays(now) < LEAVING_SECONDS
         return self.takes and not (self.spec.scheduling_gates or goes)
+
+    def stays(self, now: float) -> float:
+        """Return how many seconds it may run on: without end unless it is deleted."""
+        deleted = self.metadata.deletion_timestamp
+        return inf if deleted is None else deleted.timestamp() - now
 
     @property
     def claims(self) -> dict[str, str]:

@@ -237,14 +237,32 @@ class PlainItems(NamedTuple):
     kinds: Sequence[str]
 
     def value(self, index: int) -> Json:
-        """Return the value of an item, decoded anew."""
-        return _CANONICAL.decode(self.texts[index])
+        """Return the value of an item, decoded anew.
+
+        Raises:
+            NotPlainError: If the List is to be read by a reader of all of YAML after all.
+        """
+        text = bytes(self.texts[index])
+        try:
+            value = _CANONICAL.decode(text)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise NotPlainError from error
+        if msgspec.json.encode(value) != text or not _is_canonical(text, within=_OF_ITEMS):
+            raise NotPlainError
+        return value
+
+
+class _Item(msgspec.Struct, gc=False):
+    """An item of a List, as far as it says its kind."""
+
+    kind: Json = None
 
 
 def read_plain_items(text: bytes) -> PlainItems | None:
     """Return the items of a List in JSON that is written as programs do, None for any other text.
 
-    No value is kept: each would take ten times the memory of its text.
+    No value is kept: each would take ten times the memory of its text. An item is looked at when
+    its value is asked for.
     """
     if not (text[:_BLANKS].lstrip().startswith(b"{") and text.isascii()):
         return None
@@ -262,17 +280,8 @@ def _plain_items(written: bytes) -> PlainItems | None:
     own = {name: _read_canonical(bytes(text)) for name, text in fields.items()}
     if listed is None or None in own.values() or not is_list(own):
         return None
-    items, kinds = _ITEMS.decode(listed), []
-    for item in items:
-        text = bytes(item)
-        value = _CANONICAL.decode(text)
-        if type(value) is not dict or not _is_canonical(text, within=_OF_ITEMS):
-            return None
-        if msgspec.json.encode(value) != text:
-            return None
-        kind = value.get("kind")
-        kinds.append(kind if type(kind) is str else "")
-    return PlainItems(items, kinds)
+    kinds = [each.kind for each in _KINDS.decode(listed)]
+    return PlainItems(_ITEMS.decode(listed), [k if type(k) is str else "" for k in kinds])
 
 
 def is_list(value: Mapping[str, Json]) -> bool:
@@ -317,8 +326,9 @@ def _may_have_long_number(quoted: bytes) -> bool:
     """Tell whether JSON could have a whole number of too many digits.
 
     One comes after the name of a field or as an item. Few texts have a comma before so many digits.
+    A minus counts as a digit.
     """
-    digits = quoted.translate(_DIGITS, b"-")
+    digits = quoted.translate(_DIGITS)
     return _LONG_NUMBER in digits and (
         b'":' + _LONG_NUMBER in digits or b"," + _LONG_NUMBER in digits
     )
@@ -341,7 +351,7 @@ def _is_shallow(quoted: bytes, within: int = 0) -> bool:
 
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b'{}[]"'))
 _NO_OPENING: Final = bytes(set(range(256)) - set(b"{["))
-_DIGITS: Final = bytes.maketrans(b"123456789[", b"000000000,")
+_DIGITS: Final = bytes.maketrans(b"-123456789[", b"0000000000,")
 _ESCAPES: Final = {b"\\u003c": b"<", b"\\u003e": b">", b"\\u0026": b"&"}
 
 
@@ -377,6 +387,7 @@ _JSON: Final = json.JSONDecoder(
 )
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_KINDS: Final = msgspec.json.Decoder(list[_Item])
 _BLANKS: Final = 100
 """So many characters are looked at for the beginning of JSON."""
 _OF_ITEMS: Final = 2

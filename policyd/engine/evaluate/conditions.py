@@ -7,6 +7,7 @@ the conditions hold.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final, cast
 
 import msgspec
@@ -421,17 +422,25 @@ def _add_own(
 def _look_up(policy: CompiledPolicy, facts: Facts) -> tuple[dict[str, object], bool]:
     """Look up the variables that are the same for every policy, before and after mutations."""
     uses, given, missing = policy.uses, facts.surroundings.extra, policy.environments.values
-    variables: dict[str, object] = {}
-    for name in uses:
-        look_up = _VARIABLES.get(name)
-        if look_up is not None:
-            variables[name] = look_up(facts)
-        elif name in given:
-            variables[name] = given[name]
-        elif name in missing:
-            variables[name] = missing[name]
-    found = facts.looked_up[uses] = variables, not uses.isdisjoint(_OWN)
+    wanted, own = _looked_up(uses)
+    variables = {name: look_up(facts) for name, look_up in wanted}
+    if given or missing:
+        for name in uses - variables.keys():
+            if name in given:
+                variables[name] = given[name]
+            elif name in missing:
+                variables[name] = missing[name]
+    found = facts.looked_up[uses] = variables, own
     return found
+
+
+@lru_cache(maxsize=1024)
+def _looked_up(
+    uses: frozenset[str],
+) -> tuple[tuple[tuple[str, Callable[[Facts], object]], ...], bool]:
+    """Return which of the names in expressions are looked up, and whether others are policyd's."""
+    wanted = tuple((name, _VARIABLES[name]) for name in uses if name in _VARIABLES)
+    return wanted, not uses.isdisjoint(_OWN)
 
 
 def sees_as_sent(policy: CompiledPolicy, surroundings: PolicyContext) -> bool:

@@ -5,7 +5,7 @@ nothing but the pod has it for every policy that writes it in the same words.
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from policyd.api.meta import Json
 from policyd.cel import Budget, LazyVariables
@@ -16,14 +16,8 @@ _MOST_PARAMS: Final = 1000
 """Params of a policy for which values are kept."""
 
 
-class _Kept(NamedTuple):
-    """A value, and what it cost: it costs the same each time that it is used."""
-
-    value: object
-    cost: int
-
-
-Values = dict[str, _Kept]
+Values = dict[str, tuple[object, int]]
+"""Values, and what each cost: it costs the same each time that it is used."""
 
 
 class KeptValues:
@@ -100,11 +94,11 @@ class _KeptVariables(LazyVariables):
             return super().__missing__(name)
         budget = self._budget
         known = values.get(key)
-        if known is not None and budget.spent + known.cost <= budget.limit:
-            budget.spent += known.cost
-            self[name] = known.value
-            return known.value
+        if known is not None and budget.spent + known[1] <= budget.limit:
+            budget.spent += known[1]
+            self[name] = known[0]
+            return known[0]
         before = budget.spent
         value = super().__missing__(name)
-        values[key] = _Kept(value, budget.spent - before)
+        values[key] = value, budget.spent - before
         return value

@@ -162,10 +162,10 @@ def in_its_namespace(obj: Json, namespace: str) -> Json:
         obj: The object, of any shape.
         namespace: Its namespace; "" if it is in none, or is one.
     """
-    metadata = value_at(obj, ("metadata",))
-    if not namespace or not isinstance(metadata, dict) or metadata.get("namespace"):
+    metadata = obj.get("metadata") if namespace and isinstance(obj, dict) else None
+    if not isinstance(metadata, dict) or metadata.get("namespace"):
         return obj
-    if value_at(obj, ("kind",)) == "Namespace":
+    if obj.get("kind") == "Namespace":
         return obj
     return {**obj, "metadata": {**metadata, "namespace": namespace}}
 
@@ -355,10 +355,11 @@ def alone(loaded: Loaded) -> Loaded:
 
 def _named(obj: Json) -> tuple[str, str]:
     """Return apiVersion and kind of an object."""
-    version, kind = value_at(obj, ("apiVersion",)), value_at(obj, ("kind",))
+    fields = obj if isinstance(obj, dict) else {}
+    version, kind = fields.get("apiVersion"), fields.get("kind")
     if not isinstance(version, str) or not isinstance(kind, str) or not version or not kind:
         raise ObjectError("not a Kubernetes object: `apiVersion` or `kind` is missing")
-    if not isinstance(value_at(obj, ("metadata",)), dict):
+    if not isinstance(fields.get("metadata"), dict):
         raise ObjectError(f"{kind} without `metadata`")
     return version, kind
 

@@ -8,6 +8,7 @@ either by a path, and besides how many pods come of each.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -134,6 +135,8 @@ class _Branch:
     within: dict[str, "_Branch"] = field(default_factory=dict)
     items: "_Branch | None" = None
     """The reads of its items."""
+    others: range = range(0)
+    """The numbers of its parts but the first."""
     begin: int = 0
     end: int = 0
     """The parts within it are those from `begin` to before `end`; how many items it has is the
@@ -196,6 +199,7 @@ class Parts:
                 inner.writes.append(write)
                 self._size += 1
             inner.begin = self._size
+            inner.others = range(inner.first + 1, inner.begin)
             self._grow(inner, (*path, name), leaves)
             inner.end = self._size
             inner.depth = depth + 1
@@ -267,7 +271,8 @@ def _fill(parts: list[Any], value: Any, branch: _Branch) -> None:  # noqa: ANN40
             continue
         if inner.writes:
             if type(found) is str and len(found) <= LONGEST:  # all that is read of it is itself
-                for number in range(inner.first, inner.begin):
+                parts[inner.first] = found
+                for number in inner.others:
                     parts[number] = found
             else:
                 text = _encode(found)
@@ -369,11 +374,14 @@ def _writer(node: Footprint) -> Write:
     project, shape = _projector(node), _shape(node)
     if shape is None:
         return lambda value: _encode(project(value))
-    held: Any = msgspec.defstruct("Held", [("value", shape)], gc=False)
+    cut: Project = partial(msgspec.convert, type=shape)
+    if not isinstance(shape, type):  # of a list: msgspec would make its type anew each time
+        held: Any = msgspec.defstruct("Held", [("value", shape)], gc=False)
+        cut = lambda value: msgspec.convert({"value": value}, held).value  # noqa: E731
 
     def write(value: Json) -> bytes:
         try:
-            return _encode(msgspec.convert({"value": value}, held).value)
+            return _encode(cut(value))
         except msgspec.ValidationError:
             return _encode(project(value))
 

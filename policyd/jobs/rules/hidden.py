@@ -1,16 +1,17 @@
 """Objects that name a queue but do not queue: kinds that no module reads, or that are off here.
 
 Such an object passes unchanged, and so do its pods, unless they name the queue themselves. So the
-user gets a warning with the place to name it.
+user gets a warning with the integration that is off, and the place to name the queue if pods queue.
 """
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
+from policyd.api.configuration.frameworks import KINDS as FRAMEWORKS
 from policyd.api.kueue.names import QUEUE_NAME
 from policyd.api.meta import Json
-from policyd.jobs.integrations import EVERYTHING, Integrations
+from policyd.jobs.integrations import EVERYTHING, POD, Integrations
 from policyd.jobs.rules.defaults import holds
 from policyd.jobs.rules.submission import labels_of
 
@@ -27,10 +28,14 @@ _WITHOUT_TEMPLATES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
         "spec.template.driver.labels",
         "spec.template.executor.labels",
     ),
-    ("batch", "CronJob"): ("spec.jobTemplate.metadata.labels",),
     ("kubeflow.org", "Notebook"): (),  # its controller copies its labels to the pod
 }
-"""Where kinds name the queue of objects that they make, if not in templates of pods."""
+"""Where kinds name the queue of their pods, if not in templates of pods."""
+
+_INTEGRATIONS: Final[Mapping[tuple[str, str], str]] = {
+    ("batch", "CronJob"): "batch/job",
+    **{(group, kind): name for name, (group, _, kind) in FRAMEWORKS.items()},
+}
 
 
 def hidden_from_queue(
@@ -50,22 +55,30 @@ def hidden_from_queue(
         or (group, kind) in integrations.external
     ):
         return ""
-    if (group, kind) == ("", "Pod"):
-        return f"`{QUEUE_NAME}` on a Pod has no effect: the pod integration is off"
+    cause = f"`{QUEUE_NAME}` on a {kind} has no effect"
+    name = _INTEGRATIONS.get((group, kind))
+    if name is not None:
+        cause += f": the integration `{name}` is off"
+    if (group, kind) == POD:
+        return cause
     missing = [*islice(_unlabelled(obj, group, kind, integrations), MOST_PLACES + 1)]
-    if not missing and (group, kind) not in _WITHOUT_TEMPLATES and _runs(obj, integrations):
-        advice = "name the queue in the labels that its pods get"
-        return f"`{QUEUE_NAME}` on a {kind} has no effect, and it has no pod template: {advice}"
+    hidden = (group, kind) not in _WITHOUT_TEMPLATES and _runs(obj, integrations)
+    if not integrations.has(*POD) and (name is not None or missing or hidden):
+        return cause if name else f"{cause}: the kind has no integration, and that of pods is off"
+    if not missing and hidden:
+        return (
+            f"{cause}, and it has no pod template: name the queue in the labels that its pods get"
+        )
     if not missing:
         return ""
     places = ", ".join(sorted(missing[:MOST_PLACES]))
     if len(missing) > MOST_PLACES:
         places += " and in other places"
-    return f"`{QUEUE_NAME}` on a {kind} has no effect: name the queue in {places}"
+    return f"{cause}{':' if name is None else ';'} name the queue in {places}"
 
 
 def _unlabelled(obj: Json, group: str, kind: str, integrations: Integrations) -> Iterator[str]:
-    """Yield where the pods of an object, or its Jobs, should name their queue and do not."""
+    """Yield where the pods of an object should name their queue and do not."""
     places = _WITHOUT_TEMPLATES.get((group, kind))
     if places is None:
         yield from _templates(obj, integrations)

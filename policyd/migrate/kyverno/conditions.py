@@ -322,8 +322,8 @@ def _order(key: CelTerm, value: CelTerm, operator: str) -> str:
             return _durations(key, value, operator)
     key, value = _known_number(key), _known_number(value)
     left, right = _amount(key, value), _amount(value, key)
-    computed = "number" in (key.kind, value.kind) and not (key.is_literal or value.is_literal)
-    if not computed and any(map(_is_quantity_text, (left, right))):
+    sides = ((key, left), (value, right))
+    if any(_is_quantity_text(text) for side, text in sides if side.kind != "number"):
         known = [f"isQuantity({_text_of(each)})" for each in (key, value) if _may_be_empty(each)]
         left, right = _quantity(key, left), _quantity(value, right)
         return all_of([*known, f"{left}.compareTo({right}) {operator} 0"])
@@ -396,7 +396,7 @@ def _quoted(given: str) -> str:
 
 
 def _quantity(value: CelTerm, text: str) -> str:
-    if text.startswith("quantity("):
+    if _is_quantity_text(text) and value.kind != "number":
         return text
     return (
         f"quantity({text_literal(str(value.literal))})"

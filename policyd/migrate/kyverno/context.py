@@ -14,12 +14,17 @@ from policyd.migrate.cel_values import (
     CelTerm,
     OutsideError,
     Untranslatable,
-    literal,
+    value_of_optional,
 )
 from policyd.migrate.kyverno.scopes import ExpressionScope
 
 _MOST: Final = 200
 _OUTSIDE: Final = ("configMap", "apiCall", "imageRegistry", "globalReference")
+_KYVERNOS: Final = (
+    *("request", "images", "element", "elementIndex", "target", "items"),
+    *("serviceAccountName", "serviceAccountNamespace"),
+)
+"""Variables that Kyverno has itself."""
 _API_PATH: Final = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>[^/]+)"
     r"(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?/?"
@@ -48,7 +53,9 @@ def variables_of(context: Json, scope: ExpressionScope) -> tuple[ExpressionScope
 
 
 def _with(scope: ExpressionScope, name: str, value: CelTerm, made: list[Named]) -> ExpressionScope:
-    called = _identifier(name)
+    called, number = _identifier(name), 2
+    while called in [each.name for each in made]:  # it hides the one of its name from here on
+        called, number = f"{_identifier(name)}{number}", number + 1
     text = value.text
     if value.needs:
         default = {"string": "''", "list": "[]", "map": "{}", "number": "0", "bool": "false"}
@@ -88,8 +95,8 @@ def _entries(context: Json, scope: Any) -> Iterator[tuple[str, CelTerm]]:  # noq
         if not isinstance(entry, Mapping) or not entry.get("name"):
             raise Untranslatable("an entry of `context` has no name")
         name = str(entry["name"])
-        if name in scope().roots:
-            raise Untranslatable(f"the variable `{name}` hides another one")
+        if name in _KYVERNOS:
+            raise Untranslatable(f"the variable `{name}` hides one of Kyverno")
         outside = next((kind for kind in _OUTSIDE if kind in entry), None)
         try:
             if outside is None:
@@ -157,7 +164,8 @@ def _text(scope: ExpressionScope, given: Json) -> str:
 
 
 def _api_call(name: str, given: Mapping[str, Any], scope: ExpressionScope) -> CelTerm:
-    if "service" in given or given.get("method", "GET") != "GET" or not given.get("urlPath"):
+    method = given.get("method", "GET")
+    if "service" in given or method not in ("GET", "POST") or not given.get("urlPath"):
         raise Untranslatable(
             f"the variable `{name}` calls a service: write it with `http.Get` or `http.Post`"
         )
@@ -188,7 +196,11 @@ def _api_call(name: str, given: Mapping[str, Any], scope: ExpressionScope) -> Ce
     }
     version = f"{parts['group']}/{parts['version']}" if parts["group"] else str(parts["version"])
     where = f"{text_literal(version)}, {shown['plural']}, {shown['namespace']}"
-    if parts["name"]:
+    if method == "POST":
+        sent = scope.value({each["key"]: each.get("value") for each in given.get("data") or ()})
+        place = where if parts["namespace"] else where.rpartition(", ")[0]
+        found = CelTerm(text=f"resource.Post({place}, {sent.text})", kind="map")
+    elif parts["name"]:
         found = CelTerm(text=f"resource.Get({where}, {shown['name']})", kind="map")
     else:
         found = CelTerm(text=f"resource.List({where})", kind="map")
@@ -226,7 +238,10 @@ def _variable(name: str, given: Json, scope: ExpressionScope) -> CelTerm:
     if value is None:
         raise Untranslatable(f"the variable `{name}` has neither `value` nor `jmesPath`")
     if "default" in given and value.needs:
-        default = literal(given["default"])
+        default = scope.value(given["default"])
+        if default.needs:
+            optional = f"{value.optional()}.or({default.optional()})"
+            return value_of_optional(optional, kind=default.kind)
         text = value.otherwise(default.text)
         value = replace(value, text=text, needs=(), itself=False, kind=default.kind)
     return value

@@ -80,21 +80,16 @@ _LEVELS: Final = {
         harmless={"timeoutSeconds": "it is about the webhook of Kyverno"},
         inner={"matchConditions": "matchCondition"},
     ),
-    "matchCondition": _Level("a condition of `matchConditions`", ("name", "expression")),
+    "matchCondition": _Level("a condition on requests", ("name", "expression")),
     "override": _Level("an override", ("action", "namespaces", "namespaceSelector")),
     "rule": _Level(
         "a rule",
         (
             *("name", "context", "match", "exclude", "preconditions"),
-            *("validate", "mutate", "generate", "verifyImages"),
+            *("validate", "mutate", "generate", "verifyImages", "celPreconditions"),
         ),
         harmless={"skipBackgroundRequests": "it is about requests of Kyverno itself"},
         refused={
-            "celPreconditions": (
-                "they limit the requests that the rule concerns",
-                "add them to the `matchConditions` of what is made of the rule without them",
-                [],
-            ),
             "imageExtractors": ("it finds images in other fields", "keep the rule in Kyverno", {}),
             "reportProperties": ("it adds properties to reports", "delete it", {}),
         },
@@ -106,6 +101,7 @@ _LEVELS: Final = {
             "context": "context",
             "validate": "validate",
             "mutate": "mutate",
+            "celPreconditions": "matchCondition",
         },
     ),
     "match": _Level(
@@ -116,7 +112,16 @@ _LEVELS: Final = {
     ),
     "filter": _Level("a filter", _FILTER),
     "conditions": _Level(
-        "conditions", ("any", "all", "key", "operator", "value", "message"), inner=_CONDITIONS
+        "conditions",
+        ("any", "all", "key", "operator", "value", "message"),
+        refused={
+            "conditions": (
+                "Kyverno does not read conditions there",
+                "move its `any` and `all` one level up",
+                None,
+            ),
+        },
+        inner=_CONDITIONS,
     ),
     "condition": _Level(
         "a condition",
@@ -136,7 +141,7 @@ _LEVELS: Final = {
     ),
     "variable": _Level("`variable`", ("value", "jmesPath", "default")),
     "configMap": _Level("`configMap`", ("name", "namespace")),
-    "apiCall": _Level("`apiCall`", ("urlPath", "method", "service", "jmesPath")),
+    "apiCall": _Level("`apiCall`", ("urlPath", "method", "data", "service", "jmesPath")),
     "imageRegistry": _Level(
         "`imageRegistry`", ("reference", "jmesPath", "imageRegistryCredentials")
     ),
@@ -149,6 +154,12 @@ _LEVELS: Final = {
                 "delete it, or compare with `oldObject` in what is made of it",
                 False,
             ),
+            "assert": ("it is of another engine of Kyverno", "keep the rule in Kyverno", None),
+            "validationFailureAction": (
+                "Kyverno does not read it in a rule",
+                "write `failureAction`",
+                None,
+            ),
         },
         alone=_ASKS,
         inner={
@@ -156,8 +167,21 @@ _LEVELS: Final = {
             "deny": "deny",
             "foreach": "asked",
             "podSecurity": "podSecurity",
+            "cel": "cel",
         },
     ),
+    "cel": _Level(
+        "`cel`",
+        ("expressions", "variables", "auditAnnotations", "paramKind", "paramRef"),
+        harmless={"generate": "it is how Kyverno enforces the rule"},
+        inner={
+            "expressions": "expression",
+            "variables": "matchCondition",
+            "auditAnnotations": "annotation",
+        },
+    ),
+    "expression": _Level("an expression", ("expression", "message", "messageExpression", "reason")),
+    "annotation": _Level("an audit annotation", ("key", "valueExpression")),
     "podSecurity": _Level(
         "`podSecurity`", ("level", "version", "exclude"), inner={"exclude": "exclusion"}
     ),

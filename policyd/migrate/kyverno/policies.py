@@ -262,6 +262,7 @@ def _alike(one: ConvertedRule, other: ConvertedRule) -> bool:
         and one.matching == other.matching
         and one.variables == other.variables
         and one.actions == other.actions
+        and one.settings == other.settings
     )
 
 
@@ -363,7 +364,7 @@ def _spec(
         spec["validations"] = rule.validations
         spec["enforcement"] = rule.actions.enforcement
         spec |= {"rollout": rule.actions.steps()} if rule.actions.overrides else {}
-    spec |= rule.targets
+    spec |= rule.settings | rule.targets
     if rule.mutations:
         spec["mutations"] = [chosen_of([(rule.applies, each)]) for each in rule.mutations]
         spec["reinvocationPolicy"] = "Never"

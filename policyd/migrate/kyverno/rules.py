@@ -12,6 +12,7 @@ from policyd.api.meta import Json
 from policyd.cel.syntax.literals import text_literal
 from policyd.dialects.kyverno.filters import parse_kind
 from policyd.migrate.cel_values import CelTerm, OutsideError, Untranslatable, all_of, outline
+from policyd.migrate.jmespath import split_variables
 from policyd.migrate.kyverno.actions import RuleActions, actions_of
 from policyd.migrate.kyverno.conditions import block_condition, conditions_in, refusal
 from policyd.migrate.kyverno.context import Named, variables_of
@@ -37,7 +38,7 @@ from policyd.migrate.kyverno.patterns import (
     verdict,
 )
 from policyd.migrate.kyverno.pod_security import pod_security
-from policyd.migrate.kyverno.scopes import REQUEST, ExpressionScope, with_images
+from policyd.migrate.kyverno.scopes import REQUEST, USER, ExpressionScope, with_images
 from policyd.migrate.kyverno.targets import TARGETS_NOTE, target_fields, target_scope
 from policyd.patch.operations import Path
 
@@ -56,6 +57,7 @@ _OPERATION: Final = re.compile(
 
 
 _OBJECTS: Final = re.compile(r"(?<![.\w'\"])(object|oldObject)\b")
+_OF_PODS: Final = re.compile(r"(?<![.\w'\"])object(?=\.\??(?:spec|metadata)\b)")
 _LONGEST_NAME: Final = 63
 
 
@@ -109,6 +111,8 @@ class ConvertedRule:
     kyverno: bool = False
     controllers: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Further fields of a policy that validates: its params and audit annotations."""
     targets: dict[str, Any] = field(default_factory=dict)
     """Fields of a policy that mutates existing objects: what its targets are."""
     applies: str = ""
@@ -124,6 +128,12 @@ def convert_rule(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedR
     for name, (reason, hint) in _REFUSED.items():
         if name in rule:
             raise UnconvertibleRuleError(reason, (name,), hint)
+    if rule.get("celPreconditions") and "cel" not in (rule.get("validate") or {}):
+        raise UnconvertibleRuleError(
+            "`celPreconditions` are of rules that validate by CEL",
+            ("celPreconditions",),
+            "write them as `preconditions`",
+        )
     if "generate" in rule:
         return [_generating(rule, replace(frame, kyverno=True))]
     if "mutate" in rule or "validate" in rule:
@@ -180,7 +190,13 @@ def _common(
         for o in each.resources.get("operations") or ()
     }
     triggers = asks == "generate" and "DELETE" not in {*operations, *named}
-    scope = scope_of(subject, rule.get("match"), tuple(operations), triggers=triggers)
+    scope = scope_of(
+        subject,
+        rule.get("match"),
+        tuple(operations),
+        triggers=triggers,
+        templates=frame.kyverno and bool(controllers),
+    )
     if triggers:
         matching = replace(matching, conditions=_without_request(matching.conditions, scope))
     scope = replace(scope, kyverno=frame.kyverno)
@@ -283,7 +299,12 @@ def _of_trigger(kinds: Collection[str]) -> dict[str, str]:
 
 
 def scope_of(
-    subject: str, match: Json, operations: tuple[str, ...], *, triggers: bool = False
+    subject: str,
+    match: Json,
+    operations: tuple[str, ...],
+    *,
+    triggers: bool = False,
+    templates: bool = False,
 ) -> ExpressionScope:
     """Return what expressions of a rule see, whose object is `object`, `pod` or a part.
 
@@ -292,6 +313,7 @@ def scope_of(
         match: The block `match` of the rule.
         operations: The operations that the rule concerns.
         triggers: Whether objects that exist are triggers, too, which have no request.
+        templates: Whether the object may be a template of pods.
     """
     kinds = {parse_kind(kind)[2] for each in filters_of(match)[0] for kind in each.kinds}
     structs = set()
@@ -304,11 +326,12 @@ def scope_of(
         structs |= found if len(found) == 1 else set()
     shapes = {("struct", struct) for struct in structs} if len(structs) == len(kinds) else set()
     shaped = frozenset(shapes)
-    root = CelTerm(text=subject, kind="map", shapes=shaped)
+    root = CelTerm(text=subject, kind="map", shapes=shaped, template=templates)
     old = CelTerm(text="oldObject", kind="map", shapes=shaped)
     requests = {
         path: CelTerm(text=path, kind=kind, element="string") for path, kind in REQUEST.items()
     }
+    requests["request.userInfo.*"] = USER
     requests["serviceAccountName"] = CelTerm(
         text="request.userInfo.username.split(':')[3]", kind="string"
     )
@@ -341,6 +364,8 @@ def _operations(rule: Mapping[str, Any], asks: str) -> tuple[list[str], Json]:
         or (every and o == "DELETE")
         or (o == "CONNECT" and asks not in ("mutate", "generate"))
     ]
+    if asks == "cel":
+        operations = possible
     block = rule.get("preconditions")
     some, all_listed = _lists(block)
     remaining = list(all_listed)
@@ -392,9 +417,9 @@ def _named_operations(condition: Json) -> Any:  # noqa: ANN401 - a function, or 
 def _validating(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRule]:
     validate = rule["validate"]
     asks = next((name for name in _VALIDATE if name in validate), None)
-    if asks is None or asks in ("cel", "manifests"):
-        known = "it is CEL already" if asks == "cel" else "it has no pattern and no conditions"
-        raise UnconvertibleRuleError(f"`validate` is not converted: {known}", ("validate",))
+    if asks is None or asks == "manifests":
+        why = "`validate` is not converted: it has no pattern and no conditions"
+        raise UnconvertibleRuleError(why, ("validate",))
     controllers = extends_to_controllers(rule.get("match"), rule.get("exclude"), frame.annotation)
     subject = "pod" if controllers and not frame.kyverno else "object"
     common = _common(rule, frame, subject, controllers, asks=asks)
@@ -405,6 +430,8 @@ def _validating(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRu
         kyverno=frame.kyverno,
         controllers=controllers,
     )
+    if asks == "cel":
+        return [_in_cel(rule, common, made)]
     if asks == "podSecurity":
         return [_pod_security(validate, common, made)]
     matching, expression, applies_to = _asked(validate, asks, common)
@@ -422,6 +449,68 @@ def _validating(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRu
             applies=all_of(filter(None, [common.late, applies_to])),
         )
     ]
+
+
+def _in_cel(
+    rule: Mapping[str, Any], common: _Common, made: "partial[ConvertedRule]"
+) -> ConvertedRule:
+    """Return a rule that is CEL already, about the pods that it is extended to.
+
+    Raises:
+        UnconvertibleRuleError: If the kind of the result has none of what it reads.
+    """
+    validate, cel = rule["validate"], rule["validate"]["cel"]
+    path = ("validate", "cel")
+    if common.scope.kyverno and cel.get("paramKind"):
+        raise UnconvertibleRuleError(
+            "policies of Kyverno's kinds have no `params`",
+            (*path, "paramKind"),
+            "choose another kind of result with `-o`",
+        )
+
+    def fields(given: Mapping[str, Any], *computed: str) -> dict[str, Any]:
+        about = partial(_about_pods, of=common.scope.subject.text)
+        return {
+            key: _at(path, about, value) if key in computed else value
+            for key, value in given.items()
+        }
+
+    conditions, validations = dict(common.matching.conditions), []
+    own = [fields(each, "expression") for each in rule.get("celPreconditions") or ()]
+    for each in own:
+        conditions = _named_apart(conditions, {slug(each["name"]): each["expression"]})
+    shared = _message(str(validate.get("message") or ""), common.scope, [])
+    for index, each in enumerate(cel.get("expressions") or (), 1):
+        name = str(rule.get("name", "")) + (f"-{index}" if len(cel["expressions"]) > 1 else "")
+        message = {} if each.get("message") else shared
+        validations.append(
+            {"name": name, **message, **fields(each, "expression", "messageExpression")}
+        )
+    settings = {name: cel[name] for name in ("paramKind", "paramRef") if cel.get(name)}
+    if cel.get("auditAnnotations"):
+        annotations = [fields(each, "valueExpression") for each in cel["auditAnnotations"]]
+        settings["auditAnnotations"] = annotations
+    variables = (fields(each, "expression") for each in cel.get("variables") or ())
+    return made(
+        matching=replace(common.matching, conditions=conditions),
+        variables=[*common.variables, *(Named(v["name"], v["expression"]) for v in variables)],
+        validations=validations,
+        settings=settings,
+    )
+
+
+def _about_pods(expression: str, of: str) -> str:
+    """Return an expression about the object of a request as one about `pod`, if it is.
+
+    Raises:
+        OutsideError: If only Kyverno's kinds see a template as the object of the request.
+    """
+    if of == "object":
+        return expression
+    made = _OF_PODS.sub(of, expression)
+    if _OBJECTS.search(made):
+        raise OutsideError("the object of a controller is no pod but in Kyverno's kinds")
+    return made
 
 
 def _pod_security(
@@ -473,8 +562,10 @@ def _message(message: str, scope: ExpressionScope, notes: list[str]) -> dict[str
     plain = " ".join(message.split())
     if "{{" not in message:
         return {"message": plain} if plain else {}
-    shown = re.sub(r"\{\{\s*(.*?)\s*\}\}", r"<\1>", plain)
+    shown = plain
     try:
+        parts = enumerate(split_variables(plain))
+        shown = "".join(f"<{part}>" if index % 2 else part for index, part in parts)
         computed = scope.value(plain)
     except Untranslatable as error:
         notes.append(f"the message does not show its variables: {error.reason}")
@@ -527,7 +618,8 @@ def _mutating(rule: Mapping[str, Any], frame: PolicyFrame) -> list[ConvertedRule
         chosen = [plural for plural in controllers if plural in plurals]
         if place and not chosen:
             continue
-        common = _common(rule, frame, subject, chosen, asks="mutate")
+        extended = controllers if frame.kyverno else chosen
+        common = _common(rule, frame, subject, extended, asks="mutate")
         matching = common.matching
         if place:
             matching = replace(matching, constraints=_without_pods(matching.constraints))

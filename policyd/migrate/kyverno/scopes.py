@@ -35,11 +35,25 @@ REQUEST: Final[Mapping[str, str]] = {
 }
 """The variables of the request that CEL has by the same name, and their kinds."""
 
+USER: Final = CelTerm(
+    text=(
+        "{'username': dyn(request.userInfo.username),"
+        " ?'uid': request.userInfo.?uid.optMap(v, dyn(v)),"
+        " ?'groups': request.userInfo.?groups.optMap(v, dyn(v)),"
+        " ?'extra': request.userInfo.?extra.optMap(v, dyn(v))}"
+    ),
+    kind="map",
+)
+"""Who made the request, as an object."""
+
 _DEEPEST: Final = 8
 _IMAGES: Final = re.compile(
     r"images\.(?P<list>containers|initContainers|ephemeralContainers)\."
     r"(?:\*|\"?\{\{\s*(?P<element>element)\.name\s*\}\}\"?)\."
     r"(?P<part>registry|path|name|tag|digest)"
+)
+_ALL_IMAGES: Final = re.compile(
+    r"images\.\[(?P<lists>[\w, ]+)\]\[\]\.\*\.(?P<part>registry|path|name|tag|digest)(?:\[\])?"
 )
 _CONFIGURATION: Final = re.compile(r"(?<=\.)configData\b")
 """The field of an image's data that Kyverno's CEL calls `config`; no object has one."""
@@ -61,6 +75,12 @@ def _image_name(found: re.Match[str]) -> str:
     """Name the variable for a part of images, which JMESPath reads from a map of them."""
     element = "_of_element" if found["element"] else ""
     return f"images_{found['list']}_{found['part']}{element}"
+
+
+def _each_image(found: re.Match[str]) -> str:
+    """Return the parts of the images of several lists, as one list."""
+    each = (f"images.{name.strip()}.*.{found['part']}" for name in found["lists"].split(","))
+    return f"[{', '.join(each)}][]"
 
 
 def with_images(scope: "ExpressionScope") -> "ExpressionScope":
@@ -144,6 +164,7 @@ class ExpressionScope:
         Raises:
             Untranslatable: If it has no counterpart in CEL.
         """
+        expression = _ALL_IMAGES.sub(_each_image, expression)
         if _IMAGES.search(expression) and not self.kyverno:
             raise OutsideError("parts of images are read by a function of Kyverno")
         named = _IMAGES.sub(_image_name, expression)

@@ -10,7 +10,7 @@ from policyd.alloc.preemption.search import Search
 from policyd.alloc.preemption.targets import Claim, PreemptionOracle, find_targets
 from policyd.alloc.queue import PreemptionPolicy
 from policyd.alloc.reasons import Mode
-from policyd.alloc.settings import FairSharingRules, QueueingSettings, UsageBasedOrder
+from policyd.alloc.settings import FairSharingRules, Gates, QueueingSettings, UsageBasedOrder
 from tests.alloc.builders import admission, cohort, group, put, queue, state, workload
 from tests.alloc.choices import scenarios
 from tests.alloc.worlds import quotas
@@ -214,6 +214,62 @@ def test_within_nominal_quota_shares_do_not_matter():
     of.settings = QueueingSettings(fair_sharing=FairSharingRules())
 
     assert preempted(of, claim(of, "a", gpu=4)) == [("b2", RECLAIMED)]
+
+
+@pytest.mark.gate("FairSharingReevaluatePreemptionCandidates")
+@pytest.mark.parametrize(
+    ("own", "others", "wanted", "again"),
+    [
+        pytest.param(2, 2, 3, ["b1"], id="entitled-without-its-own-victims"),
+        pytest.param(2, 3, 4, ["b2", "b1"], id="fairer-while-it-still-borrows"),
+    ],
+)
+def test_a_share_that_falls_by_victims_of_its_own_counts_once_more(own, others, wanted, again):
+    def victims(*strategies, gate=True):
+        of = state(
+            queue("a", "x", gpu=3, preemption=BOTH),
+            queue("b", "x", gpu=0),
+            queue("c", "x", gpu=own + others - 3),
+            *(running(f"a{n}", "a", at=n, gpu=1) for n in range(own)),
+            *(running(f"b{n}", "b", at=n, priority=5, gpu=1) for n in range(others)),
+            rules=QueueingSettings(
+                gates=Gates(fair_sharing_reevaluate_preemption_candidates=gate),
+                fair_sharing=FairSharingRules(strategies=strategies),
+            ),
+        )
+        return [key for key, _ in preempted(of, claim(of, "a", priority=5, gpu=wanted))]
+
+    final, initial = "LessThanOrEqualToFinalShare", "LessThanInitialShare"
+    found = victims(final)
+    assert sorted(found) == sorted([f"a{n}" for n in range(own)] + again)
+    assert victims(final, initial) == found
+    assert victims(final, gate=False) == []
+
+
+@pytest.mark.gate("FairSharingReevaluatePreemptionCandidates")
+def test_candidates_that_another_cohort_keeps_are_tried_again_by_their_order():
+    of = state(
+        queue("left-a", "left", gpu=0, preemption=BOTH),
+        queue("right-b", "right", gpu=0),
+        queue("right-c", "right", gpu=0),
+        cohort("root", gpu=15),
+        cohort("left", "root", weight=20),
+        cohort("right", "root", weight=10),
+        *(
+            running(f"{name}{n}", name, at=n, gpu=1)
+            for name, count in (("left-a", 3), ("right-b", 6), ("right-c", 1))
+            for n in range(count)
+        ),
+        rules=QueueingSettings(
+            gates=Gates(fair_sharing_reevaluate_preemption_candidates=True),
+            fair_sharing=FairSharingRules(strategies=("LessThanOrEqualToFinalShare",)),
+        ),
+    )
+
+    assert sorted(preempted(of, claim(of, "left-a", priority=1, gpu=10))) == [
+        *((f"left-a{n}", IN_QUEUE) for n in range(3)),
+        *((f"right-b{n}", FAIRLY) for n in (4, 5)),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,19 @@ def test_a_long_list_is_reported_as_a_short_one_is(run, tmp_path, monkeypatch, s
     assert result.exit_code == 2
 
 
+def test_objects_before_one_that_programs_write_otherwise_count_once(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "LARGE", 0)
+    plain = json.dumps(yaml.safe_load(pod("a", "team-a")))
+    listed = f'{{"kind": "List", "items": [{plain}, {plain}, {{"number": 1.50}}]}}'
+    (tmp_path / "list.json").write_text(listed)
+
+    result = run(("b", "team-a"), more=["-f", str(tmp_path / "list.json")])
+
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert ["team-a", "named", "validations[0]", "fail", "(Warn)", "2", "Pod", "a"] in lines
+    assert "`apiVersion` or `kind` is missing" in result.stderr
+
+
 def test_devices_of_claims_are_counted_by_the_templates_in_the_files(run, tmp_path):
     count = {"exactly": {"deviceClassName": "gpu", "count": 4}}
     template = {

@@ -206,6 +206,30 @@ def test_a_changed_priority_class_changes_its_workloads(ask):
     ]
 
 
+def variant(of, name, **status):
+    """A variant of a workload, which is marked as its parent."""
+    of["metadata"].setdefault("labels", {})["kueue.x-k8s.io/concurrent-admission-parent"] = "true"
+    parent = {"apiVersion": KUEUE, "kind": "Workload", "name": of["metadata"]["name"]}
+    owner = {**parent, "uid": of["metadata"]["uid"], "controller": True}
+    metadata = {**of["metadata"], "name": name, "uid": name, "labels": {}}
+    return {**of, "metadata": {**metadata, "ownerReferences": [owner]}, **status}
+
+
+def test_variants_count_as_the_one_job_that_they_are(ask):
+    running, waiting = workload("runs", 8, admitted=10), workload("first", 8, created=20)
+    inactive = {**variant(running, "b"), "spec": {**running["spec"], "active": False}}
+    variants = [variant(running, "a"), inactive, variant(waiting, "c"), variant(waiting, "d")]
+    alone = [*BUSY[:3], running, waiting, BUSY[-1]]
+
+    answer = ask("--delete", "job/job-first", dump=[*alone, *variants])
+
+    assert changes(answer) == [
+        ("Job/job-second", "Earlier", -3600),
+        ("Job/job-first", "Gone", None),
+    ]
+    assert (answer["same"], answer["unknown"]) == (1, 0)
+
+
 def test_a_deleted_job_goes_with_its_workload(ask):
     answer = ask("--delete", "job/job-first")
 

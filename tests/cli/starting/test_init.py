@@ -122,6 +122,23 @@ def test_tools_of_gitops_get_the_address_and_the_fields_to_ignore(made):
     assert flux["HelmRelease policyd"]["spec"]["driftDetection"]["ignore"] == for_flux()
 
 
+def test_tools_leave_definitions_alone_into_which_the_webhooks_write_v1beta1(tmp_path):
+    assert init(tmp_path, "--no-ask", "--policy", "job-ttl", "--serve-v1beta1").exit_code == 0
+
+    argo_cd, _ = documents(tmp_path / "deploy/argocd.yaml")
+    (release,) = (
+        each["spec"]
+        for each in documents(tmp_path / "deploy/flux.yaml")
+        if each["kind"] == "HelmRelease"
+    )
+    (values,) = documents(tmp_path / "deploy/values.yaml")
+    assert argo_cd["spec"]["sources"][0]["helm"]["skipCrds"] is True
+    assert release["install"]["crds"] == release["upgrade"]["crds"] == "Create"
+    assert release["values"] == values
+    assert values["webhooks"]["serveV1beta1"] is True
+    assert "`policyd crds |" in (tmp_path / "README.md").read_text()
+
+
 def test_the_rules_name_each_lease_and_record_of_the_chart():
     texts = [path.read_text() for path in (PROJECT / "charts/policyd/templates").rglob("*.yaml")]
     written = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.migrate.kyverno.deciding import answer, legacy, pod, rule, validating
+from tests.migrate.kyverno.deciding import answer, in_template, legacy, pod, rule, validating
 
 
 def when(key, operator, value):
@@ -204,3 +204,120 @@ def test_maps_of_variables_may_have_variables_in_them():
     policy = legacy(rule(context=context, validate={"message": "no", "deny": deny}))
 
     assert answer(policy, pod()) == "fail"
+
+
+def variable(name, **given):
+    return {"name": name, "variable": given}
+
+
+def with_context(*context, key, value="a"):
+    """Return what a rule decides that refuses where a value with a context equals another."""
+    deny = {"conditions": {"all": [when(key, "Equals", value)]}}
+    policy = legacy(rule(context=[*context], validate={"message": "no", "deny": deny}))
+    return answer(policy, pod(labels={"x": ""}))
+
+
+@pytest.mark.parametrize(
+    ("context", "key", "value"),
+    [
+        pytest.param(
+            [
+                variable(
+                    "n", jmesPath="request.object.x", default="{{ request.object.metadata.name }}"
+                )
+            ],
+            "{{ n }}",
+            "a",
+            id="default-with-a-variable",
+        ),
+        pytest.param(
+            [variable("o", value={"x": "1"}), variable("o", value={"x": "2"})],
+            "{{ o.x }}",
+            "2",
+            id="one-that-hides-another",
+        ),
+        pytest.param(
+            [variable("o", value={"x": "1"})], "{{ to_string(o.y) }}", "null", id="text-of-null"
+        ),
+        pytest.param(
+            [variable("o", value={"a": "1", "b": "2"}), variable("k", value="b")],
+            "{{ o.{{k}} }}",
+            "2",
+            id="name-from-a-variable",
+        ),
+        pytest.param([variable("o", value={"x": "1"})], '{{ o.y || "" }}', "", id="empty-name"),
+        pytest.param(
+            [variable("o", jmesPath="request.object.metadata")],
+            "{{ o.labels.x || o.labels.y || o.name }}",
+            "a",
+            id="another-for-an-empty-text",
+        ),
+    ],
+)
+def test_variables_of_a_context_are_as_in_kyverno(context, key, value):
+    assert with_context(*context, key=key, value=value) == "fail"
+    assert with_context(*context, key=key, value=f"{value}-other") == "pass"
+
+
+BUDGETS = {"any": [{"resources": {"kinds": ["PodDisruptionBudget"]}}]}
+
+
+def budget(least):
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "a", "namespace": "default"},
+        "spec": {"minAvailable": least},
+    }
+
+
+@pytest.mark.parametrize(("least", "expected"), [("50%", "pass"), (2, "fail"), ("2", "fail")])
+def test_a_number_in_quotes_is_a_text(least, expected):
+    key = "{{ regex_match('^[0-9]+$', '{{ request.object.spec.minAvailable || ''}}') }}"
+    deny = {"conditions": {"any": [{"key": key, "operator": "Equals", "value": True}]}}
+
+    assert answer(validating(BUDGETS, deny=deny), budget(least)) == expected
+
+
+@pytest.mark.parametrize(("least", "expected"), [(3, "pass"), (5, "fail"), ("5", "fail")])
+def test_a_number_is_compared_with_a_number_or_text(least, expected):
+    context = [variable("most", value={"n": [1, 2, 3, 4]})]
+    condition = when(
+        "{{ most.n | length(@) }}", "LessThan", "{{ request.object.spec.minAvailable }}"
+    )
+    validate = {"message": "no", "deny": {"conditions": {"all": [condition]}}}
+    policy = legacy(rule(match=BUDGETS, context=context, validate=validate))
+
+    assert answer(policy, budget(least)) == expected
+
+
+def test_images_of_several_lists_are_one_list():
+    key = "{{ images.[containers, initContainers][].*.registry[] }}"
+    deny = {"conditions": {"any": [when(key, "AnyNotIn", ["ghcr.io"])]}}
+    policy = validating(deny=deny)
+    good = {"name": "a", "image": "ghcr.io/team/a:1"}
+
+    assert answer(policy, pod(good, initContainers=[good])) == "pass"
+    assert answer(policy, pod(good, initContainers=[{"name": "b", "image": "nginx"}])) == "fail"
+
+
+def test_patterns_of_a_foreach_may_be_about_the_whole_object():
+    mounts = [{"(name)": "{{ element.name }}", "mountPath": "/tmp/*"}]
+    pattern = {"spec": {"containers": [{"name": "*", "volumeMounts": mounts}]}}
+    policy = validating(
+        foreach=[
+            {
+                "list": "request.object.spec.volumes[?contains(keys(@), 'emptyDir')]",
+                "elementScope": False,
+                "pattern": pattern,
+            }
+        ]
+    )
+
+    def mounted(path):
+        container = {"name": "a", "image": "b", "volumeMounts": [{"name": "v", "mountPath": path}]}
+        return pod(container, volumes=[{"name": "v", "emptyDir": {}}])
+
+    assert answer(policy, mounted("/tmp/a")) == "pass"
+    assert answer(policy, mounted("/a")) == "fail"
+    assert answer(policy, in_template(mounted("/a"))) == "fail"

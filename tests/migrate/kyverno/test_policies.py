@@ -1,10 +1,21 @@
 """What a policy becomes: one policy for rules alike, others for others, and nothing is lost."""
 
+import json
+
 import pytest
 
 from policyd.errors import PolicydError
 from policyd.migrate.kyverno.policies import comments_of, convert, is_legacy
-from tests.migrate.kyverno.deciding import PODS, answer, in_template, legacy, pod, rule
+from tests.migrate.kyverno.deciding import (
+    PODS,
+    THINGS,
+    answer,
+    decide,
+    in_template,
+    legacy,
+    pod,
+    rule,
+)
 
 LABELED = {"pattern": {"metadata": {"labels": {"a": "?*"}}}}
 GENERATE = rule(name="g", generate={"kind": "ConfigMap", "data": {}})
@@ -297,3 +308,108 @@ def test_a_condition_that_is_no_cel_is_refused():
 
     assert len(reasons) == 2
     assert all("no valid policy" in reason for reason in reasons)
+
+
+def test_a_request_with_data_is_posted():
+    asked = {"resourceAttributes": {"namespace": "{{ request.namespace }}", "verb": "delete"}}
+    call = {
+        "urlPath": "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+        "method": "POST",
+        "data": [{"key": "spec", "value": asked}],
+    }
+    condition = {"key": "{{ a.status.allowed }}", "operator": "NotEquals", "value": True}
+    context = [{"name": "a", "apiCall": call}]
+    policy = legacy(rule(context=context, validate={"deny": {"conditions": [condition]}}))
+
+    (made,) = convert(policy).policies
+
+    (variable,) = made["spec"]["variables"]
+    assert variable["expression"].startswith(
+        "resource.Post('authorization.k8s.io/v1', 'subjectaccessreviews', {'spec': "
+    )
+
+
+def in_cel(*expressions, match=PODS, **parts):
+    """Return a policy with a rule that validates by CEL."""
+    cel = {"expressions": [{"expression": each} for each in expressions]} | parts.pop("cel", {})
+    return legacy(rule(match=match, validate={"message": "no", "cel": cel}, **parts))
+
+
+ROOT = "!has(object.spec.hostNetwork) || !object.spec.hostNetwork"
+NAMED = [{"name": "named", "expression": "object.metadata.?labels.app.hasValue()"}]
+
+
+@pytest.mark.parametrize("kyverno", [False, True])
+@pytest.mark.parametrize("place", [lambda each: each, in_template])
+def test_a_rule_in_cel_keeps_its_expressions(place, kyverno):
+    policy = in_cel(ROOT, celPreconditions=NAMED)
+    labels = {"app": "a"}
+
+    def answered(**spec):
+        return answer(policy, place(pod(**spec)), kyverno=kyverno)
+
+    assert answered(labels=labels) == "pass"
+    assert answered(labels=labels, hostNetwork=True) == "fail"
+    assert answered(hostNetwork=True) == "skip"
+
+
+def test_a_rule_in_cel_about_the_former_pod_is_of_kyvernos_kinds():
+    (made,) = convert(in_cel("oldObject == null || object.spec == oldObject.spec")).policies
+
+    assert made["kind"] == "ValidatingPolicy"
+    assert made["spec"]["matchConstraints"]["resourceRules"][0]["operations"] == [
+        *("CREATE", "UPDATE", "DELETE")
+    ]
+
+
+PARAMS = {
+    "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+    "paramRef": {"name": "a", "namespace": "b", "parameterNotFoundAction": "Deny"},
+    "variables": [{"name": "most", "expression": "int(params.data.most)"}],
+    "auditAnnotations": [{"key": "k", "valueExpression": "'v'"}],
+}
+
+
+def test_params_of_a_rule_in_cel_are_those_of_the_policy():
+    policy = in_cel("variables.most > 1", match=THINGS, cel=PARAMS)
+
+    (made,) = convert(policy).policies
+    (refusal,) = convert(policy, kyverno=True).refusals
+
+    assert {name: made["spec"][name] for name in PARAMS} == PARAMS
+    assert "have no `params`" in refusal.reason
+    assert refusal.path[-1] == "paramKind"
+
+
+def test_rules_with_other_params_are_other_policies():
+    first, second = (in_cel("true", match=THINGS, cel=cel) for cel in (PARAMS, {}))
+    first["spec"]["rules"] += second["spec"]["rules"]
+
+    assert len(convert(first).policies) == 2
+
+
+def test_a_template_may_have_no_metadata():
+    policy = legacy(rule(validate={"message": "no", **LABELED}))
+    deployment = in_template(pod())
+    del deployment["spec"]["template"]["metadata"]
+
+    assert answer(policy, deployment, kyverno=True) == "fail"
+
+
+def test_who_made_the_request_is_written_as_an_object():
+    labels = {"metadata": {"annotations": {"by": "{{ request.userInfo | to_string(@) }}"}}}
+    policy = legacy(rule(mutate={"patchStrategicMerge": labels}))
+
+    _, changed = decide(policy, pod())
+
+    assert json.loads(changed["metadata"]["annotations"]["by"])["username"]
+
+
+def test_a_message_shows_variables_in_variables():
+    message = "{{ x509_decode('{{ request.object.metadata.name }}').Subject }} is there"
+    (made,) = convert(legacy(rule(validate={"message": message, "deny": {}}))).policies
+
+    (validation,) = made["spec"]["validations"]
+    assert validation["message"] == (
+        "<x509_decode('{{ request.object.metadata.name }}').Subject> is there"
+    )
