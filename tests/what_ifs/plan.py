@@ -68,7 +68,7 @@ class Setting:
     queues: list = field(default_factory=list)
     jobs: list = field(default_factory=list)
 
-    def chance(self, share):
+    def draws(self, share):
         return self.rng.random() < share
 
 
@@ -93,9 +93,9 @@ def quotas(setting, *, cohort, least=1, most=6):
         resources = []
         for name in setting.resources:
             quota = {"name": name, "nominalQuota": str(rng.randint(least, most))}
-            if cohort and setting.chance(0.3):
+            if cohort and setting.draws(0.3):
                 quota["borrowingLimit"] = str(rng.randint(0, 6))
-            if cohort and setting.chance(0.2):
+            if cohort and setting.draws(0.2):
                 quota["lendingLimit"] = str(rng.randint(0, int(quota["nominalQuota"])))
             resources.append(quota)
         flavors.append({"name": flavor, "resources": resources})
@@ -108,7 +108,7 @@ def preemption(setting, cohort):
     chosen = {"withinClusterQueue": rng.choice(options)}
     if cohort:
         chosen["reclaimWithinCohort"] = rng.choice(["Never", "LowerPriority", "Any"])
-    if cohort and chosen["reclaimWithinCohort"] != "Never" and setting.chance(0.3):
+    if cohort and chosen["reclaimWithinCohort"] != "Never" and setting.draws(0.3):
         chosen["borrowWithinCohort"] = {
             "policy": "LowerPriority",
             "maxPriorityThreshold": rng.choice([1, 5]),
@@ -126,9 +126,9 @@ def fungibility(setting):
 def queue(setting, name):
     """A ClusterQueue with random quotas and policies."""
     rng = setting.rng
-    cohort = rng.choice(COHORTS) if setting.chance(0.7) else ""
+    cohort = rng.choice(COHORTS) if setting.draws(0.7) else ""
     found = made("ClusterQueue", name)
-    if not setting.topology and setting.chance(0.25):
+    if not setting.topology and setting.draws(0.25):
         found["metadata"]["annotations"] = {"policyd.io/reserve-after": f"{rng.randint(5, 300)}m"}
     found["spec"] = {
         "cohortName": cohort,
@@ -138,9 +138,9 @@ def queue(setting, name):
         "fairSharing": {"weight": str(rng.randint(1, 4))},
         "resourceGroups": quotas(setting, cohort=cohort),
     }
-    if setting.chance(0.3):
+    if setting.draws(0.3):
         found["spec"]["flavorFungibility"] = fungibility(setting)
-    if setting.chance(0.08):
+    if setting.draws(0.08):
         found["spec"]["stopPolicy"] = "Hold"
     return found
 
@@ -151,7 +151,7 @@ def local_queue(name):
 
 def cohort(setting, name):
     spec = {"parentName": COHORTS[0]} if name != COHORTS[0] else {}
-    if setting.chance(0.5):
+    if setting.draws(0.5):
         spec["resourceGroups"] = quotas(setting, cohort=bool(spec), least=0, most=3)
     return made("Cohort", name, spec=spec)
 
@@ -204,7 +204,7 @@ def template(setting, runs, *, declares=True, gpus=None):
             "true" if wish == "unconstrained" else rng.choice([RACK, RACK, HOST])
         )
     spec = {"restartPolicy": "Never", "containers": [container]}
-    if setting.tainted and setting.chance(0.6):
+    if setting.tainted and setting.draws(0.6):
         spec["tolerations"] = TOLERATED
     return {"metadata": {"annotations": annotations}, "spec": spec}
 
@@ -224,9 +224,9 @@ def job(setting, name, *, declares=True):
     rng = setting.rng
     runs = rng.randint(EARLIEST, LATEST)
     labels = {f"{LABEL}queue-name": rng.choice(setting.names)}
-    if setting.chance(0.6):
+    if setting.draws(0.6):
         labels[f"{LABEL}priority-class"] = rng.choice(list(PRIORITIES))
-    if declares and setting.chance(0.3):
+    if declares and setting.draws(0.3):
         limit = rng.randint(EARLIEST, 2 * LATEST) // 10 * 10 + 7
         labels[f"{LABEL}max-exec-time-seconds"] = str(limit)
     make = rng.choices((single, gang, resizable, job_set, group), (45, 20, 8, 14, 13))[0]
@@ -322,18 +322,18 @@ def trial_of(seed):
         *(each for name in flavors for each in nodes(setting, name)),
         *(flavor(setting, name) for name in flavors),
         *(made("WorkloadPriorityClass", name, value=value) for name, value in PRIORITIES.items()),
-        *(cohort(setting, name) for name in COHORTS if setting.chance(0.4)),
+        *(cohort(setting, name) for name in COHORTS if setting.draws(0.4)),
         *setting.queues,
         *map(local_queue, setting.names),
     ]
     if topology:
         levels = [{"nodeLabel": RACK}, {"nodeLabel": HOST}]
         trial.objects.append(made("Topology", "racks", spec={"levels": levels}))
-    if setting.chance(0.3):
+    if setting.draws(0.3):
         fair = {"preemptionStrategies": ["LessThanOrEqualToFinalShare"]}
         api = "config.kueue.x-k8s.io/v1beta2"
         trial.configuration = [{"apiVersion": api, "kind": "Configuration", "fairSharing": fair}]
-    trial.declared = not setting.chance(0.03)
+    trial.declared = not setting.draws(0.03)
     count = rng.randint(8, 14)
     times = sorted(rng.sample(range(10, AGES, 5), count))
     silent = set() if trial.declared else {rng.randrange(count)}

@@ -149,7 +149,7 @@ class _Reader:
         return self._why_held(workload)
 
     def _why_held(self, workload: kueue.Workload) -> str | None:
-        """Return why a workload of a queue does not queue, until somebody does something."""
+        """Return the reason for which a workload is held back from its queue; None if it is not."""
         if condition_true(workload.status.conditions, WAITING_FOR_REPLACEMENT):
             return "it was stopped, and waits for new pods"
         gated = workload.metadata.annotations.get(ADMISSION_GATED_BY)

@@ -254,7 +254,7 @@ def test_a_deleted_job_goes_with_its_workload(ask):
         ),
     ],
 )
-def test_what_waits_for_somebody_is_not_simulated(ask, held, why):
+def test_a_workload_that_is_held_back_is_not_simulated(ask, held, why):
     first = {**workload("first", 8, created=20), "status": held}
 
     _, notes = ask("--delete", "job/job-second", output="table", dump=[*BUSY[:4], first, BUSY[5]])
