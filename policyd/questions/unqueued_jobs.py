@@ -25,7 +25,7 @@ from policyd.api.meta import (
 )
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.ancestors import LONGEST_CHAIN
-from policyd.jobs.base import JobKind, controller_of, queue_name
+from policyd.jobs.base import JobKind, controller_of, prebuilt_name, queue_name
 from policyd.jobs.kinds.registry import KINDS, PARENTS
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.parents import ParentKind
@@ -59,9 +59,15 @@ _LISTED: tuple[JobKind[Any] | ParentKind[Any], ...] = (*KINDS, *PARENTS)
 JOBS: Mapping[str, Resource] = {
     kind.key: Resource(kind.group, kind.version, kind.plural, kind.kind) for kind in _LISTED
 }
-_KINDS: Mapping[str, Resource] = {**JOBS, "Pod": PODS, "Workload": WORKLOADS}
-_IN_PODS: Final = frozenset(kind.key for kind in PARENTS)
-"""Kinds that are not queued as a whole: their pods are."""
+_CRON_JOBS: Final = Resource("batch", "v1", "cronjobs", "CronJob")
+_KINDS: Mapping[str, Resource] = {
+    **JOBS, "CronJob": _CRON_JOBS, "Pod": PODS, "Workload": WORKLOADS
+}  # fmt: skip
+_IN_PARTS: Final[Mapping[str, str]] = {
+    **{kind.key: "pod" for kind in PARENTS},
+    _CRON_JOBS.kind: "Job",
+}
+"""Kinds that are not queued as a whole, and what they make that is."""
 
 
 class JobQuery(NamedTuple):
@@ -144,7 +150,7 @@ def _is_job(owner: OwnerReference) -> bool:
     """Tell whether an owner is a kind of job that is queued as a whole."""
     resource = JOBS.get(owner.kind)
     group = owner.api_version.rpartition("/")[0]
-    return resource is not None and resource.group == group and owner.kind not in _IN_PODS
+    return resource is not None and resource.group == group and owner.kind not in _IN_PARTS
 
 
 class FoundJob(NamedTuple):
@@ -158,6 +164,7 @@ class FoundJob(NamedTuple):
         workload: Its newest Workload, if it has one.
         warning: What the controller warned of last, if it has none.
         members: How many pods of its group are there, if it is a pod of a group without one.
+        prebuilt: Whether the Workload exists that it names, if it has none.
     """
 
     subject: JobQuery
@@ -167,6 +174,7 @@ class FoundJob(NamedTuple):
     workload: Workload | None = None
     warning: CoreEvent | None = None
     members: int = 0
+    prebuilt: bool = False
 
     @property
     def queue(self) -> str:
@@ -193,7 +201,10 @@ async def look_up(reader: Reader, subject: JobQuery, metadata: ObjectMeta) -> Fo
             pods = await pods_of_group(reader, namespace, group)
             found = found._replace(members=sum(map(counts, pods)))
     if found.workload is None:
-        found = found._replace(warning=await _last_warning(reader, subject))
+        found = found._replace(
+            warning=await _last_warning(reader, subject),
+            prebuilt=await _exists(reader, namespace, prebuilt_name(metadata)),
+        )
     try:
         await reader.get(CLUSTER_QUEUES, local.spec.cluster_queue, into=ClusterQueue)
     except NotFoundError:
@@ -201,6 +212,15 @@ async def look_up(reader: Reader, subject: JobQuery, metadata: ObjectMeta) -> Fo
     except ForbiddenError:
         return found
     return found._replace(cluster_queue=True)
+
+
+async def _exists(reader: Reader, namespace: str, workload: str) -> bool:
+    """Tell whether a Workload exists; False for no name."""
+    if workload:
+        with suppress(NotFoundError, ForbiddenError):
+            await reader.get(WORKLOADS, workload, namespace=namespace, into=Workload)
+            return True
+    return False
 
 
 async def _last_warning(reader: Reader, job: JobQuery) -> CoreEvent | None:
@@ -255,11 +275,12 @@ def why_found(job: FoundJob) -> WhyAnswer:
         message="",
         local_queue=job.queue,
     )
-    if workload is None and kind in _IN_PODS:
+    if workload is None and (part := _IN_PARTS.get(kind)) is not None:
+        ask = f"`policyd why {part.lower()}/NAME -n {namespace}`"
         return replace(
             about,
-            message=f"a {kind} is not queued as a whole: its pods are",
-            user=f"ask about one of its pods: `policyd why pod/NAME -n {namespace}`",
+            message=f"a {kind} is not queued as a whole: its {part}s are",
+            user=f"ask about one of its {part}s: {ask}",
         )
     if workload is not None and is_finished(workload):
         return _of_workload(about, job, workload, "Finished")
@@ -285,6 +306,14 @@ def _without_workload(about: WhyAnswer, job: FoundJob) -> WhyAnswer:
             about,
             message=f"its pod group {group} is incomplete: {job.members} of {total} pods are there",
             user=f"create the others, with the label `{POD_GROUP_NAME}: {group}`",
+        )
+    named = prebuilt_name(job.metadata)
+    if named and job.warning is None:
+        there = "belongs to another" if job.prebuilt else "does not exist"
+        return replace(
+            about,
+            message=f"it waits for the prebuilt Workload {named}, which {there}",
+            user="create that Workload, or create the job again without its name",
         )
     if job.warning is None:
         return replace(
