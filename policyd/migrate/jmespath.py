@@ -290,7 +290,7 @@ class _Translation:
 
     def _current(self, _node: Any, scope: CelTerm | None) -> CelTerm:  # noqa: ANN401
         if scope is None:
-            raise Untranslatable("`@` is all variables here")
+            raise Untranslatable("`@` alone stands for no value here")
         return scope
 
     _identity = _current
