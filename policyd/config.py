@@ -259,7 +259,10 @@ def load_configuration(path: str, *, gates: str = "") -> Configuration:
         raise ConfigurationError(
             f"the configuration `{path}` cannot be read: {system_reason(error)}"
         ) from error
-    configuration = parse_configuration(text)
+    try:
+        configuration = parse_configuration(text)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}", hint=error.hint) from error
     chosen_gates(configuration, gates=gates)
     tls_rules(configuration)
     for name, gate in gated_frameworks(configuration, gates=gates):

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import click
 
@@ -16,13 +16,27 @@ STANDARD_INPUT_NAME: Final = "stdin"
 _READ: Final = "policyd.standard_input"
 
 
+def open_standard_input() -> BinaryIO:
+    """Return standard input, which a command can read once.
+
+    Raises:
+        click.UsageError: If the command has read it before.
+    """
+    command = click.get_current_context(silent=True)
+    if command is not None:
+        if _READ in command.meta:
+            raise click.UsageError("standard input can be read only once")
+        command.meta[_READ] = True
+    return sys.stdin.buffer
+
+
 def standard_input() -> bytes:
     """Read standard input.
 
     Raises:
-        click.UsageError: If it is too long.
+        click.UsageError: If it was read before, or is too long.
     """
-    text = sys.stdin.buffer.read(MOST_BYTES + 1)
+    text = open_standard_input().read(MOST_BYTES + 1)
     if len(text) > MOST_BYTES:
         raise click.UsageError(f"standard input has more than {MOST_BYTES:,} bytes")
     return text
@@ -49,12 +63,11 @@ class StoredFile(click.ParamType[str]):
         """
         if value != STANDARD_INPUT or ctx is None:
             return str(value)
-        if _READ in ctx.meta:
-            raise click.UsageError("standard input can be read only once")
-        ctx.meta[_READ] = True
+        with ctx.scope(cleanup=False):
+            text = standard_input()
         folder = ctx.find_root().with_resource(TemporaryDirectory(prefix="policyd-"))
         file = Path(folder) / STANDARD_INPUT_NAME
-        file.write_bytes(standard_input())
+        file.write_bytes(text)
         return str(file)
 
 

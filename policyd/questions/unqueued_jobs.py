@@ -25,7 +25,7 @@ from policyd.api.meta import (
 )
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.ancestors import LONGEST_CHAIN
-from policyd.jobs.base import JobKind, controller_of, queue_name
+from policyd.jobs.base import JobKind, controller_of, prebuilt_name, queue_name
 from policyd.jobs.kinds.registry import KINDS, PARENTS
 from policyd.jobs.lifecycle import has_quota, is_finished
 from policyd.jobs.parents import ParentKind
@@ -164,6 +164,7 @@ class FoundJob(NamedTuple):
         workload: Its newest Workload, if it has one.
         warning: What the controller warned of last, if it has none.
         members: How many pods of its group are there, if it is a pod of a group without one.
+        prebuilt: Whether the Workload exists that it names, if it has none.
     """
 
     subject: JobQuery
@@ -173,6 +174,7 @@ class FoundJob(NamedTuple):
     workload: Workload | None = None
     warning: CoreEvent | None = None
     members: int = 0
+    prebuilt: bool = False
 
     @property
     def queue(self) -> str:
@@ -199,7 +201,10 @@ async def look_up(reader: Reader, subject: JobQuery, metadata: ObjectMeta) -> Fo
             pods = await pods_of_group(reader, namespace, group)
             found = found._replace(members=sum(map(counts, pods)))
     if found.workload is None:
-        found = found._replace(warning=await _last_warning(reader, subject))
+        found = found._replace(
+            warning=await _last_warning(reader, subject),
+            prebuilt=await _exists(reader, namespace, prebuilt_name(metadata)),
+        )
     try:
         await reader.get(CLUSTER_QUEUES, local.spec.cluster_queue, into=ClusterQueue)
     except NotFoundError:
@@ -207,6 +212,15 @@ async def look_up(reader: Reader, subject: JobQuery, metadata: ObjectMeta) -> Fo
     except ForbiddenError:
         return found
     return found._replace(cluster_queue=True)
+
+
+async def _exists(reader: Reader, namespace: str, workload: str) -> bool:
+    """Tell whether a Workload exists; False for no name."""
+    if workload:
+        with suppress(NotFoundError, ForbiddenError):
+            await reader.get(WORKLOADS, workload, namespace=namespace, into=Workload)
+            return True
+    return False
 
 
 async def _last_warning(reader: Reader, job: JobQuery) -> CoreEvent | None:
@@ -292,6 +306,14 @@ def _without_workload(about: WhyAnswer, job: FoundJob) -> WhyAnswer:
             about,
             message=f"its pod group {group} is incomplete: {job.members} of {total} pods are there",
             user=f"create the others, with the label `{POD_GROUP_NAME}: {group}`",
+        )
+    named = prebuilt_name(job.metadata)
+    if named and job.warning is None:
+        there = "belongs to another" if job.prebuilt else "does not exist"
+        return replace(
+            about,
+            message=f"it waits for the prebuilt Workload {named}, which {there}",
+            user="create that Workload, or create the job again without its name",
         )
     if job.warning is None:
         return replace(

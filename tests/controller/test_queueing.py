@@ -384,6 +384,23 @@ async def test_a_drained_queue_stops_its_jobs_and_a_restarted_one_starts_them_ag
     )
 
 
+async def test_a_queue_that_was_inactive_says_since_when_it_is_stopped(world):
+    def local_queue(**spec):
+        metadata = {"name": "lost", "namespace": "ns"}
+        world.put(r.LOCAL_QUEUES, {"metadata": metadata, "spec": {"clusterQueue": "no", **spec}})
+
+    local_queue()
+    await world.pass_time(2)
+    before = condition(world.get(r.LOCAL_QUEUES, "lost"), "Active")
+    await world.pass_time(60)
+    local_queue(stopPolicy="Hold")
+    await world.pass_time(2)
+
+    after = condition(world.get(r.LOCAL_QUEUES, "lost"), "Active")
+    assert (before["reason"], after["reason"]) == ("ClusterQueueDoesNotExist", "Stopped")
+    assert before["lastTransitionTime"] < after["lastTransitionTime"]
+
+
 async def test_a_held_queue_lets_run_what_runs(world):
     world.job("train")
     await world.pass_time(1)
@@ -498,6 +515,16 @@ async def test_a_queue_whose_quota_cannot_be_read_says_so(world):
     active = condition({"status": status}, "Active")
     assert (active["status"], active["reason"]) == ("False", "Misconfigured")
     assert "a quota cannot be read" in active["message"]
+
+
+async def test_nothing_is_created_in_a_namespace_that_is_being_deleted(world):
+    metadata = {"name": "ns", "finalizers": ["kubernetes"]}
+    world.put(r.NAMESPACES, {"metadata": {**metadata, "deletionTimestamp": "2023-11-14T22:13:20Z"}})
+    world.job("train")
+    await world.pass_time(2)
+
+    assert world.workload_of("train") is None
+    assert world.suspended("train")
 
 
 async def test_a_job_whose_workload_does_not_name_it_any_more_stops_and_queues_again(world):

@@ -1,5 +1,6 @@
 """Two features at once, or a feature in the middle of a run: columns beside the single ones."""
 
+import copy
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -550,6 +551,36 @@ def scheduled(cell: Cell) -> None:
     cell.ends()
 
 
+def classless(cell: Cell) -> None:
+    """Its priority class goes while it runs: it is preempted, runs again, and ends all the same."""
+    kind = {"apiVersion": API_VERSION, "kind": "WorkloadPriorityClass"}
+    cell.api.create({**kind, "metadata": {"name": cell.name}, "value": 100})
+    cell.furnish(**PREEMPTING)
+    cell.submit(labels={PRIORITY: cell.name})
+    cell.starts()
+    cell.api.delete("WorkloadPriorityClass", cell.name)
+    preempted(cell)
+    cell.ends()
+
+
+def joined(cell: Cell) -> None:
+    """A pod that names another size than its group waits alone: the others are preempted."""
+    cell.furnish(**PREEMPTING)
+    cell.submit(labels=RESEARCH)
+    cell.starts()
+    other = copy.deepcopy(cell.submitted[0])
+    other["metadata"]["name"] = "other"
+    other["metadata"]["annotations"][f"{P}pod-group-total-count"] = "9"
+    cell.api.create(other)
+    with cell.urgent():
+        cell.wait(cell.is_held, "the group is preempted")
+        cell.wait(lambda: features.runs(cell, URGENT), "the urgent job runs")
+        cell.api.delete("Pod", "other", cell.name, missing_is_fine=True)
+    cell.submit_again()
+    cell.starts()
+    cell.ends()
+
+
 PAIRS = {
     "topology-priorities": Feature(topology_priorities),
     "partial-priorities": Feature(partial_priorities, ("Job",), "only a Job says how few"),
@@ -587,6 +618,10 @@ PAIRS = {
         "is not scaled to zero",
     ),
     "executors": Feature(executors, ("SparkApplication",), "has no executors"),
+    "classless": Feature(
+        classless, [k for k in KINDS if k not in {"Pod", *ONE_BY_ONE}], "gets other pods for that"
+    ),
+    "joined": Feature(joined, ("PodGroup",), "its operator makes its pods"),
     "scheduled": Feature(scheduled, ("Job",), "is not made by a CronJob"),
 }
 EVERY = {**features.FEATURES, **PAIRS}

@@ -24,6 +24,8 @@ CELLS = [
     ("LeaderWorkerSet", "reprioritised"),
     ("PodGroup", "check-priorities"),
     ("RayJob", "elastic-check"),
+    ("TrainJob", "classless"),
+    ("PodGroup", "joined"),
 ]
 
 

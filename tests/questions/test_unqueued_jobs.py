@@ -109,6 +109,24 @@ async def test_what_keeps_a_job_out_of_the_queues_is_reported(client, labels, me
     assert (answer.state, answer.message, answer.user) == ("NotQueued", message, user)
 
 
+@pytest.mark.parametrize(
+    ("owner", "why_not"),
+    [
+        pytest.param(None, "does not exist", id="missing"),
+        pytest.param("other", "belongs to another", id="taken"),
+    ],
+)
+async def test_a_job_waits_for_the_workload_that_it_names(client, owner, why_not):
+    labels = {QUEUE: "train", "kueue.x-k8s.io/prebuilt-workload-name": "made"}
+    put(client, r.JOBS, "j", labels=labels)
+    if owner:
+        workload(client, "made", owner=owner)
+
+    answer = await asked(client)
+
+    assert answer.message == f"it waits for the prebuilt Workload made, which {why_not}"
+
+
 async def test_a_job_whose_pods_queue_as_a_group_has_the_answer_of_its_workload(client):
     resource = JOBS["Job.batch.volcano.sh"]
     put(client, resource, "j", labels={QUEUE: "train"})

@@ -1,6 +1,6 @@
 """The files that commands are given: paths, folders, standard input."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -34,16 +34,6 @@ def text_of(path: str) -> tuple[str, bytes]:
     if path == STANDARD_INPUT:
         return STANDARD_INPUT_NAME, standard_input()
     return path, content(Path(path))
-
-
-def once(paths: Iterable[str | None]) -> None:
-    """Check that standard input is named once at most.
-
-    Raises:
-        click.UsageError: If it is named twice.
-    """
-    if list(paths).count(STANDARD_INPUT) > 1:
-        raise click.UsageError("standard input can be read only once")
 
 
 def _note_left_out(file: Path, why: str) -> None:

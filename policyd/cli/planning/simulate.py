@@ -17,7 +17,6 @@ from policyd.alloc.topology.values import HOSTNAME, Placement, TopologyNode
 from policyd.alloc.workload import QueuedWorkload
 from policyd.api.meta import Json
 from policyd.cli.configuring import CONFIG
-from policyd.cli.formats.files import once
 from policyd.cli.formats.json_values import as_json, as_number
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count
@@ -197,7 +196,6 @@ def _show(objects: list[dict[str, Json]], options: _Options) -> None:
 
 def _objects(options: _Options) -> list[dict[str, Json]]:
     one_source(options, options["file"], "FILE", others="--trace")
-    once([options["file"], options["config"]])
     if options["file"]:
         return with_configuration(scenario_objects(options["file"]), options["config"])
     # Imported only where a cluster is read: it takes as long as a small command.

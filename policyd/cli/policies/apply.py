@@ -16,7 +16,6 @@ from policyd.admission.in_turn import decided_in_turn
 from policyd.api.admission import AdmissionRequest
 from policyd.api.meta import Json
 from policyd.cli.formats.documents import load, read_objects
-from policyd.cli.formats.files import once
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all, unusable
 from policyd.cli.formats.reports import FORMATS, Format, ReportEntry, entries_of, report
@@ -154,7 +153,6 @@ def command(**given: Unpack[_Given]) -> None:
       helm template chart/ | policyd apply -p policies/ -f -
       policyd apply -p policies/ -f job.yaml --cluster -n team-a
     """
-    once((*given["policies"], *given["objects"], given["snapshot"]))
     loaded = load(given["policies"])
     show_all(loaded.findings)
     if not loaded.all_policies and not loaded.findings:

@@ -8,7 +8,6 @@ read is counted, and the rest is read all the same.
 import io
 import os
 import stat
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from policyd.engine.offline.audit_log import AuditError, AuditEvent, is_audit_lo
 from policyd.engine.offline.replay import recordings
 from policyd.errors import system_reason
 from policyd.policy_files import MOST_BYTES
-from policyd.standard_input import STANDARD_INPUT, STANDARD_INPUT_NAME
+from policyd.standard_input import STANDARD_INPUT, STANDARD_INPUT_NAME, open_standard_input
 
 MOST_LINE_BYTES: Final = 2 * MAXIMUM_REVIEW_BYTES
 """Bytes of a line: an event has the object of the request and that of the response."""
@@ -310,7 +309,7 @@ def _is_of_use(file: LogFile) -> bool:
 
 def _files(path: str) -> Iterator[tuple[str, LogFile]]:
     if path == STANDARD_INPUT:
-        yield STANDARD_INPUT_NAME, LogFile(STANDARD_INPUT_NAME, lambda: sys.stdin.buffer)
+        yield STANDARD_INPUT_NAME, LogFile(STANDARD_INPUT_NAME, open_standard_input)
         return
     place = Path(path)
     if not place.is_dir():

@@ -22,7 +22,6 @@ from policyd.cel.environments import (
 )
 from policyd.cel.functions import Version
 from policyd.cel.types import Type
-from policyd.cli.formats.files import once
 from policyd.cli.formats.files import text_of as contents_of
 from policyd.cli.formats.report import exit_code, show_all
 from policyd.cli.formats.snapshots import facts_in
@@ -151,7 +150,6 @@ def text_of(given: Inputs) -> str:
     """
     files = [given[name] for name in ("filename", "old", "params", "namespace_object", "request")]
     files.append(given["snapshot"])
-    once([given["expression"], *files])
     if given["expression"] != STANDARD_INPUT:
         return given["expression"]
     try:

@@ -10,7 +10,6 @@ import msgspec
 
 from policyd.cel.explain import Explanation
 from policyd.cli.formats.documents import load_valid, read_objects
-from policyd.cli.formats.files import once
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all, unusable
 from policyd.cli.formats.steps import brief, line_of, outcome_as_json, step_as_json
@@ -79,7 +78,6 @@ def command(**given: Unpack[_Given]) -> None:
       policyd explain -p policies/ -f pod.yaml --operation UPDATE --user alice -o json
       policyd explain -p policies/ -f job.yaml --cluster --policy night-share
     """
-    once((*given["policies"], *given["objects"], given["snapshot"]))
     loaded = load_valid(given["policies"])
     _check_names(given["names"], loaded)
     documents, findings = read_objects(given["objects"])

@@ -13,7 +13,7 @@ from policyd.api.admission import GroupVersionResource
 from policyd.api.meta import Json
 from policyd.cli.clusters import read_cluster
 from policyd.cli.formats.documents import ManyObjects, load_texts, with_many_objects
-from policyd.cli.formats.files import once, texts
+from policyd.cli.formats.files import texts
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import exit_code, show_all, unusable
 from policyd.cli.formats.tables import show_table
@@ -111,7 +111,6 @@ def command(**given: Unpack[ReportOptions]) -> None:
       kubectl get pods,jobs -A -o yaml | policyd report -p policies/ -f -
       policyd report -p policies/ -f manifests/ -o yaml --api openreports.io/v1alpha1
     """
-    once(given["policies"] + given["objects"])
     one_source(given, given["objects"], "-f")
     named = tuple(texts(given["policies"]))
     loaded = load_texts(named)

@@ -14,7 +14,6 @@ from policyd.admission.in_turn import decided_together, queues_concern
 from policyd.api.makers import Makers
 from policyd.api.meta import Json
 from policyd.cli.formats.documents import load, load_valid, read_objects
-from policyd.cli.formats.files import once
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.report import count, exit_code, show_all
 from policyd.cli.options import IMPACT_OPTIONS, check_cluster, from_cluster
@@ -113,7 +112,6 @@ def command(**given: Unpack[ReplayOptions]) -> None:
       policyd replay audit.log -p policies/ -o markdown > comment.md
     """
     check_cluster(given)
-    once(given["recorded"] + given["policies"] + given["against"] + given["objects"])
     files = log_files(given["recorded"])
     if given["summary"] or given["output"] not in ("text", "json") or any(f.is_log for f in files):
         # Imported only where it is used, as it takes a while.

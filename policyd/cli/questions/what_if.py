@@ -16,7 +16,6 @@ from policyd.cli.clusters import connection_for
 from policyd.cli.configuring import CONFIG
 from policyd.cli.formats.changes import ChangedObjects, Objects, as_new, changed
 from policyd.cli.formats.current_workloads import UNDECLARED, CurrentWorkloads, last_known, present
-from policyd.cli.formats.files import once
 from policyd.cli.formats.progress import progress
 from policyd.cli.formats.scenario_jobs import SkippedJobs
 from policyd.cli.formats.scenarios import (
@@ -187,7 +186,6 @@ def command(**given: Unpack[_Given]) -> None:
     """
     if not (given["submit"] or given["apply"] or given["delete"] or given["lose_node"]):
         raise click.UsageError("no change: name one with --submit, --apply, --delete, --lose-node")
-    once([given["dump"], *given["submit"], *given["apply"], given["config"]])
     if given["dump"] and given["watch"]:
         raise click.UsageError("--watch reads a cluster, and --dump a file: use one of both")
     if given["dump"]:

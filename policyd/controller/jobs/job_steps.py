@@ -213,7 +213,10 @@ class WorkloadSteps:
         return Priority(value=spec.priority or 0, reference=spec.priority_class_ref)
 
     async def create(self, resource: Resource, job: ObjectMeta, body: Json) -> None:
-        """Create the workload of a job."""
+        """Create the workload of a job, unless the job goes with its namespace."""
+        namespace = self._cache.mirrors.namespaces.get(job.namespace)
+        if namespace is not None and namespace.metadata.deletion_timestamp is not None:
+            return  # the API server creates nothing there
         try:
             made = await self._writes.create(self._mirror, body, namespace=job.namespace)
         except AlreadyExistsError:

@@ -24,7 +24,7 @@ from policyd.jobs.copied import CopiedMetadata, DifferentMetadataError
 from policyd.jobs.gangs.gang import start_order
 from policyd.jobs.injection import FlavorMissingError, PodInjection, StartError, injections
 from policyd.jobs.kinds.registry import parent_of_owner
-from policyd.jobs.lifecycle import has_quota, is_finished, is_on_hold, next_step
+from policyd.jobs.lifecycle import is_finished, is_on_hold, next_step
 from policyd.jobs.matching import is_of_group, without_prebuilt
 from policyd.jobs.pod_groups import PodGroup, Successes, new_group_workload, pod_template
 from policyd.jobs.pods import (
@@ -100,7 +100,7 @@ class PodReconciler:
     def _is_refused(self, group: PodGroup) -> bool:
         """Tell whether nothing can become of a group, and say so.
 
-        One that has quota goes on, and is stopped when it has to be, whatever pods are added.
+        One that has a workload goes on, and is stopped when it has to be, whatever pods are added.
         """
         contradiction = group.contradiction()
         if contradiction:
@@ -108,8 +108,7 @@ class PodReconciler:
             self._writes.record(
                 PODS, waits.metadata, "ErrWorkloadCompose", contradiction, warning=True
             )
-            workload = self._named(group)
-            if workload is None or not has_quota(workload):
+            if self._named(group) is None:
                 return True
         return bool(group.name) and self._name_is_taken(group)
 

@@ -16,7 +16,15 @@ from policyd.api.kueue import (
 )
 from policyd.api.kueue.names import ACTIVE
 from policyd.api.kueue.queues import CohortStatus
-from policyd.api.meta import Condition, Json, ObjectMeta, timestamp, with_condition
+from policyd.api.meta import (
+    Condition,
+    Json,
+    ObjectMeta,
+    find_condition,
+    timestamp,
+    with_condition,
+    without_condition,
+)
 from policyd.api.quantity import QuantityError
 from policyd.controller.patches import status_difference
 from policyd.status.quantities import format_amount
@@ -72,9 +80,13 @@ def local_queue_status(
 
 
 def _filled(status: S, figures: Figures, active: Condition, **usages: object) -> S:
+    conditions, old = status.conditions, find_condition(status.conditions, ACTIVE)
+    if old is not None and old.reason != active.reason == "Stopped":
+        # Its time says since when the queue is stopped, though it was inactive before.
+        conditions = without_condition(conditions, ACTIVE)
     return msgspec.structs.replace(
         status,
-        conditions=with_condition(status.conditions, active),
+        conditions=with_condition(conditions, active),
         pending_workloads=figures.pending,
         reserving_workloads=figures.reserving,
         admitted_workloads=figures.admitted,

@@ -64,6 +64,10 @@ _JOB_INSTEAD = (
     "while the job runs: set `{}` to true in the same change, which stops its pods, and the queue"
     " starts it again"
 )
+_STOP_FIRST = (
+    "while the job runs: stop it with `policyd stop {0}`, name the other queue, and continue with"
+    " `policyd resume {0}`"
+)
 _IMPORT = "; an administrator can bring it into a queue while it runs: `policyd import`"
 _POD_INSTEAD = (
     "once the pod was let go: no gate can be added to a pod; delete it, and create it with the"
@@ -219,10 +223,20 @@ def _job(
         suspended = kind.suspended(before), kind.suspended(job)
         if not suspended[1]:
             yield from lost_owners(new, old, surroundings)
-        instead = _JOB_INSTEAD.format(".".join(map(str, kind.suspend_path)))
+        instead = _to_another_queue(kind, before)
         yield from _changes(
             new, old, suspended=suspended, surroundings=surroundings, instead=instead
         )
+
+
+def _to_another_queue(kind: JobKind[J], job: J) -> str:
+    """Say how a job that runs gets into a queue: suspended by its user, it stays in the one it has.
+
+    Its Workload keeps its quota then, and starts it again.
+    """
+    if QUEUE_NAME in job.metadata.labels:
+        return _STOP_FIRST.format(f"{kind.kind.lower()}/{job.metadata.name}")
+    return _JOB_INSTEAD.format(".".join(map(str, kind.suspend_path))) + _IMPORT
 
 
 def _without_gated(job: J, off: Set[str]) -> J:
@@ -324,8 +338,7 @@ def _changes(
     queue, limit = (f"metadata.labels[{name}]" for name in (QUEUE_NAME, MAX_EXEC_TIME_SECONDS))
     if before.get(QUEUE_NAME, "") != after.get(QUEUE_NAME, ""):
         if not (suspended[1] or surroundings.imported):
-            detail = f"{_IMMUTABLE} {instead}{'' if before.get(QUEUE_NAME) else _IMPORT}"
-            yield FieldError(queue, after.get(QUEUE_NAME, ""), detail)
+            yield FieldError(queue, after.get(QUEUE_NAME, ""), f"{_IMMUTABLE} {instead}")
         if surroundings.default_queue and not after.get(QUEUE_NAME):
             detail = f"cannot be removed while there is a LocalQueue `{DEFAULT_LOCAL_QUEUE}`"
             yield FieldError(queue, "", detail)

@@ -35,6 +35,10 @@ RUNS = (
     "field is immutable while the job runs: set `spec.suspend` to true in the same change, which"
     " stops its pods, and the queue starts it again"
 )
+STOP_FIRST = (
+    "field is immutable while the job runs: stop it with `policyd stop job/j`, name the other"
+    " queue, and continue with `policyd resume job/j`"
+)
 IMPORT = "; an administrator can bring it into a queue while it runs: `policyd import`"
 
 
@@ -85,7 +89,7 @@ def test_new_jobs(obj, field):
 @pytest.mark.parametrize(
     ("old", "new", "detail"),
     [
-        pytest.param(job({QUEUE: "a"}), job({QUEUE: "b"}), RUNS, id="queue-of-a-running-job"),
+        pytest.param(job({QUEUE: "a"}), job({QUEUE: "b"}), STOP_FIRST, id="queue-of-a-running-job"),
         pytest.param(job(), job({QUEUE: "b"}), RUNS + IMPORT, id="a-queue-for-a-running-job"),
         pytest.param(
             job(),
