@@ -81,6 +81,7 @@ class WhyAnswer(Value, frozen=True, rename="camel"):
         behind: The workload that must get quota, or be refused, first.
         since: Since when it is in that state.
         requests: What it requests in total, or holds, by resource.
+        held: What other Workloads of the job hold while this one is pending, by resource.
         reason: Word for programs.
         missing: Quota of which it, or the one that it is behind, has too little.
         user: What its user can do to start it sooner.
@@ -105,6 +106,7 @@ class WhyAnswer(Value, frozen=True, rename="camel"):
     priority: int | None = None
     since: str | None = None
     requests: Mapping[str, int] = {}
+    held: Mapping[str, int] = {}
     reason: str = ""
     missing: tuple[QuotaShortfall, ...] = ()
     user: str = ""
@@ -181,6 +183,7 @@ def why_pending(found: FoundPending, kind: str, namespace: str, name: str) -> Wh
         priority=row.priority,
         since=rfc3339(row.since),
         requests=queue.requests[row.requests],
+        held=summed((e.resource, e.amount) for other in found.held for e in held(queue, other)),
         reason=reason.type,
         missing=reason.lacking,
         user=reason.user if next_ else "",

@@ -174,10 +174,18 @@ def _is_whole(queue: ClusterQueueUse) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FoundPending:
-    """A pending workload that was found, with its queue and its place in that."""
+    """A pending workload that was found, with its queue and its place in that.
+
+    Attributes:
+        queue: Its ClusterQueue.
+        place: How many are before it there.
+        held: Workloads of the same job that have quota there, such as the smaller one of a job
+            that grows.
+    """
 
     queue: ClusterQueueUse
     place: int
+    held: tuple[HoldingRow, ...] = ()
 
     @property
     def row(self) -> PendingRow:
@@ -237,7 +245,7 @@ def find(
     for queue in snapshot.cluster_queues:
         for place, row in enumerate(queue.pending):
             if fits(row):
-                return FoundPending(queue, place)
+                return FoundPending(queue, place, tuple(filter(fits, queue.holding)))
     held = _held(snapshot)
     return next((FoundHolding(queue, row) for queue, row in held if fits(row)), None)
 

@@ -1,8 +1,10 @@
 """What a snapshot answers: why a job waits, who is in line, what the quotas give."""
 
 import pytest
+from msgspec.structs import replace
 
 from policyd.alloc.queue import QueueSpec
+from policyd.cli.questions.why import why_lines
 from policyd.snapshot.answers import called, queue_lines, quota_lines, why_holding, why_pending
 from policyd.snapshot.reading import find
 from policyd.snapshot.values import PendingRow, QuotaHolder
@@ -96,6 +98,20 @@ def test_what_has_quota_says_what_it_holds(fields, answered, message):
 
     assert (answer.state, answer.requests) == (answered, {"gpu": 6})
     assert message in answer.message
+
+
+def test_a_job_that_waits_to_grow_says_what_it_holds_meanwhile():
+    smaller, larger = running("ns/job-small", "q", gpu=6), workload("ns/job-w", "q", gpu=4, at=1)
+    other = running("ns/job-other", "q", gpu=1)
+    found = snapshot(settled(queue("q", gpu=8), smaller, other, larger))
+    (of,) = found.cluster_queues
+    rows = [replace(row, job="Job/w") if row.key == "ns/job-small" else row for row in of.holding]
+
+    answer = why(replace(found, cluster_queues=(replace(of, holding=tuple(rows)),)), "w")
+
+    assert (answer.requests, answer.held) == ({"gpu": 4}, {"gpu": 6})
+    lines = why_lines(answer, wide=False)
+    assert any(line.endswith("6 gpu, by another of its Workloads") for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,8 @@ def _fields(answer: WhyAnswer, now: float, *, wide: bool) -> Iterator[tuple[str,
         yield "since", f"{answer.since} ({age(answer.since, now)})"
     if answer.requests:
         yield ("requests" if answer.state == "Pending" else "holds"), amounts_text(answer.requests)
+    if answer.held:
+        yield "holds", f"{amounts_text(answer.held)}, by another of its Workloads"
     if wide:
         yield "priority", "" if answer.priority is None else str(answer.priority)
         yield "workload", answer.workload

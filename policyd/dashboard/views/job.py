@@ -177,6 +177,8 @@ def _facts(answer: JobAnswer, now: float) -> Iterator[tuple[str, str]]:
     yield "Administrators can", why.administrator
     if why.requests:
         yield ("Requests" if why.state == "Pending" else "Holds"), amounts_text(why.requests)
+    if why.held:
+        yield "Holds", f"{amounts_text(why.held)}, by another of its Workloads"
     if record is not None:
         yield "Owner", record.owner
         yield "Priority", f"{record.priority} ({record.priority_class or 'no class'})"
