@@ -133,9 +133,16 @@ Fields that came after Kueue {FIRST}. `v1beta2` came with 0.15, so fields that i
 
 - Defaults and stages of gates that changed between September 2026 and Kueue 0.20.6.
 - Fields of the kinds, and of the Configuration, that came with 0.20, except those named above.
-- The fields of CapacityProviders and DynamicQuotaOrchestrators, who writes capacity to them, how it
-  becomes quota, and what then happens to workloads beyond it. So policyd has no quota that follows
-  them: what is known is that quota follows real capacity, by `status.effectiveQuotas`.
+- Whether Kueue 0.20.6 has quota that follows CapacityProviders as its design of September 2026
+  ([KEP 12382](https://github.com/kubernetes-sigs/kueue/pull/14104)) has it. There, controllers write
+  capacity by flavor and resource to `status.capacity` of CapacityProviders; a
+  DynamicQuotaOrchestrator adds up those that it names, each times its `effectiveCapacityMultiplier`,
+  and gives the sum to the ClusterQueues and Cohorts below one of them, in proportion to the
+  `nominalQuota` of their specs, rests by the largest remainder. With the gate,
+  `status.effectiveQuotas.resourceGroups` counts wherever `spec.resourceGroups` did, even if it is
+  empty, and stays when its writer is gone; workloads beyond it are not evicted. `borrowingLimit` is
+  kept; `lendingLimit` of a ClusterQueue is at most the new quota. Its kinds are `v1alpha1`, and Kueue
+  does not install their definitions by default. policyd does not have this.
 - How many workloads a cycle of 0.20.6 refills at most: 8 in the sources of September 2026.
 - In which patch release of 0.15 to 0.19 a gate or field came that was ported back.
 """

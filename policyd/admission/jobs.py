@@ -14,7 +14,7 @@ from policyd.api.kueue.names import GROUP, MANAGED, QUEUE_NAME
 from policyd.api.meta import Json
 from policyd.engine.model.decision import ALLOWED, Decision, Denial
 from policyd.engine.objects.match import labels_of
-from policyd.engine.objects.pods import PodError, claims
+from policyd.engine.objects.pods import PodError, claims, gpu_parts
 from policyd.jobs.integrations import DEVICES_GATE, EVERYTHING, POD, Integrations
 from policyd.jobs.pods import SUSPENDING_PARENT
 from policyd.jobs.rules.defaults import (
@@ -54,6 +54,14 @@ CLAIMS_WAIT = (
     " administrator map their device class in `resources.deviceClassMappings`"
 )
 """The warning for such a pod; the controller, which never starts it, reports the same."""
+
+GPU_WORD = b'"gpu-'
+NO_PARTS = (
+    f"{SPEAKER}: the annotations `gpu-fraction` and `gpu-memory` have no effect on the quota, and"
+    " the queue gives no part of a GPU, unless the administrator sets `resources.gpuFractions`; for"
+    " whole GPUs, request `nvidia.com/gpu` in `resources.limits`"
+)
+"""The warning for a pod that requests a part of a GPU where none are given."""
 
 
 class Foresee(Protocol):
@@ -326,13 +334,19 @@ def _with_job_rules(
 def _warnings(request: AdmissionRequest, obj: Json, surroundings: JobContext) -> Iterator[str]:
     if (request.kind.group, request.kind.kind) == POD and is_held_twice(obj, surroundings):
         yield HELD_TWICE
-    if (
-        request.operation == "CREATE"
-        and _holds_claims(surroundings.integrations)
-        and (surroundings.integrations.manages_all or labels_of(obj).get(QUEUE_NAME))
-        and _claims(obj)
+    integrations = surroundings.integrations
+    if request.operation != "CREATE" or not (
+        integrations.manages_all or labels_of(obj).get(QUEUE_NAME)
     ):
+        return
+    if _holds_claims(integrations) and _count(claims, obj):
         yield CLAIMS_WAIT
+    if (
+        not integrations.gpu_fractions
+        and GPU_WORD in bytes(request.object)
+        and _count(gpu_parts, obj)
+    ):
+        yield NO_PARTS
 
 
 def _holds_claims(integrations: Integrations) -> bool:
@@ -342,8 +356,8 @@ def _holds_claims(integrations: Integrations) -> bool:
     return CLAIMS_GATE not in integrations.off or DEVICES_GATE not in integrations.off
 
 
-def _claims(obj: Json) -> int:
+def _count(number_in: Callable[[Json], int], obj: Json) -> int:
     try:
-        return claims(obj)
+        return number_in(obj)
     except PodError:  # the API server says so itself
         return 0

@@ -479,8 +479,10 @@ class _Translation:
         kind = left.kind if left.kind == right.kind else "dyn"
         if right.needs:
             optional = f"{left.optional()}.or({right.optional()})"
+            if left.kind == "string":
+                optional = f"({left.truth()} ? {left.optional()} : {right.optional()})"
             made = value_of_optional(optional, kind=kind)
-        elif left.itself:
+        elif left.itself and left.kind != "string":
             made = CelTerm(text=left.otherwise(right.text), kind=kind)
         else:
             text = f"{left.truth()} ? {left.text} : {right.text}"

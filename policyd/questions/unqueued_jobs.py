@@ -59,9 +59,15 @@ _LISTED: tuple[JobKind[Any] | ParentKind[Any], ...] = (*KINDS, *PARENTS)
 JOBS: Mapping[str, Resource] = {
     kind.key: Resource(kind.group, kind.version, kind.plural, kind.kind) for kind in _LISTED
 }
-_KINDS: Mapping[str, Resource] = {**JOBS, "Pod": PODS, "Workload": WORKLOADS}
-_IN_PODS: Final = frozenset(kind.key for kind in PARENTS)
-"""Kinds that are not queued as a whole: their pods are."""
+_CRON_JOBS: Final = Resource("batch", "v1", "cronjobs", "CronJob")
+_KINDS: Mapping[str, Resource] = {
+    **JOBS, "CronJob": _CRON_JOBS, "Pod": PODS, "Workload": WORKLOADS
+}  # fmt: skip
+_IN_PARTS: Final[Mapping[str, str]] = {
+    **{kind.key: "pod" for kind in PARENTS},
+    _CRON_JOBS.kind: "Job",
+}
+"""Kinds that are not queued as a whole, and what they make that is."""
 
 
 class JobQuery(NamedTuple):
@@ -144,7 +150,7 @@ def _is_job(owner: OwnerReference) -> bool:
     """Tell whether an owner is a kind of job that is queued as a whole."""
     resource = JOBS.get(owner.kind)
     group = owner.api_version.rpartition("/")[0]
-    return resource is not None and resource.group == group and owner.kind not in _IN_PODS
+    return resource is not None and resource.group == group and owner.kind not in _IN_PARTS
 
 
 class FoundJob(NamedTuple):
@@ -269,11 +275,12 @@ def why_found(job: FoundJob) -> WhyAnswer:
         message="",
         local_queue=job.queue,
     )
-    if workload is None and kind in _IN_PODS:
+    if workload is None and (part := _IN_PARTS.get(kind)) is not None:
+        ask = f"`policyd why {part.lower()}/NAME -n {namespace}`"
         return replace(
             about,
-            message=f"a {kind} is not queued as a whole: its pods are",
-            user=f"ask about one of its pods: `policyd why pod/NAME -n {namespace}`",
+            message=f"a {kind} is not queued as a whole: its {part}s are",
+            user=f"ask about one of its {part}s: {ask}",
         )
     if workload is not None and is_finished(workload):
         return _of_workload(about, job, workload, "Finished")

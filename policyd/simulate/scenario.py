@@ -47,6 +47,8 @@ class Arrival(Value, frozen=True):
             None if it never is.
         ran_seconds: How long it has run already when it comes, if it comes with quota.
         queued_at: Since when it is queued, in the same seconds as `at`; None for since it comes.
+        ends_when_stopped: Whether it does not queue again once it is stopped, as pods do not: they
+            are gone.
     """
 
     workload: QueuedWorkload
@@ -57,6 +59,7 @@ class Arrival(Value, frozen=True):
     stops_after_seconds: float | None = None
     ran_seconds: float = 0.0
     queued_at: float | None = None
+    ends_when_stopped: bool = False
 
 
 class Waits(Value, frozen=True):
@@ -346,6 +349,9 @@ class Simulation:
         self._stops[workload.key] += 1
         self._ends.pop(workload.key, None)
         self._take_off(workload.key)
+        if self._arrivals[workload.key].ends_when_stopped:
+            self.state.remove_workload(workload.key)
+            return
         self._unseen[workload.key] = None
         pending = msgspec.structs.replace(
             workload,

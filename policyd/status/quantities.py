@@ -49,6 +49,14 @@ def _scaled(amount: int, base: int, suffixes: tuple[str, ...]) -> str:
     return f"{amount}{suffixes[power]}"
 
 
+def rounded_text(resource: str, units: float) -> str:
+    """Write about how much an amount is: whole mebibytes from one on, four digits of others."""
+    mebibytes = round(units / _KIBI**2)
+    if _is_binary(resource) and mebibytes:
+        return format_amount(resource, mebibytes * _KIBI**2)
+    return f"{units:.4g}"
+
+
 def amounts_text(amounts: Mapping[str, int]) -> str:
     """Write amounts of resources in one line, devices first: `8 nvidia.com/gpu, 4 cpu`."""
     devices_first = sorted(amounts, key=lambda name: ("/" not in name, name))

@@ -6,7 +6,7 @@ is what its parent says it is: one that asks for something else, or for the flav
 is a stranger, which gets no quota.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -85,6 +85,23 @@ def parent_of(workload: Workload) -> OwnerReference | None:
     owner = controller_of(workload.metadata)
     of_workload = owner and (owner.kind, owner.api_version) == ("Workload", API_VERSION)
     return owner if of_workload else None
+
+
+def parent_key(workload: Workload) -> str:
+    """Return the key of the workload that controls another; "" if none does."""
+    owner = parent_of(workload)
+    return "" if owner is None else f"{workload.metadata.namespace}/{owner.name}"
+
+
+def without_variants(workloads: Iterable[Workload]) -> list[Workload]:
+    """Return workloads without the variants of others, which stand for all of these.
+
+    A variant whose parent is not among them goes with it.
+    """
+    given = list(workloads)
+    single = {each.metadata.key for each in given if each.metadata.labels.get(PARENT) != "true"}
+    single.add("")
+    return [each for each in given if parent_key(each) in single]
 
 
 def has_gate(workload: Workload) -> bool:

@@ -308,6 +308,20 @@ def claiming(obj):
 
 
 @pytest.mark.parametrize("obj", [job(), pod(gated=True)], ids=["job", "pod"])
+def test_a_pod_that_gets_no_part_of_a_gpu_by_its_annotation_is_reported(obj):
+    asks = copy.deepcopy(obj)
+    of_pod = asks["spec"]["template"] if asks["kind"] == "Job" else asks
+    of_pod.setdefault("metadata", {}).setdefault("annotations", {})["gpu-fraction"] = "0.5"
+    counting = JobAdmission(integrations=Integrations(gpu_fractions=True))
+
+    (reported,) = JobAdmission().check(asked(asks, "alice"), ALLOWED).warnings
+
+    assert "unless the administrator sets `resources.gpuFractions`" in reported
+    assert counting.check(asked(asks, "alice"), ALLOWED).warnings == ()
+    assert JobAdmission().check(asked(obj, "alice"), ALLOWED).warnings == ()
+
+
+@pytest.mark.parametrize("obj", [job(), pod(gated=True)], ids=["job", "pod"])
 @pytest.mark.gate("KueueDRARejectWorkloadsWhenDRADisabled")
 def test_a_workload_that_would_wait_forever_for_claimed_devices_is_reported_at_once(obj):
     asks = asked(claiming(copy.deepcopy(obj)), "alice")

@@ -216,6 +216,20 @@ def outputs(name):
             yield from each.type.choices
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("why", "queue", "quota", "nodes", "priority", "job", "history", "what-if", "top"),
+        *("events", "doctor", "stop", "resume"),
+    ],
+)
+def test_commands_about_a_cluster_print_alike(name):
+    options = {each for option in COMMANDS[name].params for each in option.opts}
+
+    assert [*outputs(name)] == ["table", "wide", "json", "yaml"]
+    assert ("--watch" in options) is (name not in {"stop", "resume"}), "these change something"
+
+
 OF_CLUSTERS = {
     *("history", "stop", "resume", "doctor", "events", "import"),
     *("usage idle", "usage rightsize", "usage fragmentation", "usage hours"),

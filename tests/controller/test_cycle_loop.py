@@ -140,3 +140,26 @@ async def test_the_status_of_a_queue_wakes_no_cycle(world):
         found = world.store.get(r.CLUSTER_QUEUES, "", "cq")["status"]
         assert not found.get("pendingWorkloads"), "the change was noticed"
         assert bursts == []
+
+
+async def test_a_reason_that_is_written_wakes_no_cycle(world):
+    # The search of a strict queue's head goes on where it stopped, and fails at another pod set
+    # each time: a cycle for each reason would write another one, and so on for ever.
+    world.job("holder")
+    world.job("borrower", queue="lq-other")
+    async with running(world):
+        await world.pass_time(2)
+        cycles, bursts = world.controller.workloads.cycles, []
+        burst = cycles.burst
+        world.job("waits")
+        await world.pass_time(5)
+        cycles.burst = lambda: bursts.append(world.clock.now()) or burst()
+        workload = plain(world.workload_of("waits"))
+        conditions = workload["status"]["conditions"]
+
+        other = [{**each, "message": "another reason"} for each in conditions]
+        status = {**workload["status"], "conditions": other}
+        world.store.replace(r.WORKLOADS, workload, {**workload, "status": status}, part="status")
+        await world.pass_time(2)
+
+        assert bursts == []

@@ -342,6 +342,17 @@ async def test_a_pending_job_says_why_each_variant_waits():
         assert world.client.counted == before
 
 
+async def test_who_waits_for_a_variant_waits_for_its_job():
+    world = world_with(sizes=(8, 0))
+    async with running(world):
+        world.job("train")
+        await world.pass_time(3)
+        world.job("next")
+        await world.pass_time(3)
+
+        assert "held by ns/train (8)" in world.condition("next", "QuotaReserved")["message"]
+
+
 # What users could try, and what may happen meanwhile.
 
 

@@ -277,12 +277,16 @@ async def test_a_pod_of_a_job_of_another_is_answered_for_by_the_outermost(client
     assert answer.parts == ("Pod p belongs to Job j", "Job j belongs to JobSet s")
 
 
-async def test_a_kind_whose_pods_are_queued_says_so(client):
-    put(client, r.Resource("apps", "v1", "deployments", "Deployment"), "d")
+@pytest.mark.parametrize(
+    ("group", "kind", "part"), [("apps", "Deployment", "pod"), ("batch", "CronJob", "Job")]
+)
+async def test_a_kind_whose_parts_are_queued_says_so(client, group, kind, part):
+    put(client, r.Resource(group, "v1", f"{kind.lower()}s", kind), "d")
 
-    answer = await asked(client, "Deployment", "d")
+    answer = await asked(client, kind_of(kind.lower()), "d")
 
-    assert answer.message == "a Deployment is not queued as a whole: its pods are"
+    assert answer.message == f"a {kind} is not queued as a whole: its {part}s are"
+    assert f"`policyd why {part.lower()}/NAME -n ns`" in answer.user
 
 
 async def test_without_a_snapshot_the_user_is_warned_and_still_answered(client, capsys):

@@ -232,6 +232,16 @@ def test_a_preempted_workload_has_less_maximum_execution_time_left():
     assert ended == [(50, "ended", "high"), (70, "ended", "low")]
 
 
+def test_pods_that_are_stopped_are_gone():
+    of = state(queue("q", gpu=4, preemption=PreemptionPolicy(within_cluster_queue="LowerPriority")))
+    pods = Arrival(workload=workload("pods", "q", gpu=4), run_seconds=60.0, ends_when_stopped=True)
+
+    found = run(of, pods, arrival("high", at=30, runs=10, gpu=4, priority=1))
+
+    assert found[-1] == (40, "ended", "high")
+    assert "pods" not in {key for at, _, key in found if at > 30}
+
+
 def test_a_missing_local_queue_leaves_out_its_workload_alone(simulate):
     result = simulate(cluster(waiting("lost", queue="ql"), waiting("found")))
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from policyd.alloc.amount import UNLIMITED
 from policyd.api.quantity import parse_quantity
-from policyd.status.quantities import format_amount, in_units
+from policyd.status.quantities import format_amount, in_units, rounded_text
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,17 @@ def test_written_data_reads_back_as_equal(resource, amount):
 )
 def test_amounts_are_counted_as_people_do(resource, value, expected):
     assert in_units(resource, value) == expected
+
+
+@pytest.mark.parametrize(
+    ("resource", "units", "expected"),
+    [
+        pytest.param("memory", 7.017e9, "6692Mi", id="bytes"),
+        pytest.param("memory", 3 * 1024**3 + 0.4, "3Gi", id="of-one-unit"),
+        pytest.param("memory", 4_000.0, "4000", id="less-than-one-unit"),
+        pytest.param("cpu", 3.26749, "3.267", id="cores"),
+        pytest.param("nvidia.com/gpu", 1.6341, "1.634", id="devices"),
+    ],
+)
+def test_amounts_of_past_usage_are_rounded(resource, units, expected):
+    assert rounded_text(resource, units) == expected

@@ -1,9 +1,10 @@
 """`make what-ifs`: what `policyd what-if` says, compared with what the embedded cluster then does.
 
-Each trial is a random cluster in virtual time: ClusterQueues with quotas, priorities, preemption,
-borrowing, fair sharing, reservations and one or two flavors; jobs of which some run when the
-question is asked. Then the change is made, and time passes until everything has ended. A trial is
-deterministic if all run times are declared and no two events are less than a second apart.
+Each trial is a random cluster in virtual time: ClusterQueues and Cohorts with quotas, priorities,
+preemption, borrowing, fair sharing and reservations; up to three flavors, some with nodes in racks
+or with a taint; Jobs, gangs, JobSets and groups of pods, of which some run when the question is
+asked. Then the change is made, and time passes until everything has ended. A trial is deterministic
+if all run times are declared and no two events are less than a second apart.
 """
 
 import argparse
@@ -11,21 +12,23 @@ import asyncio
 import logging
 import os
 import sys
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
 import structlog
 
-from tests.what_ifs.trial import run, trial_of
+from tests.what_ifs.plan import trial_of
+from tests.what_ifs.trial import run
 
 DETERMINISTIC = 0.9
 """The goal: so many trials are to be deterministic, and equal."""
 
 
 def attempt(seed: int):
-    """Run a trial; return its number, whether it is deterministic, and what differs."""
+    """Run a trial; return its number, the kind of its change, and what came of it."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    outcome = asyncio.run(run(trial_of(seed)))
-    return seed, outcome
+    trial = trial_of(seed)
+    return seed, trial.kind, asyncio.run(run(trial))
 
 
 def main() -> int:
@@ -36,8 +39,10 @@ def main() -> int:
     arguments = parser.parse_args()
     seeds = range(arguments.seed, arguments.seed + arguments.count)
     deterministic = differ = undetermined = starts = unknown = 0
+    kinds = Counter()
     with ProcessPoolExecutor(arguments.processes) as pool:
-        for seed, outcome in pool.map(attempt, seeds, chunksize=5):
+        for seed, kind, outcome in pool.map(attempt, seeds, chunksize=5):
+            kinds[kind] += 1
             deterministic += outcome.deterministic
             starts += sum(
                 len(predicted[0])
@@ -47,11 +52,12 @@ def main() -> int:
             unknown += outcome.unknown
             if outcome.differences and outcome.deterministic:
                 differ += 1
-                print(f"trial {seed} differs: {outcome.differences}", flush=True)
+                print(f"trial {seed} ({kind}) differs: {outcome.differences}", flush=True)
             elif outcome.differences:
                 undetermined += 1
     print(f"{arguments.count} trials: {deterministic} deterministic, {differ} of them differ")
     print(f"{undetermined} of the others differ; {starts} starts told, {unknown} stays unknown")
+    print("; ".join(f"{name} {count}" for name, count in sorted(kinds.items())))
     return int(differ > 0 or deterministic < DETERMINISTIC * arguments.count)
 
 

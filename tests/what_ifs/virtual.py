@@ -14,21 +14,24 @@ from urllib.parse import urlencode
 
 from policyd.api.kueue import Workload
 from policyd.api.kueue.names import EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
-from policyd.api.meta import condition_true
+from policyd.api.meta import ObjectMeta, Wire, condition_true
 from policyd.cli.bootstrap import INITIAL_KINDS, definitions
 from policyd.controller.queues import hours
 from policyd.controller.run import Controller
 from policyd.controller.settings import ControllerSettings, ForecastsSettings
+from policyd.jobs.base import controller_of
 from policyd.kube import resources as r
 from policyd.kube.changes import Deleted
-from policyd.kube.errors import NotFoundError, error_from_answer
+from policyd.kube.errors import AlreadyExistsError, NotFoundError, error_from_answer
 from policyd.kube.http_client import HttpClient
 from policyd.kube.informer import Informer
 from policyd.kube.transport import Limits
 from policyd.local.apiserver.housekeeping import Housekeeping
 from policyd.local.apiserver.server import ApiServer
-from policyd.local.simulation import run_simulation
+from policyd.local.simulation import StepLoop, run_simulation
 from policyd.testing import FakeClock
+from tests.histories.objects import JOB_SETS
+from tests.scenarios import foreign
 
 SELDOM = 1e6
 """Seconds between two looks at what nothing here reads."""
@@ -170,8 +173,8 @@ class VirtualCluster:
     def note(self, change):
         """Note a change of a workload, by the name of its job: it gets quota, loses it, or ends."""
         workload = change.object
-        owners = workload.metadata.owner_references
-        name, now = owners[0].name if owners else workload.metadata.name, self.now
+        owner = controller_of(workload.metadata)  # a group of pods has none
+        name, now = workload.metadata.name if owner is None else owner.name, self.now
         conditions = workload.status.conditions
         held = condition_true(conditions, QUOTA_RESERVED)
         stopped = condition_true(conditions, PREEMPTED) and condition_true(conditions, EVICTED)
@@ -195,13 +198,85 @@ class VirtualCluster:
         return self.clock.now() - START
 
 
-RESOURCES = INITIAL_KINDS | {"Job": r.JOBS, "Node": r.NODES, "Topology": r.TOPOLOGIES}
+RESOURCES = INITIAL_KINDS | {
+    each.kind: each for each in (r.JOBS, r.NODES, r.TOPOLOGIES, r.PODS, r.WORKLOADS, JOB_SETS)
+}
 
 
 @cache
 def kinds():
     """The definitions of policyd's kinds, which take longer to make than a job to run."""
-    return definitions()
+    return [*definitions(), foreign.anything(*foreign.GROUPS["JobSet"], "JobSet")]
+
+
+class Stored(Wire, frozen=True):
+    """A Job or a JobSet."""
+
+    metadata: ObjectMeta
+    spec: dict
+    status: dict = {}
+
+
+class JobSetOperator:
+    """Makes the Jobs of JobSets, suspends and resumes them, and notes when they are complete."""
+
+    def __init__(self, client):
+        self._client, self._sets, self._jobs = client, {}, {}
+
+    def take_set(self, change):
+        self._take(self._sets, change)
+
+    def take_job(self, change):
+        self._take(self._jobs, change)
+
+    @staticmethod
+    def _take(known, change):
+        name = change.object.metadata.name
+        known.pop(name, None)
+        if not isinstance(change, Deleted):
+            known[name] = change.object
+
+    async def step(self, _now):
+        for each in list(self._sets.values()):
+            if not each.status.get("conditions"):
+                await self._look(each)
+
+    async def _look(self, job_set):
+        metadata, ended = job_set.metadata, []
+        for part in job_set.spec["replicatedJobs"]:
+            name, spec = f"{metadata.name}-{part['name']}-0", part["template"]["spec"]
+            there, suspend = self._jobs.get(name), job_set.spec["suspend"]
+            if there is None:
+                await self._create(metadata, name, {**spec, "suspend": suspend})
+            elif there.spec["suspend"] != suspend:
+                patch = {"suspend": suspend}
+                if not suspend:  # with what the queue chose
+                    kept = ("nodeSelector", "schedulingGates", "tolerations")
+                    pod = spec["template"]
+                    patch["template"] = {
+                        "metadata": pod.get("metadata", {}),
+                        "spec": {field: pod["spec"].get(field) for field in kept},
+                    }
+                await self._client.patch(
+                    r.JOBS, name, {"spec": patch}, into=dict, namespace=metadata.namespace
+                )
+            conditions = () if there is None else there.status.get("conditions", ())
+            ended.append(any(each["type"] == "Complete" for each in conditions))
+        if all(ended):
+            done = {"type": "Completed", "status": "True", "reason": "Done", "message": "the end",
+                    "lastTransitionTime": "2026-01-05T00:00:00Z"}  # fmt: skip
+            await self._client.patch(
+                JOB_SETS, metadata.name, {"status": {"conditions": [done]}}, into=dict,
+                namespace=metadata.namespace, subresource="status",
+            )  # fmt: skip
+
+    async def _create(self, about, name, spec):
+        owner = {"apiVersion": JOB_SETS.api_version, "kind": "JobSet", "name": about.name,
+                 "uid": about.uid, "controller": True}  # fmt: skip
+        metadata = {"name": name, "namespace": about.namespace, "ownerReferences": [owner]}
+        body = {"metadata": metadata, "spec": spec}
+        with suppress(AlreadyExistsError):
+            await self._client.create(r.JOBS, body, into=dict, namespace=about.namespace)
 
 
 @asynccontextmanager
@@ -223,7 +298,14 @@ async def virtual_cluster(objects, queueing=None):
         **({} if queueing is None else {"queueing": queueing}),
     )
     workloads = Informer(client, r.WORKLOADS, into=Workload, on_change=cluster.note, pace=pace)
+    operator = JobSetOperator(client)
+    steps = StepLoop(operator.step, pace)
+    sets, jobs = (
+        Informer(client, resource, into=Stored, on_change=steps.after(take), pace=pace)
+        for resource, take in ((JOB_SETS, operator.take_set), (r.JOBS, operator.take_job))
+    )
     parts = [
+        *(sets.run(), jobs.run(), steps.run()),
         Housekeeping(server._state).run(),
         run_simulation(client, pace),
         Controller(client, settings, pace=pace).run(),

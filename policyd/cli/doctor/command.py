@@ -1,14 +1,14 @@
 """`policyd doctor`: the checks one after the other, and what they found."""
 
 import asyncio
-import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import Final, Unpack
 
 import click
-import msgspec
 
 from policyd.cli.clusters import connection_for
 from policyd.cli.doctor import held, installation, kueue, queues, webhooks
@@ -21,7 +21,9 @@ from policyd.cli.doctor.report import (
     Unchecked,
 )
 from policyd.cli.formats.report import count
-from policyd.cli.options import CONTEXT, KUBECONFIG, TEXT_OR_JSON, ContextOptions
+from policyd.cli.formats.tables import table_lines
+from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions
+from policyd.cli.questions.pages import OUTPUT, Output, Page, show_values, unless_stopped, watch
 from policyd.clock import SystemClock
 from policyd.errors import PolicydError
 from policyd.kube.client import Client
@@ -46,11 +48,28 @@ class NothingCheckedError(PolicydError):
     """The user may read nothing that is checked."""
 
 
+WATCH_SECONDS: Final = 10.0
+"""Between two looks at an installation: each reads all queues, pods and jobs."""
+
+
+class _Given(ContextOptions):
+    """The arguments of the command."""
+
+    output: Output
+    watch: bool
+
+
 @click.command("doctor")
 @KUBECONFIG
 @CONTEXT
-@TEXT_OR_JSON
-def command(*, output: str, **given: Unpack[ContextOptions]) -> None:
+@OUTPUT
+@click.option(
+    "-w",
+    "--watch",
+    is_flag=True,
+    help="Check every ten seconds, and print the findings again when they have changed.",
+)
+def command(**given: Unpack[_Given]) -> None:
     r"""Find what is wrong with an installation, and print the command that fixes it.
 
     \b
@@ -77,18 +96,34 @@ def command(*, output: str, **given: Unpack[ContextOptions]) -> None:
     \b
     Examples:
       policyd doctor
+      policyd doctor -o wide
       policyd doctor -o json | jq -r '.findings[].fix'
     """
-    run(partial(_run, given, output))
+    run(partial(_run, given))
 
 
-async def _run(given: ContextOptions, output: str, _stop: asyncio.Event) -> None:
+async def _run(given: _Given, stop: asyncio.Event) -> None:
+    lines = partial(_lines, wide=given["output"] == "wide")
     async with HttpClient(connection_for(given)) as client:
-        report = await examine(client, now=SystemClock().now())
-    if output == "json":
-        click.echo(json.dumps(msgspec.to_builtins(report), indent=2))
+
+        async def ask() -> InstallationReport:
+            return await examine(client, now=SystemClock().now())
+
+        if given["watch"]:
+            page = Page[InstallationReport](
+                given["output"], lambda report: chain(lines(report), _summary(report))
+            )
+            asked = watch(page, ask, seconds=WATCH_SECONDS)
+            await unless_stopped(asyncio.create_task(asked), stop)
+            return
+        report = await ask()
+    if given["output"] in {"json", "yaml"}:
+        show_values(report, given["output"])
     else:
-        _show(report)
+        for line in lines(report):
+            click.echo(line)
+        for line in _summary(report):
+            click.echo(line, err=True)
     made = set(report.checked).difference(each.check for each in report.unchecked)
     if made <= WITHOUT_RIGHTS and not report.findings:
         raise NothingCheckedError(
@@ -120,20 +155,26 @@ async def examine(client: Client, *, now: float, checks: Checks = CHECKS) -> Ins
     return InstallationReport(tuple(findings), tuple(checks), tuple(unchecked))
 
 
-def _show(report: InstallationReport) -> None:
-    for line in _lines(report):
-        click.echo(line)
+def _summary(report: InstallationReport) -> Iterator[str]:
     if report.unchecked:
-        click.echo("not checked:", err=True)
+        yield "not checked:"
     for each in report.unchecked:
-        click.echo(f"  {each.check}: {each.why}", err=True)
+        yield f"  {each.check}: {each.why}"
     nothing = "nothing is wrong in the others" if report.unchecked else "nothing is wrong"
     found = count(len(report.findings), "finding") if report.findings else nothing
     part = f", {len(report.unchecked)} of them left out" if report.unchecked else ""
-    click.echo(f"{count(len(report.checked), 'check')}{part}: {found}", err=True)
+    yield f"{count(len(report.checked), 'check')}{part}: {found}"
 
 
-def _lines(report: InstallationReport) -> Iterator[str]:
+def _lines(report: InstallationReport, *, wide: bool) -> Iterator[str]:
+    if wide:
+        found = Counter(each.check for each in report.findings)
+        skipped = {each.check for each in report.unchecked}
+        rows = (
+            (name, str(found[name]), "in part, or not at all" if name in skipped else "whole")
+            for name in report.checked
+        )
+        yield from table_lines(("CHECK", "FINDINGS", "MADE"), rows, numbers=("FINDINGS",))
     for each in report.findings:
         color = "red" if each.severity == "error" else "yellow"
         severity = click.style(f"{each.severity}:", fg=color)

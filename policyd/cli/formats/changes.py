@@ -105,6 +105,7 @@ def changed(
             others = [other.name for other in found if other[:2] == name[:2]]
             near = did_you_mean(name.name, others)
             mistyped += [f"{name} is new: {near}"] if near else []
+            each = _ready(each)  # noqa: PLW2901 - only a kubelet writes that
         _refuse_queued(name, found, "change")
         _refuse_mistyped(name, each, found.get(name, {}))
         found[name] = _placed(apply_merge_patch(found.get(name, {}), each), name)
@@ -118,6 +119,15 @@ def changed(
         _refuse_queued(name, found, "submit")
         found[name] = _placed(new, name)
     return ChangedObjects(list(found.values()), tuple(lost), tuple(mistyped))
+
+
+def _ready(each: dict[str, Json]) -> dict[str, Json]:
+    """Return a node as it is once its kubelet has started; other objects as they are."""
+    if each["kind"] != "Node" or value_at(each, ("status", "conditions")):
+        return each
+    status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    ready: dict[str, Json] = apply_merge_patch(each, status)
+    return ready
 
 
 def _refuse_uncounted(each: Mapping[str, Json]) -> None:

@@ -11,7 +11,13 @@ from msgspec.structs import replace
 
 from policyd.alloc.workload import Objection
 from policyd.api import kueue
-from policyd.api.kueue.names import ADMITTED, FINISHED
+from policyd.api.kueue.names import (
+    ADMISSION_GATED_BY,
+    ADMITTED,
+    FINISHED,
+    IS_GROUP_WORKLOAD,
+    WAITING_FOR_REPLACEMENT,
+)
 from policyd.api.meta import Json, ObjectMeta, Wire, condition_true, find_condition
 from policyd.cli.formats.scenario_jobs import SkippedJobs, job_workloads
 from policyd.cli.formats.scenarios import (
@@ -30,8 +36,10 @@ from policyd.controller.watch.workload_values import (
     workload_value,
 )
 from policyd.errors import did_you_mean
+from policyd.jobs.lifecycle import is_on_hold
 from policyd.simulate.scenario import Arrival
 from policyd.workload.class_priority import new_class_value
+from policyd.workload.families import without_variants
 from policyd.workload.node_health import sends_pods_to
 from policyd.workload.records import job_of
 
@@ -87,7 +95,7 @@ def present(
         lost: Names of nodes that are lost: how long jobs run that have pods there is unknown.
     """
     reader = _Reader(objects, now, frozenset(lost))
-    workloads = list(scenario_workloads(objects))
+    workloads = without_variants(scenario_workloads(objects))
     arrivals: list[Arrival] = []
     jobs: dict[str, str] = {}
     for workload in (*workloads, *job_workloads(objects, workloads, left_out)):
@@ -138,7 +146,16 @@ class _Reader:
         if local_queue not in self._local_queues:
             near = did_you_mean(local_queue, self._local_queues)
             return f"LocalQueue `{local_queue}` not found{f', {near}' if near else ''}"
-        return None
+        return self._why_held(workload)
+
+    def _why_held(self, workload: kueue.Workload) -> str | None:
+        """Return why a workload of a queue does not queue, until somebody does something."""
+        if condition_true(workload.status.conditions, WAITING_FOR_REPLACEMENT):
+            return "it was stopped, and waits for new pods"
+        gated = workload.metadata.annotations.get(ADMISSION_GATED_BY)
+        if gated and self._context.settings.gates.admission_gated_by:
+            return f"it is held back by `{gated}`"
+        return "it is on hold" if is_on_hold(workload) else None
 
     def arrival(self, workload: kueue.Workload) -> Arrival:
         """Return when a workload comes, or that it is there, and how long it runs."""
@@ -172,6 +189,7 @@ class _Reader:
             most_seconds=most,
             ran_seconds=ran,
             queued_at=value.queued_at or at + _JUST_AFTER,
+            ends_when_stopped=_is_of_pods(workload.metadata),
         )
 
     def _objection(
@@ -218,6 +236,12 @@ class _Reader:
             return f"the admission checks of ClusterQueue {queue} may take any time"
         lost = sorted(node for node in self._lost if sends_pods_to(workload, node))
         return f"it loses pods on {', '.join(lost)}" if lost else ""
+
+
+def _is_of_pods(metadata: ObjectMeta) -> bool:
+    """Tell whether a workload is a pod, or a group of pods that nothing makes anew."""
+    is_group = metadata.annotations.get(IS_GROUP_WORKLOAD) == "true"
+    return not job_of(metadata) if is_group else job_of(metadata).startswith("Pod/")
 
 
 def _requeued_at(workload: kueue.Workload) -> float:

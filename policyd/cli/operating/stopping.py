@@ -1,7 +1,6 @@
 """`policyd stop` and `policyd resume`: queues, and the workloads of jobs."""
 
 import asyncio
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, Literal, TypeVar, Unpack
@@ -15,7 +14,9 @@ from policyd.api.kueue.queues import StopPolicy
 from policyd.api.meta import Condition, timestamp, with_condition
 from policyd.cli.clusters import connection_for
 from policyd.cli.formats.report import count
-from policyd.cli.options import CONTEXT, KUBECONFIG, TEXT_OR_JSON, ContextOptions, together
+from policyd.cli.formats.tables import table_lines
+from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
+from policyd.cli.questions.pages import OUTPUT, Output, Page
 from policyd.clock import SystemClock
 from policyd.errors import PolicydError, did_you_mean
 from policyd.jobs.lifecycle import has_quota, is_finished
@@ -249,7 +250,7 @@ class _Given(ContextOptions):
 
     names: tuple[str, ...]
     namespace: str
-    output: str
+    output: Output
     dry_run: bool
 
 
@@ -261,7 +262,7 @@ _OPTIONS = together(
     click.option(
         "--dry-run", is_flag=True, help="Let the API server check the change, but do not store it."
     ),
-    TEXT_OR_JSON,
+    OUTPUT,
 )
 
 
@@ -286,7 +287,7 @@ def stop(*, drain: bool, reason: str, **given: Unpack[_Given]) -> None:
     A Workload that is stopped is deactivated (spec.active: false). If it has quota, it is
     evicted. --reason is shown in its condition Evicted and in an event of its job.
 
-    If one of several cannot be stopped, none is.
+    If one of several cannot be stopped, none is. `policyd events --watch` shows what follows.
 
     Exits with 0, or 2 if something is not found or the API server refuses.
 
@@ -336,7 +337,8 @@ async def _run(
     namespace = given["namespace"] or connection.namespace
     async with HttpClient(connection) as client:
         subjects = [JobQuery(kind, namespace, name) for kind, name in named_by]
-        _show(given["output"], await change_all(client, subjects, wish))
+        changes = await change_all(client, subjects, wish)
+    Page(given["output"], partial(lines, wide=given["output"] == "wide")).show(changes)
 
 
 async def change_all(
@@ -354,12 +356,21 @@ async def change_all(
     return [await change(client, subject, wish) for subject in subjects]
 
 
-def _show(output: str, changes: Iterable[Changed]) -> None:
-    if output == "json":
-        click.echo(json.dumps([msgspec.to_builtins(each) for each in changes], indent=2))
-        return
-    for each in changes:
-        click.echo(sentence(each))
+def lines(changes: Iterable[Changed], *, wide: bool) -> Iterable[str]:
+    """Write what was changed for people: a sentence each, or a table."""
+    if not wide:
+        return map(sentence, changes)
+    head = ("KIND", "NAMESPACE", "NAME", "JOB", "FIELD", "BEFORE", "AFTER", "STORED", "EFFECT")
+    rows = (
+        (
+            *(each.kind, each.namespace or "-", each.name, each.job or "-", each.field),
+            *_values(each),
+            "no" if each.dry_run else "yes",
+            each.effect,
+        )
+        for each in changes
+    )
+    return table_lines(head, rows)
 
 
 def sentence(changed: Changed) -> str:
@@ -367,12 +378,17 @@ def sentence(changed: Changed) -> str:
     place = f"{changed.namespace}/{changed.name}" if changed.namespace else changed.name
     of = f" of {changed.job}" if changed.job else ""
     subject = f"{changed.kind} {place}{of}"
-    values = (changed.before, changed.after)
-    before, after = (str(each).lower() if isinstance(each, bool) else each for each in values)
+    before, after = _values(changed)
     if changed.before == changed.after:
         return f"{subject}: {changed.field} is {after} already"
     note = " (dry run)" if changed.dry_run else ""
     return f"{subject}: {changed.field} {before} -> {after}{note}: {changed.effect}"
+
+
+def _values(changed: Changed) -> tuple[str, ...]:
+    """Return the values before and after, as a manifest has them."""
+    values = (changed.before, changed.after)
+    return tuple(str(each).lower() if isinstance(each, bool) else each for each in values)
 
 
 T = TypeVar("T")

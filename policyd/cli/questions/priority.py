@@ -25,6 +25,7 @@ from policyd.snapshot.priorities import (
 )
 from policyd.snapshot.values import QueueSnapshot
 from policyd.status.ages import age, duration
+from policyd.status.quantities import rounded_text
 
 _HEAD = ("QUEUE", "AHEAD", "NAMESPACE", "JOB", "BY", "PRIORITY", "CLASS", "WAITS")
 _WIDE = ("BOOST", "LOCAL QUEUE", "WORKLOAD", "SINCE")
@@ -150,7 +151,9 @@ def _number(number: float | None, without: str) -> str:
 
 
 def _units(amounts: Mapping[str, float]) -> str:
-    return ", ".join(f"{_number(n, '-')} {name}" for name, n in sorted(amounts.items())) or "-"
+    return (
+        ", ".join(f"{rounded_text(name, n)} {name}" for name, n in sorted(amounts.items())) or "-"
+    )
 
 
 def _weights(answer: PriorityAnswer) -> str:

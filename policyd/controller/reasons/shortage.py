@@ -9,6 +9,7 @@ from policyd.controller.watch.mirror import Mirror
 from policyd.status.naming import Naming, team_of
 from policyd.status.quantities import format_amount
 from policyd.status.shortages import Shortage, and_others
+from policyd.workload.families import parent_key
 from policyd.workload.records import job_of
 
 
@@ -23,7 +24,9 @@ def naming_in(cache: Cache, namespace: str) -> Naming:
 
     def path(key: str) -> str:
         workload = workloads.get(key)
-        return key if workload is None else job_path(workload.metadata)
+        if workload is None:
+            return key
+        return job_path((workloads.get(parent_key(workload)) or workload).metadata)
 
     return Naming(namespace=namespace, others=cache.other_teams, path=path)
 

@@ -408,11 +408,15 @@ class Cache:
         counts = self._counts(workload) and not self._is_replaced(workload)
         if self.role_of(workload) == "parent":  # its variants queue, and hold its quota
             counts = counts and reserved and not self._holds_for(workload)
+        self._notify_queues(workload)
         if not counts or not (reserved or self._queues(workload, local_queue)):
             self.state.remove_workload(workload.metadata.key)
         else:
-            self.state.put_workload(self._value(workload, name))
-        self._notify_queues(workload)
+            value = self._value(workload, name)
+            if value == self.state.waiting(value.key):
+                # A reason was written: a cycle for it could write another, and so on for ever.
+                return
+            self.state.put_workload(value)
         self.hooks.schedule()
 
     def opt_ins(self, cluster_queue: str) -> OptIns:

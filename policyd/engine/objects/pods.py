@@ -85,6 +85,15 @@ def claims(obj: Json) -> int:
     return _of_all_pods(obj, _claims_of)
 
 
+def gpu_parts(obj: Json) -> int:
+    """Count the pods of a pod, pod template or workload that request a part of a GPU.
+
+    Raises:
+        PodError: If a pod is misshapen.
+    """
+    return _of_all_pods(obj, _parts_of)
+
+
 ClaimSpecOf = Callable[[str, str], Json]
 """Returns the specification of a claim, given `ResourceClaim` or `ResourceClaimTemplate` and its
 name. Raises a PolicydError if it is not known."""

@@ -76,12 +76,16 @@ def element_scope(
     return text, inner, names
 
 
+def _asked_of(given: Mapping[str, Any], scope: ExpressionScope) -> CelTerm:
+    """Return what the patterns of a `foreach` are about: an element, or the whole object."""
+    return scope.subject if given.get("elementScope") is False else scope.roots["element"]
+
+
 def _of_element(given: Mapping[str, Any], scope: ExpressionScope) -> str:
-    element = scope.roots["element"]
     if "pattern" in given:
-        return verdict(pattern_steps(element, given["pattern"], scope)) or "true"
+        return verdict(pattern_steps(_asked_of(given, scope), given["pattern"], scope)) or "true"
     if "anyPattern" in given:
-        return any_pattern(element, given["anyPattern"], scope)
+        return any_pattern(_asked_of(given, scope), given["anyPattern"], scope)
     if "deny" in given:
         return refusal((given["deny"] or {}).get("conditions"), scope)
     if "foreach" in given:
@@ -92,7 +96,7 @@ def _of_element(given: Mapping[str, Any], scope: ExpressionScope) -> str:
 def _applies_to_element(given: Mapping[str, Any], scope: ExpressionScope) -> str:
     if not given.keys() & {"pattern", "anyPattern", "deny"}:
         return any_of(foreach_applies(each, scope) for each in given["foreach"])
-    return asked_applies(given, scope.roots["element"], scope)
+    return asked_applies(given, _asked_of(given, scope), scope)
 
 
 def asked_applies(given: Mapping[str, Any], value: CelTerm, scope: ExpressionScope) -> str:

@@ -1,6 +1,7 @@
 """Write `patchesJson6902` in CEL: operations, and those that add what a path leads through."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +22,10 @@ from policyd.migrate.kyverno.scopes import ExpressionScope
 
 _OPERATIONS: Final = frozenset(["add", "replace", "remove", "copy", "move", "test"])
 _LONGEST: Final = 100_000
+_UNQUOTED: Final = re.compile(
+    r"^(?P<field>[ ]*(?:-[ ]+)?(?:op|path|from|value):[ ]+)(?P<value>\{\{.*\}\})[ ]*$",
+    re.MULTILINE,
+)
 _INDEX: Final = "{{elementIndex}}"
 _SPACED_INDEX: Final = "{{ elementIndex }}"
 
@@ -52,14 +57,36 @@ def json_patch(
     shared: dict[str, None] = {}
     parents: dict[str, None] = {}
     operations: list[str] = []
+    written: list[Mapping[str, Any]] = []
     for each in read_patch(given):
         walked, operation = _operation(each, scope, place)
-        for there, added, of_element in walked:
+        for there, added, of_element, path in walked:
+            before = [other for other in written if f"{path}/".startswith(f"{other['path']}/")]
+            if before and not any(_has_written(other, path) for other in before):
+                operations.append(f"[{added}]")
+                written.append({"path": path, "value": {}})
+            if before:
+                continue
             condition = f"{there} || {unneeded}" if unneeded and not of_element else there
             text = f"({condition} ? [] : [{added}])"
             (parents if of_element else shared)[text] = None
         operations.append(operation)
+        if each["op"] in ("add", "replace"):
+            path = str(each["path"]).replace(_SPACED_INDEX, _INDEX)
+            written.append({"path": path, "value": each.get("value")})
     return JsonPatch(tuple(shared), (*parents, *operations))
+
+
+def _has_written(operation: Mapping[str, Any], path: str) -> bool:
+    """Tell whether an operation before writes what is at a path, as a whole or within a value."""
+    value = operation["value"]
+    if isinstance(value, str) and "{{" in value:
+        return True
+    for step in path[len(str(operation["path"])) :].split("/")[1:]:
+        if not isinstance(value, Mapping) or step not in value:
+            return False
+        value = value[step]
+    return True
 
 
 def for_each(listed: str, names: Sequence[str], chosen: str, operations: Sequence[str]) -> str:
@@ -90,11 +117,25 @@ def read_patch(given: Json) -> list[Json]:
         raise Untranslatable("`patchesJson6902` is too long")
     try:
         read = plain_yaml(given)
-    except yaml.YAMLError as error:
-        raise Untranslatable("`patchesJson6902` is not YAML") from error
+    except yaml.YAMLError:
+        read = _read_without_quotes(given)
     if not isinstance(read, list) or not read:
         raise Untranslatable("`patchesJson6902` is not a list of operations")
     return read
+
+
+def _read_without_quotes(given: str) -> Json:
+    """Return the operations of a patch in which variables have no quotes."""
+    try:
+        return plain_yaml(_UNQUOTED.sub(_quoted, given))
+    except yaml.YAMLError as error:
+        raise Untranslatable("`patchesJson6902` is not YAML") from error
+
+
+def _quoted(found: re.Match[str]) -> str:
+    """Return a value with quotes, which Kyverno puts in before it reads the patch."""
+    shown = found["value"].replace("'", "''")
+    return f"{found['field']}'{shown}'"
 
 
 class _Parent(NamedTuple):
@@ -103,6 +144,7 @@ class _Parent(NamedTuple):
     there: str
     added: str
     of_element: bool
+    path: str
 
 
 def _operation(
@@ -155,7 +197,8 @@ def _walked(
         if not last and following.needs and step != "-1":
             empty = {"-": "[]", "-1": "[{}]"}.get(steps[index + 1], "{}")
             added = f"JSONPatch{{op: 'add', path: {joined_text(path)}, value: {empty}}}"
-            parents.append(_Parent(following.present(), added, _INDEX in steps[: index + 1]))
+            way = steps[: index + 1]
+            parents.append(_Parent(following.present(), added, _INDEX in way, "/".join(["", *way])))
         value = following
     return parents, joined_text(path)
 

@@ -82,14 +82,34 @@ def _parts(
         if anchor is None:
             parts.append(_plain_part(overlay, (key, wanted), typed, value))
         elif anchor["kind"] in ("", "<", "="):
-            condition = passes(pattern_steps(value, {f"({anchor['key']})": wanted}, overlay.scope))
+            asked, set_there = _apart(wanted)
+            condition = passes(pattern_steps(value, {f"({anchor['key']})": asked}, overlay.scope))
             overlay.conditions += [condition] if condition else []
+            if set_there:
+                parts.append(_plain_part(overlay, (anchor["key"], set_there), typed, value))
         elif anchor["kind"] == "+":
             added = anchor["key"], without_anchors(wanted)
             parts.append(_added_part(overlay, added, typed, member(value, anchor["key"]), value))
         else:
             raise Untranslatable(f"the anchor `{key}` has no meaning in `mutate`")
     return [part for part in parts if part is not None]
+
+
+def _apart(wanted: Json) -> tuple[Json, dict[str, Json]]:
+    """Return what a part of an overlay asks, and what is added in it where it is absent."""
+    if not isinstance(wanted, Mapping):
+        return wanted, {}
+    asked: dict[str, Json] = {}
+    added: dict[str, Json] = {}
+    for key, each in wanted.items():
+        inner, further = _apart(each)
+        if str(key).startswith("+("):
+            added[key] = each
+        else:
+            asked[key] = inner
+        if further:
+            added[key] = further
+    return asked, added
 
 
 def _plain_part(

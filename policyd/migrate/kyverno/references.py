@@ -21,7 +21,7 @@ from policyd.patch.operations import Path
 _REFERENCE: Final = re.compile(r"(?<!\\)\$\(.[^ ]*\)")
 _ESCAPED: Final = re.compile(r"\\(\$\(.[^ ]*\))")
 _OPERATOR: Final = re.compile(r"[<>]=?|!|")
-_WORKS: Final = ("validate", "mutate", "generate")
+_WORKS: Final = ("validate", "mutate")
 
 
 def written_out(rule: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -31,6 +31,9 @@ def written_out(rule: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         UnconvertibleRuleError: If a reference stands for no text.
     """
     made, notes = dict(rule), dict[str, None]()
+    if isinstance(rule.get("generate"), Mapping):  # Kyverno takes all of it for one document
+        document = _Document(("generate",), dict(_texts(rule["generate"])), notes)
+        made["generate"] = document.written(rule["generate"])
     for work in _WORKS:
         if isinstance(rule.get(work), Mapping):
             made[work] = {}

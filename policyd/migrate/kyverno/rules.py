@@ -476,8 +476,9 @@ def _in_cel(
         }
 
     conditions, validations = dict(common.matching.conditions), []
-    own = {each["name"]: fields(each, "expression") for each in rule.get("celPreconditions") or ()}
-    conditions = _named_apart(conditions, {name: each["expression"] for name, each in own.items()})
+    own = [fields(each, "expression") for each in rule.get("celPreconditions") or ()]
+    for each in own:
+        conditions = _named_apart(conditions, {slug(each["name"]): each["expression"]})
     shared = _message(str(validate.get("message") or ""), common.scope, [])
     for index, each in enumerate(cel.get("expressions") or (), 1):
         name = str(rule.get("name", "")) + (f"-{index}" if len(cel["expressions"]) > 1 else "")

@@ -225,7 +225,7 @@ def test_within_nominal_quota_shares_do_not_matter():
     ],
 )
 def test_a_share_that_falls_by_victims_of_its_own_counts_once_more(own, others, wanted, again):
-    def victims(gate, strategies):
+    def victims(*strategies, gate=True):
         of = state(
             queue("a", "x", gpu=3, preemption=BOTH),
             queue("b", "x", gpu=0),
@@ -240,10 +240,10 @@ def test_a_share_that_falls_by_victims_of_its_own_counts_once_more(own, others, 
         return [key for key, _ in preempted(of, claim(of, "a", priority=5, gpu=wanted))]
 
     final, initial = "LessThanOrEqualToFinalShare", "LessThanInitialShare"
-    found = victims(True, (final,))
+    found = victims(final)
     assert sorted(found) == sorted([f"a{n}" for n in range(own)] + again)
-    assert victims(True, (final, initial)) == found
-    assert victims(False, (final,)) == []
+    assert victims(final, initial) == found
+    assert victims(final, gate=False) == []
 
 
 @pytest.mark.gate("FairSharingReevaluatePreemptionCandidates")

@@ -8,6 +8,7 @@ from policyd.cli.operating.stopping import (
     UnknownNameError,
     change,
     change_all,
+    lines,
     queue_or_job_kind,
     sentence,
 )
@@ -282,3 +283,18 @@ async def test_a_mistyped_kind_names_the_right_one():
         queue_or_job_kind("clusterqeue")
 
     assert error.value.hint == "did you mean `clusterqueue`?"
+
+
+async def test_a_table_has_a_column_for_each_part(client):
+    subjects = [JobQuery("ClusterQueue", "ns", "team-a"), JobQuery("Job", "ns", "runs")]
+    changes = await change_all(client, subjects, StopRequest(stop=True))
+
+    head, queue, job = lines(changes, wide=True)
+
+    assert head.split() == [
+        *("KIND", "NAMESPACE", "NAME", "JOB", "FIELD", "BEFORE", "AFTER", "STORED", "EFFECT")
+    ]
+    assert queue.split()[:8] == [
+        *("ClusterQueue", "-", "team-a", "-", "stopPolicy", "None", "Hold", "yes")
+    ]
+    assert job.split()[3:7] == ["Job/runs", "active", "true", "false"]

@@ -206,6 +206,30 @@ def test_a_changed_priority_class_changes_its_workloads(ask):
     ]
 
 
+def variant(of, name, **status):
+    """A variant of a workload, which is marked as its parent."""
+    of["metadata"].setdefault("labels", {})["kueue.x-k8s.io/concurrent-admission-parent"] = "true"
+    parent = {"apiVersion": KUEUE, "kind": "Workload", "name": of["metadata"]["name"]}
+    owner = {**parent, "uid": of["metadata"]["uid"], "controller": True}
+    metadata = {**of["metadata"], "name": name, "uid": name, "labels": {}}
+    return {**of, "metadata": {**metadata, "ownerReferences": [owner]}, **status}
+
+
+def test_variants_count_as_the_one_job_that_they_are(ask):
+    running, waiting = workload("runs", 8, admitted=10), workload("first", 8, created=20)
+    inactive = {**variant(running, "b"), "spec": {**running["spec"], "active": False}}
+    variants = [variant(running, "a"), inactive, variant(waiting, "c"), variant(waiting, "d")]
+    alone = [*BUSY[:3], running, waiting, BUSY[-1]]
+
+    answer = ask("--delete", "job/job-first", dump=[*alone, *variants])
+
+    assert changes(answer) == [
+        ("Job/job-second", "Earlier", -3600),
+        ("Job/job-first", "Gone", None),
+    ]
+    assert (answer["same"], answer["unknown"]) == (1, 0)
+
+
 def test_a_deleted_job_goes_with_its_workload(ask):
     answer = ask("--delete", "job/job-first")
 
@@ -213,6 +237,62 @@ def test_a_deleted_job_goes_with_its_workload(ask):
         ("Job/job-second", "Earlier", -3600),
         ("Job/job-first", "Gone", None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("held", "why"),
+    [
+        pytest.param(
+            {"conditions": [{"type": "WaitingForReplacementPods", "status": "True"}]},
+            "waits for new pods",
+            id="pods-that-were-stopped",
+        ),
+        pytest.param(
+            {"conditions": [{"type": "QuotaReserved", "status": "False", "reason": "OnHold"}]},
+            "is on hold",
+            id="on-hold",
+        ),
+    ],
+)
+def test_what_waits_for_somebody_is_not_simulated(ask, held, why):
+    first = {**workload("first", 8, created=20), "status": held}
+
+    _, notes = ask("--delete", "job/job-second", output="table", dump=[*BUSY[:4], first, BUSY[5]])
+
+    assert f"Workload ns/first: not simulated: it {why}" in notes.replace("was stopped, and ", "")
+
+
+def test_pods_of_a_group_are_gone_once_they_are_stopped(ask):
+    group = workload("runs", 8, created=0, admitted=10)
+    group["metadata"] |= {
+        "annotations": {"kueue.x-k8s.io/is-group-workload": "true"},
+        "ownerReferences": [],
+    }
+    policy = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+    urgent = workload("new", 8, priority=5, limit=60)
+    urgent["metadata"].pop("ownerReferences")
+
+    answer = ask(
+        "--submit", "new", "--all", dump=[FLAVOR, cluster_queue(**policy), local_queue(), group],
+        new=[{**urgent, "status": {}}],
+    )  # fmt: skip
+
+    (gone,) = (each for each in answer["differences"] if each["workload"] == "runs")
+    assert gone["change"] == "Preempted"
+    assert gone["after"]["restarts"] == []
+
+
+def test_a_node_that_is_added_is_ready(ask):
+    topology = {"apiVersion": KUEUE, "kind": "Topology", "metadata": {"name": "racks"}}
+    topology["spec"] = {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]}
+    flavor = {**FLAVOR, "spec": {"nodeLabels": {"gpu": "h100"}, "topologyName": "racks"}}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+    node["metadata"]["labels"] = {"gpu": "h100", "kubernetes.io/hostname": "n"}
+    node["status"] = {"allocatable": {GPU: "8", "pods": "9"}, "capacity": {GPU: "8", "pods": "9"}}
+
+    answer = ask("--apply", "more", dump=[topology, flavor, *BUSY[1:3], BUSY[4]], more=[node])
+
+    assert changes(answer) == [("Job/job-first", "Starts", None)]
 
 
 def test_without_a_run_time_nothing_is_claimed_of_later_starts(ask):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.migrate.kyverno.deciding import answer, legacy, pod, rule, validating
+from tests.migrate.kyverno.deciding import answer, in_template, legacy, pod, rule, validating
 
 
 def when(key, operator, value):
@@ -213,7 +213,8 @@ def variable(name, **given):
 def with_context(*context, key, value="a"):
     """Return what a rule decides that refuses where a value with a context equals another."""
     deny = {"conditions": {"all": [when(key, "Equals", value)]}}
-    return answer(legacy(rule(context=[*context], validate={"message": "no", "deny": deny})), pod())
+    policy = legacy(rule(context=[*context], validate={"message": "no", "deny": deny}))
+    return answer(policy, pod(labels={"x": ""}))
 
 
 @pytest.mark.parametrize(
@@ -245,6 +246,12 @@ def with_context(*context, key, value="a"):
             id="name-from-a-variable",
         ),
         pytest.param([variable("o", value={"x": "1"})], '{{ o.y || "" }}', "", id="empty-name"),
+        pytest.param(
+            [variable("o", jmesPath="request.object.metadata")],
+            "{{ o.labels.x || o.labels.y || o.name }}",
+            "a",
+            id="another-for-an-empty-text",
+        ),
     ],
 )
 def test_variables_of_a_context_are_as_in_kyverno(context, key, value):
@@ -292,3 +299,25 @@ def test_images_of_several_lists_are_one_list():
 
     assert answer(policy, pod(good, initContainers=[good])) == "pass"
     assert answer(policy, pod(good, initContainers=[{"name": "b", "image": "nginx"}])) == "fail"
+
+
+def test_patterns_of_a_foreach_may_be_about_the_whole_object():
+    mounts = [{"(name)": "{{ element.name }}", "mountPath": "/tmp/*"}]
+    pattern = {"spec": {"containers": [{"name": "*", "volumeMounts": mounts}]}}
+    policy = validating(
+        foreach=[
+            {
+                "list": "request.object.spec.volumes[?contains(keys(@), 'emptyDir')]",
+                "elementScope": False,
+                "pattern": pattern,
+            }
+        ]
+    )
+
+    def mounted(path):
+        container = {"name": "a", "image": "b", "volumeMounts": [{"name": "v", "mountPath": path}]}
+        return pod(container, volumes=[{"name": "v", "emptyDir": {}}])
+
+    assert answer(policy, mounted("/tmp/a")) == "pass"
+    assert answer(policy, mounted("/a")) == "fail"
+    assert answer(policy, in_template(mounted("/a"))) == "fail"

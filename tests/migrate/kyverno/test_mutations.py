@@ -435,3 +435,67 @@ def test_what_a_foreach_would_replace_elsewhere_is_refused(listed, spec, reason)
 
     assert not conversion.policies
     assert reason in conversion.refusals[0].reason
+
+
+def test_what_an_operation_adds_is_there_for_the_next():
+    patch = """\
+- {op: add, path: /spec/containers/1, value: {name: d, image: e}}
+- {op: add, path: /spec/containers/1/command, value: [ls]}
+- {op: add, path: /spec/containers/1/securityContext/runAsUser, value: 1}
+- {op: add, path: /spec/containers/1/securityContext/runAsGroup, value: 2}
+"""
+    _, changed = decide(legacy(rule(mutate={"patchesJson6902": patch})), pod())
+
+    (added,) = changed["spec"]["containers"][1:]
+    assert added["name"] == "d"
+    assert added["command"] == ["ls"]
+    assert added["securityContext"] == {"runAsUser": 1, "runAsGroup": 2}
+
+
+def test_a_variable_of_a_patch_needs_no_quotes():
+    patch = """\
+- op: add
+  path: /metadata/labels
+  value: {{ request.object.metadata.annotations }}
+- op: add
+  path: /metadata/labels/b
+  value: {{ join('-', ['a', 'b']) }}
+"""
+    given = pod(annotations={"a": "x"})
+
+    _, changed = decide(legacy(rule(mutate={"patchesJson6902": patch})), given)
+
+    assert changed["metadata"]["labels"] == {"a": "x", "b": "a-b"}
+
+
+def test_a_text_of_a_patch_keeps_its_lines():
+    patch = """\
+- op: add
+  path: /metadata/annotations/config
+  value: |
+    name: {{ request.object.metadata.name }}
+"""
+    _, changed = decide(legacy(rule(mutate={"patchesJson6902": patch})), pod())
+
+    assert changed["metadata"]["annotations"]["config"] == "name: a\n"
+
+
+def test_a_field_is_added_within_what_an_anchor_asks_for():
+    volumes = [{"(emptyDir)": {"+(sizeLimit)": "20Mi"}, "name": "{{ element.name }}"}]
+    each = {
+        "list": "request.object.spec.volumes",
+        "patchStrategicMerge": {"spec": {"volumes": volumes}},
+    }
+    given = pod(
+        volumes=[
+            {"name": "a", "emptyDir": {}},
+            {"name": "b", "emptyDir": {"sizeLimit": "1Gi"}},
+            {"name": "c", "hostPath": {"path": "/c"}},
+        ]
+    )
+
+    _, changed = decide(legacy(rule(mutate={"foreach": [each]})), given)
+
+    first, *others = changed["spec"]["volumes"]
+    assert first["emptyDir"] == {"sizeLimit": "20Mi"}
+    assert others == given["spec"]["volumes"][1:]

@@ -123,3 +123,17 @@ def test_a_reference_to_a_pattern_is_noted():
     assert conversion.notes == (
         (0, "`$(./../../limits/memory)` is the text `?*` of the rule, and no value of an object"),
     )
+
+
+def test_the_name_of_what_is_generated_may_refer_to_its_data():
+    generate = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": "$(./../data/data/a)-x",
+        "namespace": "default",
+        "data": {"data": {"a": "b"}},
+    }
+
+    (made,) = convert(legacy(rule(generate=generate))).policies
+
+    assert "name: b-x" in made["spec"]["generate"][0]["template"]["value"]
