@@ -10,6 +10,7 @@ from policyd.jobs.kinds.job_set import JOB_SET
 from policyd.jobs.kinds.registry import KINDS
 from policyd.jobs.rules.defaults import default_on_create
 from policyd.kube import resources as r
+from policyd.kube.errors import ForbiddenError
 from policyd.kube.resources import Resource
 from policyd.patch.draft import Draft
 from tests.controller.world import QUEUE, World, condition, held_gpus, pod_spec, running
@@ -210,6 +211,26 @@ async def test_a_job_whose_runtime_is_gone_still_gives_its_quota_back(world, end
     assert not world.suspended("urgent")
     assert suspended(world, kind) is not ends
     assert world.is_true("train", "Finished") is ends
+
+
+async def test_a_job_stops_though_its_template_cannot_be_put_back(world, monkeypatch):
+    kind, original = BY_KIND["RayCluster"], world.client.patch
+    error = ForbiddenError("denied by a policy")
+    error.code = 403
+    submit(world, kind, ray()(8))
+    await world.pass_time(2)
+
+    async def patch(resource, key, body, **options):
+        if resource == job_resource(kind) and len(body) > 2:  # more than the version and `suspend`
+            raise error
+        return await original(resource, key, body, **options)
+
+    monkeypatch.setattr(world.client, "patch", patch)
+    world.job("urgent", **{"kueue.x-k8s.io/priority-class": "high"})
+    await world.pass_time(2)
+
+    assert suspended(world, kind) is True
+    assert not world.suspended("urgent")
 
 
 async def test_the_priority_class_of_a_run_policy_counts(world):

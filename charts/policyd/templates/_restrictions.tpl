@@ -127,5 +127,5 @@ and `holds`, in which AFTER and BEFORE stand for the items. No workload has more
 
 {{/* CEL: the templates of a RayCluster whose spec is SPEC. */}}
 {{- define "policyd.rayTemplates" -}}
-[SPEC.headGroupSpec.template] + SPEC.?workerGroupSpecs.orValue([]).map(w, w.template)
+[SPEC.?headGroupSpec.?template.orValue({})] + SPEC.?workerGroupSpecs.orValue([]).map(w, w.?template.orValue({}))
 {{- end }}

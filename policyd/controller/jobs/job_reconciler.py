@@ -4,6 +4,7 @@ For kinds that can be suspended. Step 1 is taken at each event, the others by th
 the job's key: once to create the Workload, and again to start the job when that is admitted.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -45,7 +46,7 @@ from policyd.jobs.steps import (
 )
 from policyd.jobs.workload import admitted_counts, body_of, new_workload
 from policyd.kube.changes import Change
-from policyd.kube.errors import NotFoundError
+from policyd.kube.errors import ForbiddenError, InvalidError, NotFoundError
 from policyd.patch.draft import Draft
 
 log = structlog.get_logger()
@@ -310,8 +311,7 @@ class JobReconciler:
                 self._restore(draft, job, step.workload)
             elif step.workload is not None:
                 draft.set(("metadata", "annotations", STOPPING), "true")
-            patch = versioned(draft, job.metadata)
-            job = await self._writes.patch(self._mirror, job, patch, kind="json")
+            job = await self._write(job, draft, self._kind.suspend)
             log.info("job_stopped", job=job.metadata.key, reason=step.reason)
             self._writes.record(self._resource, job.metadata, "Stopped", step.message)
         reset = self._kind.reset(job)
@@ -327,18 +327,40 @@ class JobReconciler:
         if step.workload is not None and not step.fits:
             await self._steps.delete(self._resource, job.metadata, step.workload)
 
+    async def _write(
+        self, job: JobObject, draft: Draft, least: Callable[[Draft], None]
+    ) -> JobObject:
+        """Write a job that stops, its template as it was; or the least of it, if that is refused.
+
+        Its user may have changed a template so that it cannot be put back: the job stops even so.
+        """
+        patch = versioned(draft, job.metadata)
+        try:
+            return await self._writes.patch(self._mirror, job, patch, kind="json")
+        except (ForbiddenError, InvalidError) as error:
+            log.warning("template_not_put_back", job=job.metadata.key, error=str(error))
+        draft = draft_of(job)
+        least(draft)
+        if not draft.changed:
+            return job
+        patch = versioned(draft, job.metadata)
+        return await self._writes.patch(self._mirror, job, patch, kind="json")
+
     async def _put_back(self, job: JobObject, workload: Workload | None) -> None:
         draft = draft_of(job)
         self._restore(draft, job, workload)
-        draft.remove(("metadata", "annotations", STOPPING))
+        _end_stop(draft)
         if draft.changed:
-            patch = versioned(draft, job.metadata)
-            await self._writes.patch(self._mirror, job, patch, kind="json")
+            await self._write(job, draft, _end_stop)
 
     def _restore(self, draft: Draft, job: JobObject, workload: Workload | None) -> None:
         """Restore the templates from the workload; without one, they stay."""
         original = workload.spec.pod_sets if workload is not None else ()
         put_back(draft, job, kind=self._kind, pod_sets=original)
+
+
+def _end_stop(draft: Draft) -> None:
+    draft.remove(("metadata", "annotations", STOPPING))
 
 
 def flavors_by_name(mirror: Mirror[ResourceFlavor]) -> dict[str, ResourceFlavor]:
