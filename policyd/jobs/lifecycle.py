@@ -83,8 +83,10 @@ def next_step(
 
 
 def _held(job: JobView, workload: Workload | None) -> Step | None:
-    if workload is None or job.on_hold is is_on_hold(workload):
+    if workload is None:
         return None
+    if job.on_hold is is_on_hold(workload):
+        return _outdated(job, workload)  # once it is released, it may be admitted at once
     return Release(workload, on_hold=job.on_hold)
 
 

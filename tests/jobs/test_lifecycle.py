@@ -24,6 +24,13 @@ def view(**changes):
     return JobView(**given)
 
 
+def on_hold(**changes):
+    found = workload(**changes)
+    condition = {"type": "QuotaReserved", "status": "False", "reason": step.ON_HOLD, "message": "m"}
+    status = msgspec.convert({"conditions": [condition]}, type(found.status))
+    return msgspec.structs.replace(found, status=status)
+
+
 def running(**changes):
     return view(held=False, running=True, active=True, **changes)
 
@@ -113,6 +120,18 @@ EVICTED = (*ADMITTED, "Evicted")
             id="other-priority-class",
         ),
         pytest.param(view(priority=Priority(value=5)), workload(), None, id="other-value-alone"),
+        pytest.param(view(on_hold=True), workload(), step.Release, id="comes-on-hold"),
+        pytest.param(view(on_hold=True), on_hold(), None, id="on-hold"),
+        pytest.param(
+            view(on_hold=True, priority=Priority(reference=GOLD)),
+            on_hold(),
+            step.ChangePriority,
+            id="other-priority-class-on-hold",
+        ),
+        pytest.param(
+            view(on_hold=True), on_hold(queue="old"), step.UpdateWorkload, id="other-queue-on-hold"
+        ),
+        pytest.param(view(), on_hold(), step.Release, id="on-hold-no-longer"),
     ],
 )
 def test_next_step(job, found, expected):
