@@ -46,6 +46,7 @@ from policyd.kube.resources import NAMESPACES, PODS
 from policyd.status.quantities import amounts_text
 from policyd.workload.usage_book import (
     AdmittedUsage,
+    Beyond,
     OutsideUsage,
     PodUsage,
     UsageBook,
@@ -258,8 +259,9 @@ class Usage:
         """Remove a pod; others that were outside because of it may be inside now."""
         group = self._book.forget(path)
         self._settle(path)
-        if group and self._since:
-            self._look_at(tuple(each for each in self._book.members(group) if each in self._since))
+        beyond = self._beyond(group) if group else None
+        if beyond is not None:
+            self._look_at(beyond.changed)
 
     def _settle(self, path: str) -> None:
         """Note that a pod is not outside."""
@@ -275,14 +277,20 @@ class Usage:
     def _reason(self, path: str, group: str) -> str:
         if not group:
             return NO_WORKLOAD
+        beyond = self._beyond(group)
+        if beyond is None:
+            return NO_QUOTA
+        self._look_at(beyond.changed - {path})
+        return BEYOND if path in beyond.pods else ""
+
+    def _beyond(self, group: str) -> Beyond | None:
+        """Return the pods that are more than their workloads' quota; None if these hold none."""
         share = self._share(group)
         if not share.count:
-            return NO_QUOTA
+            return None
         if not self._book.is_within(group, share):
             share = self._share(group, anew=True)
-        beyond = self._book.beyond(group, share)
-        self._look_at(tuple(each for each in beyond if each != path and each not in self._since))
-        return BEYOND if path in beyond else ""
+        return self._book.beyond(group, share)
 
     def _is_being_stopped(self, pod: RunningPod, group: str) -> bool:
         """Tell whether a pod has time to save a checkpoint, since its workload was evicted.

@@ -1,7 +1,7 @@
 """Usage of running pods, against the quota that their workloads were admitted with."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -109,6 +109,43 @@ class AdmittedUsage:
         return given if spare is None else 2 * given + spare * count
 
 
+_Member = tuple[float, str, PodUsage]
+"""A pod of a workload, in the order in which pods have its share."""
+
+
+@dataclass(slots=True)
+class _Division:
+    """A share, divided among pods: the oldest have it first."""
+
+    share: AdmittedUsage
+    within: list[_Member] = field(default_factory=list)
+    totals: dict[str, int] = field(default_factory=dict)
+    claims: set[str] = field(default_factory=set)
+
+    def add(self, member: _Member) -> bool:
+        """Give the next pod its part; False if it does not fit, and gets none."""
+        taker = member[2]
+        own = Counter(taker.amounts)
+        for name in taker.claims.keys() - self.claims:
+            own.update(taker.claims[name])
+        sums = {name: self.totals.get(name, 0) + amount for name, amount in own.items()}
+        if not self.share.holds(len(self.within) + 1, sums):
+            return False
+        self.within.append(member)
+        self.totals.update(sums)
+        self.claims.update(taker.claims)
+        return True
+
+    def fits(self, member: _Member) -> bool:
+        """Tell whether a further pod gets a part, so that the share is to be divided anew."""
+        division = self
+        if self.within and member[:2] < self.within[-1][:2]:
+            division, _ = _divide(
+                (each for each in self.within if each[:2] < member[:2]), self.share
+            )
+        return division.add(member)
+
+
 @dataclass(slots=True)
 class _Group:
     """The pods of one workload."""
@@ -117,8 +154,10 @@ class _Group:
     totals: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     claims: dict[str, tuple[Amounts, set[str]]] = field(default_factory=dict)
     """By name: what each is charged, and the pods that have it. It is in the totals."""
-    beyond: tuple[AdmittedUsage, tuple[str, ...]] | None = None
-    """Pods beyond a share, as last worked out; None since a pod came or went."""
+    beyond: set[str] = field(default_factory=set)
+    """Pods without a part of the share."""
+    division: _Division | None = None
+    """None if the share is to be divided anew."""
 
     def add(self, amounts: Amounts, sign: int = 1) -> None:
         """Add amounts to the totals, or take them off."""
@@ -158,7 +197,11 @@ class UsageBook:
         if not workload:
             return
         group = self._groups.setdefault(workload, _Group())
-        group.beyond = None
+        if group.division is not None:
+            if group.division.fits((taker.since, pod, taker)):
+                group.division = None
+            else:
+                group.beyond.add(pod)
         self._group_of[pod] = workload
         group.members[pod] = taker
         group.add(taker.amounts)
@@ -166,17 +209,22 @@ class UsageBook:
             group.put_claim(name, amounts, pod)
 
     def forget(self, pod: str) -> str:
-        """Leave a pod out; return of which workload it was, empty if of none."""
+        """Leave a pod out; return its workload if other pods may have its part now, else ""."""
         workload = self._group_of.pop(pod, "")
-        if workload:
-            group = self._groups[workload]
-            taker, group.beyond = group.members.pop(pod), None
-            group.add(taker.amounts, -1)
-            for name in taker.claims:
-                group.forget_claim(name, pod)
-            if not group.members:
-                del self._groups[workload]
-        return workload
+        if not workload:
+            return ""
+        group = self._groups[workload]
+        taker = group.members.pop(pod)
+        group.add(taker.amounts, -1)
+        for name in taker.claims:
+            group.forget_claim(name, pod)
+        if not group.members:
+            del self._groups[workload]
+        if pod in group.beyond:
+            group.beyond.remove(pod)
+            return ""
+        group.division = None
+        return workload if group.beyond else ""
 
     def members(self, workload: str) -> tuple[str, ...]:
         """Return the pods of a workload."""
@@ -188,14 +236,36 @@ class UsageBook:
         group = self._groups.get(workload)
         return group is None or share.holds(len(group.members), group.totals)
 
-    def beyond(self, workload: str, share: AdmittedUsage) -> tuple[str, ...]:
-        """Return the pods that are more than a workload's share: the oldest have it first."""
+    def beyond(self, workload: str, share: AdmittedUsage) -> "Beyond":
+        """Return the pods that are more than a workload's share: the oldest have it first.
+
+        The share is divided anew only where a pod that had a part goes, or another one gets a part:
+        pods beyond the share come and go without a look at the others.
+        """
         group = self._groups.get(workload)
-        if group is None or self.is_within(workload, share):
-            return ()
-        if group.beyond is None or group.beyond[0] != share:
-            group.beyond = share, _beyond(group, share)
-        return group.beyond[1]
+        if group is None:
+            return Beyond(frozenset(), frozenset())
+        if share.holds(len(group.members), group.totals):
+            before, group.beyond, group.division = group.beyond, set(), None
+            return Beyond(group.beyond, before)
+        if group.division is not None and group.division.share == share:
+            return Beyond(group.beyond, frozenset())
+        members = ((taker.since, pod, taker) for pod, taker in group.members.items())
+        before = group.beyond
+        group.division, group.beyond = _divide(sorted(members, key=lambda each: each[:2]), share)
+        return Beyond(group.beyond, before ^ group.beyond)
+
+
+class Beyond(NamedTuple):
+    """Pods beyond a share.
+
+    Attributes:
+        pods: Their names.
+        changed: The pods that are beyond it and were not, or the other way round.
+    """
+
+    pods: Set[str]
+    changed: Set[str]
 
 
 class OutsideUsage:
@@ -247,16 +317,7 @@ class OutsideUsage:
                 self.totals.pop(place, None)
 
 
-def _beyond(group: _Group, share: AdmittedUsage) -> tuple[str, ...]:
-    found, totals, count = [], dict[str, int](), 0
-    claims = set[str]()
-    for pod, taker in sorted(group.members.items(), key=lambda each: (each[1].since, each[0])):
-        own = Counter(taker.amounts)
-        for name in taker.claims.keys() - claims:
-            own.update(taker.claims[name])
-        sums = {n: totals.get(n, 0) + amount for n, amount in own.items()}
-        if share.holds(count + 1, sums):
-            totals, count, claims = totals | sums, count + 1, claims | taker.claims.keys()
-        else:
-            found.append(pod)
-    return tuple(found)
+def _divide(members: Iterable[_Member], share: AdmittedUsage) -> tuple[_Division, set[str]]:
+    """Divide a share among pods in their order. Returns as well the pods that get no part."""
+    division = _Division(share)
+    return division, {pod for since, pod, taker in members if not division.add((since, pod, taker))}

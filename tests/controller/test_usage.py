@@ -1,6 +1,8 @@
 """Pods that run on what queues give, and that no queue has let in."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from policyd.api.meta import rfc3339
 from policyd.api.selectors import LabelSelector
@@ -11,6 +13,7 @@ from policyd.jobs.kinds.registry import find_kind
 from policyd.jobs.rules.defaults import default_on_create
 from policyd.kube import resources as r
 from policyd.patch.draft import Draft
+from policyd.workload import usage_book
 from policyd.workload.usage_book import AdmittedUsage, PodUsage, UsageBook
 from tests.controller.world import (
     GATE,
@@ -476,10 +479,58 @@ def test_the_oldest_pods_have_the_share():
     for name, since, amount in (("c", 3.0, 1), ("a", 1.0, 2), ("b", 2.0, 4)):
         book.put(name, PodUsage(since=since, amounts={"gpu/x": amount}), "w")
 
-    assert book.beyond("w", share) == ("b",)
-    assert book.beyond("w", AdmittedUsage(count=1, amounts={"gpu/x": 9})) == ("b", "c")
-    assert book.forget("b") == "w"
+    assert book.beyond("w", share).pods == {"b"}
+    assert book.beyond("w", AdmittedUsage(count=1, amounts={"gpu/x": 9})).pods == {"b", "c"}
+    assert book.forget("b") == ""
+    assert book.forget("a") == "w"
     assert book.is_within("w", share)
+
+
+_AMOUNTS = st.dictionaries(st.sampled_from(("gpu/x", "cpu")), st.integers(0, 9_000), max_size=2)
+_TAKERS = st.builds(
+    PodUsage,
+    since=st.integers(0, 4).map(float),
+    amounts=_AMOUNTS,
+    claims=st.dictionaries(st.sampled_from("cd"), st.just({"gpu/x": 2_000}), max_size=2),
+)
+_SHARES = st.builds(AdmittedUsage, count=st.integers(1, 4), amounts=_AMOUNTS)
+
+
+@given(st.lists(st.tuples(st.sampled_from("klmnopq"), st.none() | _TAKERS | _SHARES), max_size=40))
+def test_pods_that_come_and_go_are_beyond_a_share_as_in_a_new_book(events):
+    book, pods, seen = UsageBook(), dict[str, PodUsage](), set[str]()
+    share = AdmittedUsage(count=2, amounts={"gpu/x": 4_000})
+    for name, what in events:
+        if isinstance(what, AdmittedUsage):
+            share = what
+        elif what is None:
+            pods.pop(name, None)
+            book.forget(name)
+        else:
+            pods[name] = what
+            book.put(name, what, "w")
+        fresh = UsageBook()
+        for pod, taker in pods.items():
+            fresh.put(pod, taker, "w")
+
+        found, oracle = book.beyond("w", share), fresh.beyond("w", share)
+
+        assert set(found.pods) == oracle.pods
+        assert (seen - {name}) ^ (oracle.pods - {name}) == found.changed - {name}
+        seen = set(oracle.pods)
+
+
+def test_pods_beyond_a_share_come_and_go_without_a_look_at_the_others(monkeypatch):
+    divided, divide = [], usage_book._divide
+    monkeypatch.setattr(usage_book, "_divide", lambda *given: divided.append(1) or divide(*given))
+    book, share = UsageBook(), AdmittedUsage(count=8, amounts={"gpu/x": 8})
+    for number in range(500):
+        book.put(f"p{number:03}", PodUsage(since=float(number // 9), amounts={"gpu/x": 1}), "w")
+        book.beyond("w", share)
+    for number in range(8, 500):
+        book.forget(f"p{number:03}")
+
+    assert len(divided) == 1
 
 
 @pytest.mark.parametrize(
