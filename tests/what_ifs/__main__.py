@@ -16,6 +16,8 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
 import structlog
+from rich.console import Console
+from rich.progress import track
 
 from tests.what_ifs.plan import trial_of
 from tests.what_ifs.trial import run
@@ -41,7 +43,9 @@ def main() -> int:
     deterministic = differ = undetermined = starts = unknown = 0
     kinds = Counter()
     with ProcessPoolExecutor(arguments.processes) as pool:
-        for seed, kind, outcome in pool.map(attempt, seeds, chunksize=5):
+        outcomes = pool.map(attempt, seeds, chunksize=5)
+        console = Console(stderr=True)
+        for seed, kind, outcome in track(outcomes, "trials", total=len(seeds), console=console):
             kinds[kind] += 1
             deterministic += outcome.deterministic
             starts += sum(
