@@ -158,7 +158,7 @@ def test_pods_are_within_quota_while_flavors_change_and_reported_once_their_job_
     path = PATHS["Job"].format(namespace="team-a")
     api.call("DELETE", f"{path}/inside", {"propagationPolicy": "Orphan"})
     found = eventually(lambda: outside_quota(api), within=60, what="its pods are reported")
-    assert f"500 {THOUSANDTHS} that no queue has given it" in found[0]
+    assert f"takes 500 {THOUSANDTHS}" in found[0]
     for each in running:
         api.delete("Pod", each["metadata"]["name"], "team-a")
     api.patch("ResourceFlavor", "t4", {"metadata": {"annotations": GPUS}})
