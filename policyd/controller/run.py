@@ -133,6 +133,7 @@ class Controller:
         self.cache.hooks = Hooks(
             reconcile=self._add,
             schedule=self._state_changed,
+            compare=self.reasons.wake,
             report=self.statuses.note,
             workload_created=counts.workload_created,
             ungated=counts.ungated,

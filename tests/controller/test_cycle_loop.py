@@ -163,3 +163,5 @@ async def test_a_reason_that_is_written_wakes_no_cycle(world):
         await world.pass_time(2)
 
         assert bursts == []
+        await world.pass_time(10)
+        assert world.condition("waits", "QuotaReserved")["message"] != "another reason"

@@ -95,7 +95,9 @@ class Hooks:
     reconcile: Callable[[ReconcileKey], None] = lambda _key: None
     """Queue a key to be reconciled."""
     schedule: Callable[[], None] = lambda: None
-    """Wake the scheduling loop: the state changed."""
+    """Wake the scheduling loop, and the comparison of reasons: the state changed."""
+    compare: Callable[[], None] = lambda: None
+    """Wake the comparison of reasons alone."""
     report: Callable[[str], None] = lambda _name: None
     """The figures of this ClusterQueue changed; or, as `namespace/name`, of this LocalQueue."""
     workload_created: Callable[[str, ObjectMeta], None] = lambda _kind, _job: None
@@ -415,6 +417,7 @@ class Cache:
             value = self._value(workload, name)
             if value == self.state.waiting(value.key):
                 # A reason was written: a cycle for it could write another, and so on for ever.
+                self.hooks.compare()
                 return
             self.state.put_workload(value)
         self.hooks.schedule()
