@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from policyd.controller.jobs.job_reconciler import STOPPING
 from policyd.controller.watch.mirrors import job_resource
 from policyd.jobs.ancestors import LONGEST_CHAIN
 from policyd.jobs.integrations import Integrations
@@ -213,15 +214,19 @@ async def test_a_job_whose_runtime_is_gone_still_gives_its_quota_back(world, end
     assert world.is_true("train", "Finished") is ends
 
 
-async def test_a_job_stops_though_its_template_cannot_be_put_back(world, monkeypatch):
+@pytest.mark.parametrize("lasts", [4, 99])
+async def test_a_job_stops_though_its_template_cannot_be_put_back(world, monkeypatch, lasts):
     kind, original = BY_KIND["RayCluster"], world.client.patch
     error = ForbiddenError("denied by a policy")
     error.code = 403
     submit(world, kind, ray()(8))
     await world.pass_time(2)
+    until = world.clock.now() + lasts
 
     async def patch(resource, key, body, **options):
-        if resource == job_resource(kind) and len(body) > 2:  # more than the version and `suspend`
+        paths = {each.path for each in body} if isinstance(body, list) else set()
+        templates = any(p.startswith("/spec/") and p != "/spec/suspend" for p in paths)
+        if resource == job_resource(kind) and templates and world.clock.now() < until:
             raise error
         return await original(resource, key, body, **options)
 
@@ -229,7 +234,16 @@ async def test_a_job_stops_though_its_template_cannot_be_put_back(world, monkeyp
     world.job("urgent", **{"kueue.x-k8s.io/priority-class": "high"})
     await world.pass_time(2)
 
+    def stopped():
+        job = world.get(job_resource(kind), "train")
+        template = job["spec"]["headGroupSpec"]["template"]["spec"]
+        return STOPPING in job["metadata"].get("annotations", {}), "nodeSelector" in template
+
     assert suspended(world, kind) is True
+    assert stopped() == (True, True)
+    await world.pass_time(20)
+
+    assert stopped() == (False, lasts > 20)
     assert not world.suspended("urgent")
 
 

@@ -4,7 +4,6 @@ For kinds that can be suspended. Step 1 is taken at each event, the others by th
 the job's key: once to create the Workload, and again to start the job when that is admitted.
 """
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -45,7 +44,7 @@ from policyd.jobs.steps import (
     UpdateWorkload,
 )
 from policyd.jobs.workload import admitted_counts, body_of, new_workload
-from policyd.kube.changes import Change
+from policyd.kube.changes import Change, Deleted
 from policyd.kube.errors import ForbiddenError, InvalidError, NotFoundError
 from policyd.patch.draft import Draft
 
@@ -58,6 +57,8 @@ PREBUILT_SECONDS = 5.0
 """Between looks for a prebuilt workload that a job names, and that does not exist yet."""
 FLAVOR_SECONDS = 1.0
 """Between looks for a flavor that is not there yet."""
+PUT_BACK_SECONDS = 10.0
+"""How long it is tried to put back a template that the API server refuses."""
 
 ENDS = Stop | Finish | Release | DropFinalizer
 """What is done with a job whose parts are gone, so that it is known by its workload alone."""
@@ -76,6 +77,8 @@ class JobReconciler:
         self._resource = job_resource(kind)
         self._elastic_pods = ElasticPods(cache, writes)
         self._children = Children(kind, cache, writes)
+        self._refused: dict[str, float] = {}
+        """Since when the template of a job cannot be put back, by the uid of the job."""
         self._mirror.listen(self.changed)
 
     @property
@@ -91,6 +94,8 @@ class JobReconciler:
         # 1. Queue the key of the job, and those of its Workloads if it goes.
         for key in self._cache.job_keys(change, self._kind.kind):
             self._cache.hooks.reconcile(key)
+        if isinstance(change, Deleted):
+            self._refused.pop(change.object.metadata.uid, None)
 
     async def reconcile(self, key: ReconcileKey) -> float | None:
         """Do the next step. Returns the seconds until it should be looked at again.
@@ -311,7 +316,7 @@ class JobReconciler:
                 self._restore(draft, job, step.workload)
             elif step.workload is not None:
                 draft.set(("metadata", "annotations", STOPPING), "true")
-            job = await self._write(job, draft, self._kind.suspend)
+            job = await self._suspend(job, draft)
             log.info("job_stopped", job=job.metadata.key, reason=step.reason)
             self._writes.record(self._resource, job.metadata, "Stopped", step.message)
         reset = self._kind.reset(job)
@@ -327,10 +332,8 @@ class JobReconciler:
         if step.workload is not None and not step.fits:
             await self._steps.delete(self._resource, job.metadata, step.workload)
 
-    async def _write(
-        self, job: JobObject, draft: Draft, least: Callable[[Draft], None]
-    ) -> JobObject:
-        """Write a job that stops, its template as it was; or the least of it, if that is refused.
+    async def _suspend(self, job: JobObject, draft: Draft) -> JobObject:
+        """Write that a job stops, with its template as it was; or without, if that is refused.
 
         Its user may have changed a template so that it cannot be put back: the job stops even so.
         """
@@ -340,27 +343,40 @@ class JobReconciler:
         except (ForbiddenError, InvalidError) as error:
             log.warning("template_not_put_back", job=job.metadata.key, error=str(error))
         draft = draft_of(job)
-        least(draft)
-        if not draft.changed:
-            return job
+        self._kind.suspend(draft)
+        draft.set(("metadata", "annotations", STOPPING), "true")
         patch = versioned(draft, job.metadata)
         return await self._writes.patch(self._mirror, job, patch, kind="json")
 
     async def _put_back(self, job: JobObject, workload: Workload | None) -> None:
-        draft = draft_of(job)
+        """Put the template of a job back that has stopped; end its stop without, in the end.
+
+        Raises:
+            ApiError: If that is refused, and is to be tried again: pods may still be there.
+        """
+        draft, uid = draft_of(job), job.metadata.uid
         self._restore(draft, job, workload)
-        _end_stop(draft)
-        if draft.changed:
-            await self._write(job, draft, _end_stop)
+        draft.remove(("metadata", "annotations", STOPPING))
+        try:
+            if draft.changed:
+                patch = versioned(draft, job.metadata)
+                await self._writes.patch(self._mirror, job, patch, kind="json")
+        except (ForbiddenError, InvalidError) as error:
+            since = self._refused.setdefault(uid, self._writes.now)
+            if self._writes.now - since < PUT_BACK_SECONDS:
+                raise
+            log.warning("template_not_put_back", job=job.metadata.key, error=str(error))
+            draft = draft_of(job)
+            draft.remove(("metadata", "annotations", STOPPING))
+            if draft.changed:
+                patch = versioned(draft, job.metadata)
+                await self._writes.patch(self._mirror, job, patch, kind="json")
+        self._refused.pop(uid, None)
 
     def _restore(self, draft: Draft, job: JobObject, workload: Workload | None) -> None:
         """Restore the templates from the workload; without one, they stay."""
         original = workload.spec.pod_sets if workload is not None else ()
         put_back(draft, job, kind=self._kind, pod_sets=original)
-
-
-def _end_stop(draft: Draft) -> None:
-    draft.remove(("metadata", "annotations", STOPPING))
 
 
 def flavors_by_name(mirror: Mirror[ResourceFlavor]) -> dict[str, ResourceFlavor]:
