@@ -21,6 +21,9 @@ LONGEST_SECONDS = 240
 COPIED = ("docs", "policies")
 """Folders that a page may change, so that it gets its own."""
 
+CANCELLED_WATCH = re.compile(r"I\d{4} \S+ +\d+ reflector\.go:\d+\] .*context canceled")
+"""What `kubectl wait` prints now and then as it ends."""
+
 
 @dataclass(frozen=True)
 class Printed:
@@ -80,7 +83,8 @@ class Shell:
             ended = re.fullmatch(rf"{mark} (\d+)\n", line)
             if ended:
                 return Printed("".join(lines).strip("\n"), int(ended[1]))
-            lines.append(line)
+            if not CANCELLED_WATCH.match(line):
+                lines.append(line)
         raise AssertionError(f"the shell ended: {''.join(lines)}")
 
     def _kill(self) -> None:
