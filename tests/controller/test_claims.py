@@ -156,7 +156,7 @@ async def test_pods_that_claim_more_than_their_workload_are_reported_as_outside_
 
         messages = {e["involvedObject"]["name"]: e["message"] for e in world.events("OutsideQuota")}
         assert "claims" in messages
-        assert "resourceclaims: 1" in messages["claims"]
+        assert "takes 1 resourceclaims" in messages["claims"]
 
 
 async def test_admitted_pods_are_within_quota_whatever_is_published_or_deleted_since():

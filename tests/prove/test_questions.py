@@ -58,7 +58,7 @@ def answer(question, policies):
 
 def in_force(question, *sides):
     """Ask about policies that are in force together, with patience for a busy machine."""
-    return questions.answer(question, sides, seconds=60)
+    return questions.answer(question, sides, seconds=300)
 
 
 @pytest.mark.parametrize(

@@ -381,7 +381,7 @@ async def test_a_pod_in_no_queue_takes_the_devices_of_the_claim_that_it_names():
         world.create(r.PODS, pod)
         await world.pass_time(10)
 
-        assert f"takes {GPU}: 4" in world.events("OutsideQuota")[0]["message"]
+        assert f"takes 4 {GPU}" in world.events("OutsideQuota")[0]["message"]
 
 
 def put_claim(world, name, count, owners=()):
