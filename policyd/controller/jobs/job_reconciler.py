@@ -291,13 +291,12 @@ class JobReconciler:
             await self._steps.fail_to_start(workload, str(error))
             return None
         if self._kind.fixed_while_started and draft.changed:
-            patch = versioned(draft, job.metadata)
-            job = await self._writes.patch(self._mirror, job, patch, kind="json")
+            job = await self._patch(job, draft)
             draft = draft_of(job)
         self._kind.resume(draft)
         if STOPPING in job.metadata.annotations:
             draft.remove(("metadata", "annotations", STOPPING))
-        await self._writes.patch(self._mirror, job, versioned(draft, job.metadata), kind="json")
+        await self._patch(job, draft)
         log.info("job_started", job=job.metadata.key, workload=workload.metadata.key)
         self._steps.events.started(self._resource, job.metadata, workload)
         return None
@@ -337,16 +336,14 @@ class JobReconciler:
 
         Its user may have changed a template so that it cannot be put back: the job stops even so.
         """
-        patch = versioned(draft, job.metadata)
         try:
-            return await self._writes.patch(self._mirror, job, patch, kind="json")
+            return await self._patch(job, draft)
         except (ForbiddenError, InvalidError) as error:
             log.warning("template_not_put_back", job=job.metadata.key, error=str(error))
         draft = draft_of(job)
         self._kind.suspend(draft)
         draft.set(("metadata", "annotations", STOPPING), "true")
-        patch = versioned(draft, job.metadata)
-        return await self._writes.patch(self._mirror, job, patch, kind="json")
+        return await self._patch(job, draft)
 
     async def _put_back(self, job: JobObject, workload: Workload | None) -> None:
         """Put the template of a job back that has stopped; end its stop without, in the end.
@@ -359,8 +356,7 @@ class JobReconciler:
         draft.remove(("metadata", "annotations", STOPPING))
         try:
             if draft.changed:
-                patch = versioned(draft, job.metadata)
-                await self._writes.patch(self._mirror, job, patch, kind="json")
+                await self._patch(job, draft)
         except (ForbiddenError, InvalidError) as error:
             since = self._refused.setdefault(uid, self._writes.now)
             if self._writes.now - since < PUT_BACK_SECONDS:
@@ -369,9 +365,13 @@ class JobReconciler:
             draft = draft_of(job)
             draft.remove(("metadata", "annotations", STOPPING))
             if draft.changed:
-                patch = versioned(draft, job.metadata)
-                await self._writes.patch(self._mirror, job, patch, kind="json")
+                await self._patch(job, draft)
         self._refused.pop(uid, None)
+
+    async def _patch(self, job: JobObject, draft: Draft) -> JobObject:
+        """Write what a draft changes of a job, if it still is of the version that was read."""
+        patch = versioned(draft, job.metadata)
+        return await self._writes.patch(self._mirror, job, patch, kind="json")
 
     def _restore(self, draft: Draft, job: JobObject, workload: Workload | None) -> None:
         """Restore the templates from the workload; without one, they stay."""
