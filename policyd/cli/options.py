@@ -116,6 +116,11 @@ def one_source(given: ClusterOptions, file: object, name: str, *, others: str = 
         raise click.UsageError(f"{name}{others and f', {others}'} or --cluster is required")
 
 
+def watch_option(description: str) -> _Option[Any]:
+    """Return the option `--watch` of a command."""
+    return click.option("-w", "--watch", is_flag=True, help=description)
+
+
 def together(*options: _Option[Any]) -> _Option[Any]:
     """Return a decorator that gives a command several options, in the order of its help."""
 

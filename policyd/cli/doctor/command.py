@@ -22,8 +22,16 @@ from policyd.cli.doctor.report import (
 )
 from policyd.cli.formats.report import count
 from policyd.cli.formats.tables import table_lines
-from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions
-from policyd.cli.questions.pages import OUTPUT, Output, Page, show_values, unless_stopped, watch
+from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, watch_option
+from policyd.cli.questions.pages import (
+    OUTPUT,
+    READING_SECONDS,
+    Output,
+    Page,
+    show_values,
+    unless_stopped,
+    watch,
+)
 from policyd.clock import SystemClock
 from policyd.errors import PolicydError
 from policyd.kube.client import Client
@@ -48,10 +56,6 @@ class NothingCheckedError(PolicydError):
     """The user may read nothing that is checked."""
 
 
-WATCH_SECONDS: Final = 10.0
-"""Between two looks at an installation: each reads all queues, pods and jobs."""
-
-
 class _Given(ContextOptions):
     """The arguments of the command."""
 
@@ -63,12 +67,7 @@ class _Given(ContextOptions):
 @KUBECONFIG
 @CONTEXT
 @OUTPUT
-@click.option(
-    "-w",
-    "--watch",
-    is_flag=True,
-    help="Check every ten seconds, and print the findings again when they have changed.",
-)
+@watch_option("Check every ten seconds, and print the findings again when they have changed.")
 def command(**given: Unpack[_Given]) -> None:
     r"""Find what is wrong with an installation, and print the command that fixes it.
 
@@ -113,7 +112,7 @@ async def _run(given: _Given, stop: asyncio.Event) -> None:
             page = Page[InstallationReport](
                 given["output"], lambda report: chain(lines(report), _summary(report))
             )
-            asked = watch(page, ask, seconds=WATCH_SECONDS)
+            asked = watch(page, ask, seconds=READING_SECONDS)
             await unless_stopped(asyncio.create_task(asked), stop)
             return
         report = await ask()

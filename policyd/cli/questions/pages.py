@@ -29,6 +29,8 @@ OUTPUT: Final = click.option(
 
 WATCH_SECONDS: Final = 2.0
 """Between two questions: the controller makes no newer snapshot before."""
+READING_SECONDS: Final = 10.0
+"""The same where each reads all workloads of a cluster."""
 _PASSING: Final = frozenset({429, 500, 502, 503, 504})
 """Answers of an API server that may be another in a moment."""
 

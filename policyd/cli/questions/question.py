@@ -10,7 +10,7 @@ import click
 
 from policyd.cli.clusters import connection_for
 from policyd.cli.formats.files import text_of
-from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
+from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together, watch_option
 from policyd.cli.questions.pages import OUTPUT, Output, Page, same, unless_stopped, watch
 from policyd.clock import SystemClock
 from policyd.errors import did_you_mean
@@ -43,12 +43,7 @@ _FIRST: Final = (
 )
 _LAST: Final = (
     OUTPUT,
-    click.option(
-        "-w",
-        "--watch",
-        is_flag=True,
-        help="Ask every two seconds, and print the answer again when it has changed.",
-    ),
+    watch_option("Ask every two seconds, and print the answer again when it has changed."),
 )
 OF_CLUSTER = together(*_FIRST, *_LAST)
 """The options of questions that only a cluster can answer."""

@@ -25,9 +25,10 @@ from policyd.cli.formats.scenarios import (
     with_configuration,
 )
 from policyd.cli.formats.tables import table_lines
-from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together
+from policyd.cli.options import CONTEXT, KUBECONFIG, ContextOptions, together, watch_option
 from policyd.cli.questions.pages import (
     OUTPUT,
+    READING_SECONDS,
     Output,
     Page,
     show_values,
@@ -72,8 +73,6 @@ from policyd.status.ages import duration
 from policyd.status.naming import Names
 from policyd.status.queues import inactive_queues
 
-WATCH_SECONDS: Final = 10.0
-"""Between two looks at a cluster: each reads all of its workloads."""
 _NOTHING: Final = "nothing would change"
 _VERSION: Final = ("metadata", "resourceVersion")
 _HEAD: Final = ("NAMESPACE", "JOB", "CLUSTERQUEUE", "STARTS", "WOULD START", "CHANGE")
@@ -145,12 +144,7 @@ _CHANGES = together(
     "-a", "--all", "everything", is_flag=True, help="Show workloads without a difference, too."
 )
 @OUTPUT
-@click.option(
-    "-w",
-    "--watch",
-    is_flag=True,
-    help="Read the cluster every ten seconds, and print the answer again after a change.",
-)
+@watch_option("Read the cluster every ten seconds, and print the answer again after a change.")
 def command(**given: Unpack[_Given]) -> None:
     r"""Show the effect of a change: which jobs start earlier or later, and which are preempted.
 
@@ -205,7 +199,8 @@ async def _run(given: _Given, stop: asyncio.Event) -> None:
         planned = PlannedChange(given, submitted, namespace)
         if given["watch"]:
             page = Page(given["output"], partial(_lines, given))
-            asked = watch(page, partial(_shown_of, given, planned, client), seconds=WATCH_SECONDS)
+            ask = partial(_shown_of, given, planned, client)
+            asked = watch(page, ask, seconds=READING_SECONDS)
             await unless_stopped(asyncio.create_task(asked), stop)
             return
         answer = await planned.ask(client)

@@ -309,13 +309,7 @@ class JobReconciler:
         """
         suspended = self._kind.suspended(job)
         if not suspended:
-            draft = draft_of(job)
-            self._kind.suspend(draft)
-            if not self._kind.fixed_while_active:
-                self._restore(draft, job, step.workload)
-            elif step.workload is not None:
-                draft.set(("metadata", "annotations", STOPPING), "true")
-            job = await self._suspend(job, draft)
+            job = await self._suspend(job, step.workload)
             log.info("job_stopped", job=job.metadata.key, reason=step.reason)
             self._writes.record(self._resource, job.metadata, "Stopped", step.message)
         reset = self._kind.reset(job)
@@ -331,18 +325,23 @@ class JobReconciler:
         if step.workload is not None and not step.fits:
             await self._steps.delete(self._resource, job.metadata, step.workload)
 
-    async def _suspend(self, job: JobObject, draft: Draft) -> JobObject:
-        """Write that a job stops, with its template as it was; or without, if that is refused.
+    async def _suspend(self, job: JobObject, workload: Workload | None) -> JobObject:
+        """Suspend a job, and put its template back in the same write where that may be.
 
         Its user may have changed a template so that it cannot be put back: the job stops even so.
         """
-        try:
-            return await self._patch(job, draft)
-        except (ForbiddenError, InvalidError) as error:
-            log.warning("template_not_put_back", job=job.metadata.key, error=str(error))
         draft = draft_of(job)
         self._kind.suspend(draft)
-        draft.set(("metadata", "annotations", STOPPING), "true")
+        if not self._kind.fixed_while_active:
+            self._restore(draft, job, workload)
+            try:
+                return await self._patch(job, draft)
+            except (ForbiddenError, InvalidError) as error:
+                log.warning("template_not_put_back", job=job.metadata.key, error=str(error))
+            draft = draft_of(job)
+            self._kind.suspend(draft)
+        if workload is not None or not self._kind.fixed_while_active:  # its template comes later
+            draft.set(("metadata", "annotations", STOPPING), "true")
         return await self._patch(job, draft)
 
     async def _put_back(self, job: JobObject, workload: Workload | None) -> None:

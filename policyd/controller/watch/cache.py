@@ -79,6 +79,7 @@ from policyd.workload.families import (
     flavor_of,
     has_gate,
     has_variants,
+    parent_key,
     parent_of,
 )
 from policyd.workload.held_quota import asks_for_gpus
@@ -336,7 +337,7 @@ class Cache:
                 self._put(each)
 
     def _controlling(self, workload: Workload, owner: OwnerReference) -> Workload | None:
-        found = self.mirrors.workloads.get(f"{workload.metadata.namespace}/{owner.name}")
+        found = self.mirrors.workloads.get(parent_key(workload))
         return found if found is not None and found.metadata.uid == owner.uid else None
 
     def family_of(self, workload: Workload) -> WorkloadFamily | None:
