@@ -78,8 +78,8 @@ OUTSIDE: Final = "OutsideQuota"
 NO_WORKLOAD: Final = "NoWorkload"
 NO_QUOTA: Final = "NoQuota"
 BEYOND: Final = "MoreThanAdmitted"
-_BY_USERS: Final = ("Deactivated", "PodsReadyTimeout")
-"""How the reasons of evictions begin that a user can cause."""
+_BY_USERS: Final = ("Deactivated", "LocalQueueStopped", "PodsReadyTimeout")
+"""How the reasons of evictions begin that users can cause: they may own the LocalQueues, too."""
 _WHY: Final = {
     NO_WORKLOAD: "it belongs to no workload",
     NO_QUOTA: "its workload holds no quota",
@@ -295,8 +295,9 @@ class Usage:
     def _is_being_stopped(self, pod: RunningPod, group: str) -> bool:
         """Tell whether a pod has time to save a checkpoint, since its workload was evicted.
 
-        It has none if its user may have caused that, by a time limit or by pods that never get
-        ready: otherwise many jobs, one after the other, would run on all at once.
+        It has none if its user may have caused that, by a time limit, by a LocalQueue that is
+        stopped, or by pods that never get ready: otherwise many jobs, one after the other, would
+        run on all at once.
         """
         if pod.stays(self._writes.now) >= CHECKPOINT_SECONDS:
             return False

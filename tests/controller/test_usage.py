@@ -271,6 +271,8 @@ async def test_pods_that_are_deleted_slowly_are_outside_beside_their_replacement
         pytest.param(1000, "Preempted", True, id="too-long"),
         pytest.param(880, "DeactivatedDueToMaximumExecutionTimeExceeded", True, id="time-limit"),
         pytest.param(880, "PodsReadyTimeout", True, id="never-ready"),
+        pytest.param(880, "LocalQueueStopped", True, id="queue-of-the-namespace"),
+        pytest.param(880, "ClusterQueueStopped", False, id="queue-of-the-cluster"),
         pytest.param(30, "PodsReadyTimeout", False, id="ends-soon"),
     ],
 )
